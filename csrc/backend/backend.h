@@ -1,0 +1,134 @@
+// What a device must be able to do: hold memory, pack weights, and run the fused verbs of a decoder.
+// The decoder, the cache and the engine see devices through this class only.
+//
+// Activations are float32 rows on the device, padded: a row of n values takes activation_stride(n)
+// floats, and the padding is 0. Weights and cache have dtypes of their own; sums are float32.
+// On one device and instruction set, a row of any result depends on that row's inputs alone: never
+// on the other rows of the step, on the number of threads or on how a prompt was cut in chunks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/cache_layout.h"
+#include "base/dtype.h"
+
+namespace onward {
+
+constexpr int64_t kActivationLane = 16;
+constexpr int64_t activation_stride(int64_t n) {
+  return (n + kActivationLane - 1) / kActivationLane * kActivationLane;
+}
+
+// A run of rows of a stored tensor, as a file holds them. Rows are outputs.
+struct TensorSource {
+  const void* data = nullptr;
+  size_t bytes = 0;
+  DType dtype = DType::f32;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  const int32_t* row_order = nullptr;  // packed row r comes from stored row row_order[r]
+};
+
+// A weight matrix in the device's own layout. Parts stacked along the outputs each begin at a
+// multiple of kActivationLane (q, k, v of one product; gate and up of another).
+struct Matrix {
+  DType dtype = DType::f32;      // f32 or bf16
+  int64_t outputs = 0;           // padded: columns of the product
+  int64_t inputs = 0;            // padded
+  std::vector<int64_t> offsets;  // first output of each part
+  void* data = nullptr;          // device memory, owned by the WeightStore it was packed into
+
+  bool empty() const { return data == nullptr; }
+  int64_t bytes() const { return outputs * inputs * dtype_block_bytes(dtype); }
+};
+
+// A float32 vector on the device (norm weight, bias), padded with zeros like the rows it meets.
+struct Vector {
+  int64_t size = 0;  // padded
+  float* data = nullptr;
+
+  bool empty() const { return data == nullptr; }
+};
+
+// Owns the device memory of a model's weights.
+class WeightStore {
+ public:
+  virtual ~WeightStore() = default;
+  // Converts and packs; reads every source fully before it returns. WeightError when a source is
+  // shorter than its shape says.
+  virtual Matrix pack_matrix(const std::vector<TensorSource>& parts, DType dtype) = 0;
+  virtual Vector pack_vector(const std::vector<TensorSource>& parts) = 0;
+  virtual size_t bytes_used() const = 0;
+};
+
+// Consecutive tokens of one sequence inside a step.
+struct SequenceSlice {
+  int64_t first_row = 0;        // among the step's rows
+  int64_t tokens = 0;
+  int64_t first_position = 0;   // in the sequence
+  void* const* blocks = nullptr;  // blocks[b] holds positions [16 b, 16 b + 16)
+};
+
+// Rotary embedding and append, for one layer of one step.
+struct RotateArgs {
+  float* qkv = nullptr;  // (rows, qkv_stride): q heads, then k heads, then v heads at the offsets
+  int64_t qkv_stride = 0;
+  int64_t k_offset = 0;
+  int64_t v_offset = 0;
+  const float* cosines = nullptr;  // (rows, head_dim / 2), times the attention factor
+  const float* sines = nullptr;    // (rows, head_dim / 2)
+  Vector q_norm;                   // (head_dim) each, or empty: RMSNorm per head before the rotation
+  Vector k_norm;
+  float norm_eps = 0;
+  int64_t num_heads = 0;
+  int64_t layer = 0;
+};
+
+struct AttendLayerArgs {
+  const float* qkv = nullptr;  // rotated queries at the row's start
+  int64_t qkv_stride = 0;
+  float* out = nullptr;  // (rows, activation_stride(num_heads * head_dim))
+  int64_t num_heads = 0;
+  int64_t layer = 0;
+  int64_t window = 0;  // keys a query sees, its own included; 0 means all
+  float scale = 0;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual std::string name() const = 0;  // "cpu:avx512bf16"
+  virtual int threads() const = 0;
+
+  // Device memory, 64-byte aligned and zeroed. std::bad_alloc when there is none.
+  virtual void* allocate(size_t bytes) = 0;
+  virtual void release(void* memory) noexcept = 0;
+  virtual void upload(void* device, const void* host, size_t bytes) = 0;
+  virtual void download(void* host, const void* device, size_t bytes) = 0;
+
+  // x[r] = table row ids[r]; ids on the host. (rows, hidden)
+  virtual void embed(const Matrix& table, const int32_t* ids, int64_t rows, float* x) = 0;
+  // y[r] = x[index[r]] for whole rows of `width` floats; index on the host.
+  virtual void gather_rows(const float* x, const int64_t* index, int64_t rows, int64_t width,
+                           float* y) = 0;
+  // RMSNorm over the first `size` values of each row. (rows, stride) -> (rows, stride)
+  virtual void rms_norm(const float* x, const Vector& weight, float eps, int64_t size, int64_t rows,
+                        float* y) = 0;
+  // y = x W^T + bias, or y += that. x (rows, inputs), y (rows, outputs).
+  virtual void linear(const Matrix& weight, const Vector& bias, const float* x, int64_t rows,
+                      bool add, float* y) = 0;
+  // Rotates q and k in place and stores k and v in the cache.
+  virtual void rotate_and_append(const RotateArgs& args, const CacheLayout& layout,
+                                 const std::vector<SequenceSlice>& slices) = 0;
+  virtual void attend(const AttendLayerArgs& args, const CacheLayout& layout,
+                      const std::vector<SequenceSlice>& slices) = 0;
+  // y = silu(gate) * up. gate_up (rows, 2 * width): gate first, up after it; y (rows, width).
+  virtual void silu_mul(const float* gate_up, int64_t width, int64_t rows, float* y) = 0;
+};
+
+}  // namespace onward

@@ -1,0 +1,67 @@
+#include "base/buffer.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <utility>
+
+namespace onward {
+
+AlignedBuffer::AlignedBuffer(size_t bytes) : bytes_(bytes) {
+  if (bytes == 0) return;
+  const size_t padded = (bytes + 63) / 64 * 64;
+  if (padded < bytes) throw std::bad_alloc();
+  data_ = std::aligned_alloc(64, padded);
+  if (data_ == nullptr) throw std::bad_alloc();
+  std::memset(data_, 0, padded);
+}
+
+AlignedBuffer::~AlignedBuffer() { std::free(data_); }
+
+AlignedBuffer::AlignedBuffer(AlignedBuffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+AlignedBuffer& AlignedBuffer::operator=(AlignedBuffer&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+namespace {
+constexpr size_t kHugePage = size_t{2} << 20;
+constexpr size_t kMappingBytes = size_t{64} << 20;
+}  // namespace
+
+Arena::Arena(Arena&& other) noexcept
+    : mappings_(std::move(other.mappings_)), bytes_used_(other.bytes_used_) {
+  other.mappings_.clear();
+}
+
+Arena::~Arena() {
+  for (const Mapping& mapping : mappings_) munmap(mapping.base, mapping.bytes);
+}
+
+void* Arena::allocate(size_t bytes) {
+  const size_t padded = (bytes + 63) / 64 * 64;
+  if (padded < bytes) throw std::bad_alloc();
+  if (mappings_.empty() || mappings_.back().bytes - mappings_.back().used < padded) {
+    size_t size = std::max(kMappingBytes, (padded + kHugePage - 1) / kHugePage * kHugePage);
+    void* base = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED) throw std::bad_alloc();
+#ifdef MADV_HUGEPAGE
+    madvise(base, size, MADV_HUGEPAGE);  // advice only: refused where the system has none
+#endif
+    mappings_.push_back({static_cast<char*>(base), size, 0});
+  }
+  Mapping& mapping = mappings_.back();
+  void* result = mapping.base + mapping.used;
+  mapping.used += padded;
+  bytes_used_ += padded;
+  return result;
+}
+
+}  // namespace onward

@@ -1,0 +1,13 @@
+// Destructors out of line: one home for each class's type information, so that an exception thrown
+// in libonward.so is caught by type in the extension module.
+#include "onward/error.h"
+
+namespace onward {
+
+Error::~Error() = default;
+InvalidArgument::~InvalidArgument() = default;
+WeightError::~WeightError() = default;
+NumericsError::~NumericsError() = default;
+Interrupted::~Interrupted() = default;
+
+}  // namespace onward

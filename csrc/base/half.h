@@ -1,0 +1,42 @@
+// 16-bit floats as bits, converted one at a time. Fast paths live in the kernels.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+namespace onward {
+
+inline float bits_to_float(uint32_t bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+inline uint32_t float_to_bits(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+inline float bf16_to_float(uint16_t bits) { return bits_to_float(uint32_t{bits} << 16); }
+
+// Round to nearest even; a NaN stays a NaN (its payload's low half must not round it to infinity).
+inline uint16_t float_to_bf16(float value) {
+  const uint32_t bits = float_to_bits(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40);
+  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+inline float f16_to_float(uint16_t half) {
+  const uint32_t sign = uint32_t{half & 0x8000u} << 16;
+  const uint32_t exponent = (half >> 10) & 0x1fu;
+  const uint32_t mantissa = half & 0x3ffu;
+  if (exponent == 0) {  // zero and subnormals: mantissa * 2^-24 is exact in float32
+    const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
+    return bits_to_float(float_to_bits(magnitude) | sign);
+  }
+  if (exponent == 31) return bits_to_float(sign | 0x7f800000u | (mantissa << 13));
+  return bits_to_float(sign | ((exponent + 112) << 23) | (mantissa << 13));
+}
+
+}  // namespace onward

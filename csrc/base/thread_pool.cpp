@@ -1,0 +1,139 @@
+#include "base/thread_pool.h"
+
+#include <pthread.h>
+
+#include <mutex>
+#include <system_error>
+
+#if defined(__x86_64__) || defined(__i386__)
+#include <immintrin.h>
+#endif
+
+namespace onward {
+namespace {
+
+// A forked child has this process's memory but none of its threads.
+std::atomic<unsigned> fork_generation{0};
+std::once_flag fork_handler_once;
+
+void pause_briefly() {
+#if defined(__x86_64__) || defined(__i386__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// About 50 microseconds: longer than the gaps between the loops of a step, short enough that an
+// idle or oversubscribed machine is not kept busy.
+constexpr int kSpins = 1500;
+
+constexpr uint64_t kTaskMask = 0xffffffffu;
+
+}  // namespace
+
+struct ThreadPool::Workers {
+  // High half: number of the loop; low half: tasks not yet claimed. A claim is a compare-exchange
+  // that must see the loop's own number, so a late worker cannot take a task by mistake.
+  alignas(64) std::atomic<uint64_t> ticket{0};
+  alignas(64) std::atomic<int64_t> done{0};
+  std::atomic<int> sleepers{0};
+  std::atomic<bool> stop{false};
+  // Written by the caller between loops only; read by whoever holds a claimed task.
+  alignas(64) Function function = nullptr;
+  const void* context = nullptr;
+  int64_t tasks = 0;
+  std::vector<std::thread> threads;
+
+  bool run_one_task() {
+    uint64_t seen = ticket.load(std::memory_order_acquire);
+    while ((seen & kTaskMask) != 0) {
+      if (ticket.compare_exchange_weak(seen, seen - 1, std::memory_order_acq_rel)) {
+        function(context, tasks - static_cast<int64_t>(seen & kTaskMask));
+        done.fetch_add(1, std::memory_order_release);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  void work() {
+    while (!stop.load(std::memory_order_relaxed)) {
+      if (run_one_task()) continue;
+      bool found = false;
+      for (int spin = 0; spin < kSpins && !found; ++spin) {
+        pause_briefly();
+        found = (ticket.load(std::memory_order_relaxed) & kTaskMask) != 0 ||
+                stop.load(std::memory_order_relaxed);
+      }
+      if (found) continue;
+      sleepers.fetch_add(1);
+      const uint64_t seen = ticket.load();
+      if ((seen & kTaskMask) == 0 && !stop.load()) ticket.wait(seen);
+      sleepers.fetch_sub(1);
+    }
+  }
+
+  void publish(uint64_t value) {
+    ticket.store(value);  // sequentially consistent with the sleepers count: no lost wake-up
+    if (sleepers.load() > 0) ticket.notify_all();
+  }
+};
+
+ThreadPool::ThreadPool(int threads) : threads_(threads) {
+  std::call_once(fork_handler_once, [] {
+    pthread_atfork(nullptr, nullptr, [] { fork_generation.fetch_add(1); });
+  });
+}
+
+ThreadPool::~ThreadPool() {
+  if (!workers_) return;
+  if (fork_generation_ != fork_generation.load()) {
+    workers_.release();  // the threads were the parent's: nothing to join, nothing safe to free
+    return;
+  }
+  workers_->stop.store(true);
+  workers_->publish((workers_->ticket.load() | kTaskMask) + 1);
+  for (std::thread& thread : workers_->threads) thread.join();
+}
+
+void ThreadPool::ensure_workers() {
+  const unsigned generation = fork_generation.load(std::memory_order_relaxed);
+  if (workers_ && fork_generation_ == generation) return;
+  workers_.release();  // null, or the parent's
+  workers_ = std::make_unique<Workers>();
+  fork_generation_ = generation;
+  try {
+    for (int i = 1; i < threads_; ++i) {
+      workers_->threads.emplace_back([workers = workers_.get()] { workers->work(); });
+    }
+  } catch (const std::system_error&) {
+    // The system refuses more threads: the ones there are do the same work, with the same bits.
+  }
+}
+
+void ThreadPool::run_erased(int64_t tasks, Function function, const void* context) {
+  if (threads_ == 1 || tasks <= 1) {
+    for (int64_t task = 0; task < tasks; ++task) function(context, task);
+    return;
+  }
+  ensure_workers();
+  Workers& workers = *workers_;
+  workers.function = function;
+  workers.context = context;
+  workers.tasks = tasks;
+  workers.done.store(0, std::memory_order_relaxed);
+  const uint64_t loop = (workers.ticket.load(std::memory_order_relaxed) >> 32) + 1;
+  workers.publish((loop << 32) | static_cast<uint64_t>(tasks));
+  while (workers.run_one_task()) {
+  }
+  for (int spin = 0; workers.done.load(std::memory_order_acquire) != tasks; ++spin) {
+    if (spin < kSpins) {
+      pause_briefly();
+    } else {
+      std::this_thread::yield();  // the last task's owner may need this very processor
+    }
+  }
+}
+
+}  // namespace onward

@@ -1,0 +1,119 @@
+// DecoderSpec, ModelBuilder and Model for Python.
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "bindings/bindings.h"
+#include "cpu/weight_store.h"
+#include "model/model.h"
+#include "onward/error.h"
+
+namespace py = pybind11;
+
+namespace {
+
+using onward::DecoderSpec;
+using onward::Model;
+using onward::ModelBuilder;
+using onward::TensorSource;
+
+using RowOrder = py::array_t<int32_t, py::array::c_style>;
+using Part = std::tuple<py::buffer, std::string, std::vector<int64_t>, std::optional<RowOrder>>;
+
+DecoderSpec make_spec(const std::string& architecture, int64_t vocab_size, int64_t hidden_size,
+                      int64_t intermediate_size, int64_t num_layers, int64_t num_heads,
+                      int64_t num_kv_heads, int64_t head_dim, float norm_eps, int64_t max_context,
+                      const std::vector<float>& rope_inv_freq, float rope_attention_factor,
+                      double rope_theta, double rope_dynamic_factor,
+                      int64_t rope_dynamic_original_context, bool qkv_bias, bool output_bias,
+                      bool mlp_bias, bool qk_norm, bool tied_head,
+                      const std::vector<int64_t>& windows) {
+  DecoderSpec spec{architecture, vocab_size,   hidden_size, intermediate_size, num_layers,
+                   num_heads,    num_kv_heads, head_dim,    norm_eps,          max_context,
+                   {rope_inv_freq, rope_attention_factor, rope_theta, rope_dynamic_factor,
+                    rope_dynamic_original_context},
+                   qkv_bias,     output_bias,  mlp_bias,    qk_norm,           tied_head,
+                   windows};
+  spec.validate();
+  return spec;
+}
+
+// A tensor of one dimension is one row.
+TensorSource make_source(const py::buffer_info& info, const Part& part) {
+  const auto& [buffer, dtype, shape, row_order] = part;
+  TensorSource source;
+  source.data = info.ptr;
+  source.bytes = static_cast<size_t>(info.size) * static_cast<size_t>(info.itemsize);
+  source.dtype = onward::parse_dtype(dtype);
+  if (shape.empty() || shape.size() > 2) {
+    throw onward::WeightError("weights: a part has " + std::to_string(shape.size()) +
+                              " dimensions, expected 1 or 2");
+  }
+  source.rows = shape.size() == 2 ? shape[0] : 1;
+  source.columns = shape.back();
+  if (row_order) {
+    const int64_t expected = shape[0];
+    const int32_t* order = row_order->data();
+    const bool inside = row_order->size() == expected &&
+                        std::all_of(order, order + expected,
+                                    [=](int32_t row) { return row >= 0 && row < expected; });
+    if (!inside) {
+      throw onward::WeightError("weights: row_order must name rows 0 to " +
+                                std::to_string(expected - 1) + ", one for each row");
+    }
+    source.row_order = order;
+  }
+  return source;
+}
+
+void add_weight(ModelBuilder& builder, const std::string& name, const std::vector<Part>& parts) {
+  std::vector<py::buffer_info> infos;  // keep the buffers alive while the GIL is released
+  std::vector<TensorSource> sources;
+  for (const Part& part : parts) {
+    infos.push_back(std::get<0>(part).request());
+    sources.push_back(make_source(infos.back(), part));
+  }
+  py::gil_scoped_release release;
+  builder.add(name, sources);
+}
+
+}  // namespace
+
+void bind_model(py::module_& m) {
+  py::class_<DecoderSpec>(m, "DecoderSpec")
+      .def(py::init(&make_spec), py::kw_only(), py::arg("architecture"), py::arg("vocab_size"),
+           py::arg("hidden_size"), py::arg("intermediate_size"), py::arg("num_layers"),
+           py::arg("num_heads"), py::arg("num_kv_heads"), py::arg("head_dim"), py::arg("norm_eps"),
+           py::arg("max_context"), py::arg("rope_inv_freq"), py::arg("rope_attention_factor"),
+           py::arg("rope_theta"), py::arg("rope_dynamic_factor"),
+           py::arg("rope_dynamic_original_context"), py::arg("qkv_bias"), py::arg("output_bias"),
+           py::arg("mlp_bias"), py::arg("qk_norm"), py::arg("tied_head"), py::arg("windows"))
+      .def_readonly("architecture", &DecoderSpec::architecture)
+      .def_readonly("vocab_size", &DecoderSpec::vocab_size)
+      .def_readonly("num_layers", &DecoderSpec::num_layers)
+      .def_readonly("max_context", &DecoderSpec::max_context);
+
+  py::class_<Model, std::shared_ptr<Model>>(m, "Model")
+      .def_readonly("spec", &Model::spec)
+      .def_property_readonly("dtype",
+                             [](const Model& model) { return onward::dtype_name(model.dtype); })
+      .def_property_readonly("weight_bytes",
+                             [](const Model& model) { return model.store->bytes_used(); });
+
+  py::class_<ModelBuilder>(m, "ModelBuilder")
+      .def(py::init([](const DecoderSpec& spec, const std::string& dtype, int threads) {
+             return std::make_unique<ModelBuilder>(spec, onward::parse_dtype(dtype),
+                                                   onward::cpu::make_weight_store(threads));
+           }),
+           py::arg("spec"), py::arg("dtype"), py::arg("threads"))
+      .def("add", &add_weight, py::arg("name"), py::arg("parts"))
+      .def("finish", [](ModelBuilder& builder) {
+        return std::const_pointer_cast<Model>(builder.finish());
+      });
+}

@@ -1,0 +1,234 @@
+// Cuts each verb into independent tasks for the thread pool and hands the inner loops to the
+// kernel table. Knows nothing of models or requests. Work too small to be worth waking a thread
+// runs on the caller; that choice moves no bit, because every task computes whole outputs.
+#include "cpu/cpu_backend.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "base/buffer.h"
+#include "base/half.h"
+#include "base/thread_pool.h"
+#include "cpu/kernels.h"
+#include "cpu/rotate.h"
+
+namespace onward::cpu {
+namespace {
+
+// Below this many values an elementwise verb costs less than handing it to another thread.
+constexpr int64_t kSmallWork = 16384;
+
+// Rows of one matrix-product task in prefill: a multiple of the kernels' 6-row register tile, small
+// enough that the narrow matrices of a small model still make several tasks per thread.
+constexpr int64_t kLinearRows = 96;
+
+// Tokens of one attention task in prefill.
+constexpr int64_t kAttendTokens = 16;
+
+class CpuBackend final : public Backend {
+ public:
+  explicit CpuBackend(int threads) : kernels_(select_kernels()), pool_(threads) {}
+
+  std::string name() const override { return std::string("cpu:") + kernels_.name; }
+  int threads() const override { return pool_.threads(); }
+
+  void* allocate(size_t bytes) override {
+    void* memory = std::aligned_alloc(64, static_cast<size_t>(round_up(
+                                              static_cast<int64_t>(std::max<size_t>(bytes, 1)), 64)));
+    if (memory == nullptr) throw std::bad_alloc();
+    std::memset(memory, 0, bytes);
+    return memory;
+  }
+  void release(void* memory) noexcept override { std::free(memory); }
+  void upload(void* device, const void* host, size_t bytes) override {
+    std::memcpy(device, host, bytes);
+  }
+  void download(void* host, const void* device, size_t bytes) override {
+    std::memcpy(host, device, bytes);
+  }
+
+  void embed(const Matrix& table, const int32_t* ids, int64_t rows, float* x) override;
+  void gather_rows(const float* x, const int64_t* index, int64_t rows, int64_t width,
+                   float* y) override;
+  void rms_norm(const float* x, const Vector& weight, float eps, int64_t size, int64_t rows,
+                float* y) override;
+  void linear(const Matrix& weight, const Vector& bias, const float* x, int64_t rows, bool add,
+              float* y) override;
+  void rotate_and_append(const RotateArgs& args, const CacheLayout& layout,
+                         const std::vector<SequenceSlice>& slices) override;
+  void attend(const AttendLayerArgs& args, const CacheLayout& layout,
+              const std::vector<SequenceSlice>& slices) override;
+  void silu_mul(const float* gate_up, int64_t width, int64_t rows, float* y) override;
+
+ private:
+  // body(first_row, last_row) over disjoint ranges that cover [0, rows).
+  template <typename Body>
+  void over_rows(int64_t rows, int64_t row_values, const Body& body) {
+    if (rows * row_values <= kSmallWork) return body(0, rows);
+    const int64_t rows_each = std::max<int64_t>(1, kSmallWork / row_values);
+    pool_.run((rows + rows_each - 1) / rows_each, [&](int64_t task) {
+      body(task * rows_each, std::min(rows, (task + 1) * rows_each));
+    });
+  }
+
+  const uint16_t* rounded_to_bf16(const float* x, int64_t values);
+
+  const Kernels& kernels_;
+  ThreadPool pool_;
+  AlignedBuffer bf16_rows_;  // the input of the product at hand, rounded once for all panels
+};
+
+void CpuBackend::embed(const Matrix& table, const int32_t* ids, int64_t rows, float* x) {
+  over_rows(rows, table.inputs, [&](int64_t first, int64_t last) {
+    for (int64_t row = first; row < last; ++row) {
+      // The packed layout keeps an output's weights one column of its panel.
+      const int64_t panel = ids[row] / kPanelColumns * kPanelColumns;
+      const int64_t width = std::min(kPanelColumns, table.outputs - panel);
+      const int64_t column = ids[row] - panel;
+      float* out = x + row * table.inputs;
+      if (table.dtype == DType::f32) {
+        const float* weights = static_cast<const float*>(table.data) + panel * table.inputs;
+        for (int64_t k = 0; k < table.inputs; ++k) out[k] = weights[k * width + column];
+      } else {
+        const uint16_t* weights = static_cast<const uint16_t*>(table.data) + panel * table.inputs;
+        for (int64_t k = 0; k < table.inputs; ++k) {
+          out[k] = bf16_to_float(weights[(k / 2) * width * 2 + column * 2 + (k & 1)]);
+        }
+      }
+    }
+  });
+}
+
+void CpuBackend::gather_rows(const float* x, const int64_t* index, int64_t rows, int64_t width,
+                             float* y) {
+  for (int64_t row = 0; row < rows; ++row) {
+    std::memcpy(y + row * width, x + index[row] * width, static_cast<size_t>(width) * 4);
+  }
+}
+
+void CpuBackend::rms_norm(const float* x, const Vector& weight, float eps, int64_t size,
+                          int64_t rows, float* y) {
+  over_rows(rows, weight.size, [&](int64_t first, int64_t last) {
+    for (int64_t row = first; row < last; ++row) {
+      kernels_.rms_norm(x + row * weight.size, weight.data, eps, size, y + row * weight.size);
+    }
+  });
+}
+
+const uint16_t* CpuBackend::rounded_to_bf16(const float* x, int64_t values) {
+  if (bf16_rows_.bytes() < static_cast<size_t>(values) * 2) {
+    bf16_rows_ = AlignedBuffer(static_cast<size_t>(values) * 2);
+  }
+  uint16_t* rounded = bf16_rows_.data<uint16_t>();
+  constexpr int64_t kValuesEach = kSmallWork;  // a multiple of kLane
+  pool_.run((values + kValuesEach - 1) / kValuesEach, [&](int64_t task) {
+    const int64_t first = task * kValuesEach;
+    kernels_.round_bf16(x + first, std::min(kValuesEach, values - first), rounded + first);
+  });
+  return rounded;
+}
+
+void CpuBackend::linear(const Matrix& weight, const Vector& bias, const float* x, int64_t rows,
+                        bool add, float* y) {
+  const bool bf16 = weight.dtype == DType::bf16;
+  const int64_t value_bytes = dtype_block_bytes(weight.dtype);
+  const char* input = bf16
+                          ? reinterpret_cast<const char*>(rounded_to_bf16(x, rows * weight.inputs))
+                          : reinterpret_cast<const char*>(x);
+  const auto kernel = bf16 ? kernels_.linear_bf16 : kernels_.linear_f32;
+  const int64_t panels = (weight.outputs + kPanelColumns - 1) / kPanelColumns;
+  const int64_t row_chunks = (rows + kLinearRows - 1) / kLinearRows;
+  // Chunks of one panel are neighbours, so that the panel is still in the cache for the next one.
+  pool_.run(panels * row_chunks, [&](int64_t task) {
+    const int64_t panel = task / row_chunks * kPanelColumns;
+    const int64_t first_row = task % row_chunks * kLinearRows;
+    LinearArgs args;
+    args.panel = static_cast<const char*>(weight.data) + panel * weight.inputs * value_bytes;
+    args.width = std::min(kPanelColumns, weight.outputs - panel);
+    args.k = weight.inputs;
+    args.x = input + first_row * weight.inputs * value_bytes;
+    args.x_stride = weight.inputs;
+    args.rows = std::min(kLinearRows, rows - first_row);
+    args.y = y + first_row * weight.outputs + panel;
+    args.y_stride = weight.outputs;
+    args.bias = bias.empty() ? nullptr : bias.data + panel;
+    args.add = add;
+    kernel(args);
+  });
+}
+
+void CpuBackend::rotate_and_append(const RotateArgs& args, const CacheLayout& layout,
+                                   const std::vector<SequenceSlice>& slices) {
+  for (const SequenceSlice& slice : slices) {
+    over_rows(slice.tokens, args.qkv_stride, [&](int64_t first, int64_t last) {
+      for (int64_t token = first; token < last; ++token) {
+        rotate_and_append_token(args, layout, slice, token, kernels_.rms_norm);
+      }
+    });
+  }
+}
+
+void CpuBackend::attend(const AttendLayerArgs& args, const CacheLayout& layout,
+                        const std::vector<SequenceSlice>& slices) {
+  struct Task {
+    const SequenceSlice* slice;
+    int64_t first_token;
+  };
+  std::vector<Task> tiles;
+  int64_t visible_keys = 0;
+  for (const SequenceSlice& slice : slices) {
+    for (int64_t token = 0; token < slice.tokens; token += kAttendTokens) {
+      tiles.push_back({&slice, token});
+    }
+    visible_keys += slice.tokens * (slice.first_position + slice.tokens);
+  }
+  const int64_t group = args.num_heads / layout.num_kv_heads;
+  const int64_t out_stride = activation_stride(args.num_heads * layout.head_dim);
+  const auto kernel = layout.dtype == DType::bf16 ? kernels_.attend_bf16 : kernels_.attend_f32;
+  const auto body = [&](int64_t task) {
+    // Late tiles see the most keys: they go first, the short ones fill the gaps at the end.
+    const Task& tile = tiles[tiles.size() - 1 - static_cast<size_t>(task / layout.num_kv_heads)];
+    const int64_t kv_head = task % layout.num_kv_heads;
+    const int64_t row = tile.slice->first_row + tile.first_token;
+    const int64_t head_offset = kv_head * group * layout.head_dim;
+    AttendArgs attend;
+    attend.q = args.qkv + row * args.qkv_stride + head_offset;
+    attend.q_stride = args.qkv_stride;
+    attend.out = args.out + row * out_stride + head_offset;
+    attend.out_stride = out_stride;
+    attend.blocks = tile.slice->blocks;
+    attend.k_offset = layout.keys_offset(args.layer, kv_head);
+    attend.v_offset = layout.values_offset(args.layer, kv_head);
+    attend.v_stride = layout.value_stride();
+    attend.head_dim = layout.head_dim;
+    attend.group = group;
+    attend.tokens = std::min(kAttendTokens, tile.slice->tokens - tile.first_token);
+    attend.first_position = tile.slice->first_position + tile.first_token;
+    attend.window = args.window;
+    attend.scale = args.scale;
+    kernel(attend);
+  };
+  const int64_t tasks = static_cast<int64_t>(tiles.size()) * layout.num_kv_heads;
+  if (visible_keys * args.num_heads * layout.head_dim <= kSmallWork) {
+    for (int64_t task = 0; task < tasks; ++task) body(task);
+  } else {
+    pool_.run(tasks, body);
+  }
+}
+
+void CpuBackend::silu_mul(const float* gate_up, int64_t width, int64_t rows, float* y) {
+  over_rows(rows, width, [&](int64_t first, int64_t last) {
+    for (int64_t row = first; row < last; ++row) {
+      const float* gate = gate_up + row * 2 * width;
+      kernels_.silu_mul(gate, gate + width, width, y + row * width);
+    }
+  });
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> make_backend(int threads) { return std::make_unique<CpuBackend>(threads); }
+
+}  // namespace onward::cpu

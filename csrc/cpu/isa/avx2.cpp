@@ -1,0 +1,192 @@
+// The kernels for AVX2 with FMA: sixteen floats are two 256-bit registers.
+#include "cpu/kernels.h"
+
+#if defined(__AVX2__) && defined(__FMA__)
+
+#include <immintrin.h>
+
+namespace onward::cpu {
+namespace {
+
+struct Lanes {
+  __m256 lo, hi;
+};
+
+inline Lanes zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+inline Lanes set(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+inline Lanes load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+inline Lanes broadcast(const float* p) {
+  const __m256 x = _mm256_broadcast_ss(p);
+  return {x, x};
+}
+inline void store(float* p, Lanes a) {
+  _mm256_storeu_ps(p, a.lo);
+  _mm256_storeu_ps(p + 8, a.hi);
+}
+
+inline Lanes add(Lanes a, Lanes b) {
+  return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)};
+}
+inline Lanes sub(Lanes a, Lanes b) {
+  return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)};
+}
+inline Lanes mul(Lanes a, Lanes b) {
+  return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)};
+}
+inline Lanes div(Lanes a, Lanes b) {
+  return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
+}
+inline Lanes max(Lanes a, Lanes b) {
+  return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)};
+}
+inline Lanes fma(Lanes a, Lanes b, Lanes c) {
+  return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
+}
+
+// a < b ? yes : no, so `no` where either is NaN.
+inline Lanes select_less(Lanes a, Lanes b, Lanes yes, Lanes no) {
+  return {_mm256_blendv_ps(no.lo, yes.lo, _mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ)),
+          _mm256_blendv_ps(no.hi, yes.hi, _mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ))};
+}
+
+inline Lanes lane_numbers() {
+  return {_mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7), _mm256_setr_ps(8, 9, 10, 11, 12, 13, 14, 15)};
+}
+
+inline __m256 scale_by_low_bits(__m256 p, __m256 shifted) {
+  const __m256i exponent = _mm256_slli_epi32(_mm256_castps_si256(shifted), 23);
+  return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), exponent));
+}
+// p * 2^n, where n stands in the low bits of `shifted` and the result is a normal number.
+inline Lanes scale_by_low_bits(Lanes p, Lanes shifted) {
+  return {scale_by_low_bits(p.lo, shifted.lo), scale_by_low_bits(p.hi, shifted.hi)};
+}
+
+inline float first(Lanes a) { return _mm256_cvtss_f32(a.lo); }
+
+inline float fold_add(Lanes a) {
+  const __m256 eight = _mm256_add_ps(a.lo, a.hi);
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
+inline float fold_max(Lanes a) {
+  const __m256 eight = _mm256_max_ps(a.lo, a.hi);
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
+// The first `count` lanes, the others 0.
+inline Lanes load_part(const float* p, int64_t count) {
+  float lanes[kLane] = {};
+  for (int64_t i = 0; i < count; ++i) lanes[i] = p[i];
+  return load(lanes);
+}
+inline void store_part(float* p, Lanes a, int64_t count) {
+  float lanes[kLane];
+  store(lanes, a);
+  for (int64_t i = 0; i < count; ++i) p[i] = lanes[i];
+}
+
+inline __m256 load_bf16_half(const uint16_t* p) {
+  const __m256i bits = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)p));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
+}
+inline Lanes load_bf16(const uint16_t* p) { return {load_bf16_half(p), load_bf16_half(p + 8)}; }
+
+// Nearest, ties to even; a NaN keeps its upper bits and becomes quiet.
+inline __m256i bf16_bits(__m256 a) {
+  const __m256i bits = _mm256_castps_si256(a);
+  const __m256i upper = _mm256_srli_epi32(bits, 16);
+  const __m256i odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
+  const __m256i bias = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
+  const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, bias), 16);
+  const __m256i quiet = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
+  const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q));
+  return _mm256_blendv_epi8(rounded, quiet, nan);
+}
+inline void store_bf16(uint16_t* p, Lanes a) {
+  // The pack interleaves the 128-bit halves of its operands; the permutation puts them in order.
+  const __m256i packed = _mm256_packus_epi32(bf16_bits(a.lo), bf16_bits(a.hi));
+  _mm256_storeu_si256((__m256i*)p, _mm256_permute4x64_epi64(packed, 0xd8));
+}
+
+// While it lives, denormal inputs and results of this thread count as zero.
+struct FlushDenormals {
+  unsigned saved = _mm_getcsr();
+  FlushDenormals() { _mm_setcsr(saved | 0x8040); }
+  ~FlushDenormals() { _mm_setcsr(saved); }
+};
+
+// Of 16 registers, 6 rows x 1 vector take 12 for sums, 2 for weights, 1 for an input. With one row
+// only more columns give enough chains to hide the latency of a fused multiply-add.
+constexpr int tile_vectors(int rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
+constexpr int kProbeChains = 6;
+
+// A word holds elements k (low half) and k + 1 (high half): the high one goes first.
+struct Bf16Format {
+  static constexpr int kDepth = 2;
+  static constexpr int kParts = 2;
+  static constexpr int64_t kElementBytes = 2;
+  template <int kPart>
+  static __m256 half(__m256i words) {
+    if constexpr (kPart == 0) {
+      return _mm256_castsi256_ps(_mm256_and_si256(words, _mm256_set1_epi32(0xffff0000)));
+    } else {
+      return _mm256_castsi256_ps(_mm256_slli_epi32(words, 16));
+    }
+  }
+  template <int kPart>
+  static Lanes weight(const char* p) {
+    const __m256i* words = reinterpret_cast<const __m256i*>(p);
+    return {half<kPart>(_mm256_loadu_si256(words)), half<kPart>(_mm256_loadu_si256(words + 1))};
+  }
+  template <int kPart>
+  static Lanes input(const char* p) {
+    const __m256 words = _mm256_broadcast_ss(reinterpret_cast<const float*>(p));
+    const __m256 x = half<kPart>(_mm256_castps_si256(words));
+    return {x, x};
+  }
+  static Lanes fuse(Lanes weight, Lanes input, Lanes sum) { return fma(weight, input, sum); }
+};
+
+#include "cpu/isa/linear_tiles.inl"
+#include "cpu/isa/row_kernels.inl"
+#include "cpu/isa/attend_tiles.inl"
+
+uint64_t probe_read(const void* data, int64_t bytes) {
+  const char* p = static_cast<const char*>(data);
+  __m256i sum[8] = {};
+  for (int64_t i = 0; i < bytes; i += 256) {
+    for (int line = 0; line < 4; ++line) __builtin_prefetch(p + i + kPrefetchBytes + line * 64);
+    for (int w = 0; w < 8; ++w) {
+      const __m256i words = _mm256_loadu_si256((const __m256i*)(p + i + w * 32));
+      sum[w] = _mm256_add_epi64(sum[w], words);
+    }
+  }
+  uint64_t total = 0;
+  for (int w = 0; w < 8; ++w) {
+    uint64_t words[4];
+    _mm256_storeu_si256((__m256i*)words, sum[w]);
+    total += words[0] + words[1] + words[2] + words[3];
+  }
+  return total;
+}
+
+constexpr Kernels kKernels = {"avx2",      linear_f32, linear_bf16, attend_f32, attend_bf16,
+                              rms_norm,    silu_mul,   round_bf16,  probe_read, probe_f32,
+                              probe_bf16};
+
+}  // namespace
+
+const Kernels* avx2_kernels() { return &kKernels; }
+
+}  // namespace onward::cpu
+
+#else
+
+const onward::cpu::Kernels* onward::cpu::avx2_kernels() { return nullptr; }
+
+#endif

@@ -1,0 +1,89 @@
+// Sixteen floats in one 512-bit register. Included inside the anonymous namespace of each file that
+// is compiled with AVX-512 F, BW, DQ and VL; knows nothing of kernels.
+
+struct Lanes {
+  __m512 v;
+};
+
+inline Lanes zero() { return {_mm512_setzero_ps()}; }
+inline Lanes set(float x) { return {_mm512_set1_ps(x)}; }
+inline Lanes load(const float* p) { return {_mm512_loadu_ps(p)}; }
+inline Lanes broadcast(const float* p) { return {_mm512_set1_ps(*p)}; }
+inline void store(float* p, Lanes a) { _mm512_storeu_ps(p, a.v); }
+
+inline Lanes add(Lanes a, Lanes b) { return {_mm512_add_ps(a.v, b.v)}; }
+inline Lanes sub(Lanes a, Lanes b) { return {_mm512_sub_ps(a.v, b.v)}; }
+inline Lanes mul(Lanes a, Lanes b) { return {_mm512_mul_ps(a.v, b.v)}; }
+inline Lanes div(Lanes a, Lanes b) { return {_mm512_div_ps(a.v, b.v)}; }
+inline Lanes max(Lanes a, Lanes b) { return {_mm512_max_ps(a.v, b.v)}; }
+inline Lanes fma(Lanes a, Lanes b, Lanes c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+
+// a < b ? yes : no, so `no` where either is NaN.
+inline Lanes select_less(Lanes a, Lanes b, Lanes yes, Lanes no) {
+  return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ), no.v, yes.v)};
+}
+
+inline Lanes lane_numbers() {
+  return {_mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)};
+}
+
+// p * 2^n, where n stands in the low bits of `shifted` and the result is a normal number.
+inline Lanes scale_by_low_bits(Lanes p, Lanes shifted) {
+  const __m512i exponent = _mm512_slli_epi32(_mm512_castps_si512(shifted.v), 23);
+  return {_mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p.v), exponent))};
+}
+
+inline float first(Lanes a) { return _mm512_cvtss_f32(a.v); }
+
+inline float fold_add(Lanes a) {
+  const __m256 eight =
+      _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
+inline float fold_max(Lanes a) {
+  const __m256 eight =
+      _mm256_max_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
+// The first `count` lanes, the others 0.
+inline Lanes load_part(const float* p, int64_t count) {
+  return {_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), p)};
+}
+inline void store_part(float* p, Lanes a, int64_t count) {
+  _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << count) - 1), a.v);
+}
+
+inline Lanes load_bf16(const uint16_t* p) {
+  const __m512i bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p));
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(bits, 16))};
+}
+
+// Nearest, ties to even; a NaN keeps its upper bits and becomes quiet.
+inline void store_bf16(uint16_t* p, Lanes a) {
+  const __m512i bits = _mm512_castps_si512(a.v);
+  const __m512i upper = _mm512_srli_epi32(bits, 16);
+  const __m512i odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
+  const __m512i bias = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
+  const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, bias), 16);
+  const __m512i quiet = _mm512_or_si512(upper, _mm512_set1_epi32(0x40));
+  const __mmask16 nan = _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q);
+  _mm256_storeu_si256((__m256i*)p,
+                      _mm512_cvtepi32_epi16(_mm512_mask_blend_epi32(nan, rounded, quiet)));
+}
+
+// While it lives, denormal inputs and results of this thread count as zero.
+struct FlushDenormals {
+  unsigned saved = _mm_getcsr();
+  FlushDenormals() { _mm_setcsr(saved | 0x8040); }
+  ~FlushDenormals() { _mm_setcsr(saved); }
+};
+
+// 6 rows x 4 vectors: 24 accumulators, 4 weights and an input in 32 registers.
+constexpr int tile_vectors(int) { return 4; }
+constexpr int kProbeChains = 12;

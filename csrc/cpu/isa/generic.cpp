@@ -1,0 +1,217 @@
+// The kernels in plain loops, in exactly the order that cpu/kernels.h documents: the oracle of the
+// other instruction sets, and what a processor without any of them runs. Knows no intrinsics.
+#include <cfloat>
+#include <cmath>
+#include <cstring>
+
+#include "cpu/kernels.h"
+
+namespace onward::cpu {
+namespace {
+
+constexpr int64_t kTileKeys = 64;
+
+uint32_t bits_of(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+
+float float_of(uint32_t bits) {
+  float x;
+  std::memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+float widen(uint16_t bf16) { return float_of(static_cast<uint32_t>(bf16) << 16); }
+float as_float(float x) { return x; }
+float as_float(uint16_t bf16) { return widen(bf16); }
+
+// Denormals become a zero of the same sign.
+float flush(float x) { return std::fabs(x) < FLT_MIN ? std::copysign(0.0f, x) : x; }
+
+float fused(float a, float b, float sum) { return std::fma(a, b, sum); }
+float fused_flushing(float a, float b, float sum) {
+  return flush(std::fma(flush(a), flush(b), flush(sum)));
+}
+
+// Lane j takes lane j + width / 2, until one lane is left.
+float fold_add(float (&lanes)[kLane]) {
+  for (int64_t half = kLane / 2; half > 0; half /= 2) {
+    for (int64_t j = 0; j < half; ++j) lanes[j] += lanes[j + half];
+  }
+  return lanes[0];
+}
+
+// exp(x) with a relative error below 1e-7; 0 below -87.3, +inf above 88.7, NaN for NaN.
+// x = n ln 2 + r, |r| <= ln 2 / 2; the polynomial is minimax there; 2^n is added to the exponent.
+float exponential(float x) {
+  if (x < -87.3f) return 0.0f;
+  if (88.7f < x) return INFINITY;
+  if (std::isnan(x)) return x;
+  const float shifter = 12582912.0f;  // 1.5 * 2^23: the sum rounds n to an integer in the low bits
+  const float shifted = std::fma(x, 1.44269504f, shifter);
+  const float n = shifted - shifter;
+  float r = std::fma(n, -0.693145752f, x);
+  r = std::fma(n, -1.42860677e-6f, r);
+  float p = 0x1.6a23d0p-10f;
+  p = std::fma(p, r, 0x1.123a20p-7f);
+  p = std::fma(p, r, 0x1.5558f2p-5f);
+  p = std::fma(p, r, 0x1.555492p-3f);
+  p = std::fma(p, r, 0x1.fffffcp-2f);
+  p = std::fma(p, r, 1.0f);
+  p = std::fma(p, r, 1.0f);
+  return float_of(bits_of(p) + (bits_of(shifted) << 23));
+}
+
+void linear_f32(const LinearArgs& a) {
+  const float* panel = static_cast<const float*>(a.panel);  // (k, width)
+  for (int64_t row = 0; row < a.rows; ++row) {
+    const float* x = static_cast<const float*>(a.x) + row * a.x_stride;  // (k)
+    float* y = a.y + row * a.y_stride;                                   // (width)
+    for (int64_t c = 0; c < a.width; ++c) {
+      float sum = 0.0f;
+      for (int64_t k = 0; k < a.k; ++k) sum = fused(panel[k * a.width + c], x[k], sum);
+      if (a.bias != nullptr) sum += a.bias[c];
+      y[c] = a.add ? y[c] + sum : sum;
+    }
+  }
+}
+
+void linear_bf16(const LinearArgs& a) {
+  const uint16_t* panel = static_cast<const uint16_t*>(a.panel);  // (k / 2, width, 2)
+  for (int64_t row = 0; row < a.rows; ++row) {
+    const uint16_t* x = static_cast<const uint16_t*>(a.x) + row * a.x_stride;  // (k)
+    float* y = a.y + row * a.y_stride;                                         // (width)
+    for (int64_t c = 0; c < a.width; ++c) {
+      float sum = 0.0f;
+      for (int64_t k = 0; k < a.k; k += 2) {
+        const uint16_t* pair = panel + k * a.width + c * 2;
+        sum = fused_flushing(widen(pair[1]), widen(x[k + 1]), sum);
+        sum = fused_flushing(widen(pair[0]), widen(x[k]), sum);
+      }
+      if (a.bias != nullptr) sum = flush(sum + flush(a.bias[c]));
+      y[c] = a.add ? flush(flush(y[c]) + sum) : sum;
+    }
+  }
+}
+
+// One query head of the token at `position`. out: (head_dim), the running sum until the last line.
+template <class Element>
+void attend_row(const AttendArgs& a, const float* q, int64_t position, float* out) {
+  const int64_t first_key = a.window > 0 && a.window <= position ? position - a.window + 1 : 0;
+  float row_max = -INFINITY;
+  float sum[kLane] = {};
+  for (int64_t d = 0; d < a.head_dim; ++d) out[d] = 0.0f;
+  for (int64_t tile = first_key / kTileKeys; tile <= position / kTileKeys; ++tile) {
+    const int64_t tile_begin = tile * kTileKeys;
+    const int64_t begin = first_key > tile_begin ? first_key : tile_begin;
+    const int64_t end = position < tile_begin + kTileKeys ? position + 1 : tile_begin + kTileKeys;
+    float p[kTileKeys];
+    float tile_max = -INFINITY;
+    for (int64_t key = begin; key < end; ++key) {
+      const char* block = static_cast<const char*>(a.blocks[key / kBlockTokens]);
+      const Element* keys = reinterpret_cast<const Element*>(block + a.k_offset);  // (head_dim, 16)
+      float score = 0.0f;
+      for (int64_t d = 0; d < a.head_dim; ++d) {
+        score = fused(as_float(keys[d * kBlockTokens + key % kBlockTokens]), q[d], score);
+      }
+      score *= a.scale;
+      p[key - tile_begin] = score;
+      if (score > tile_max) tile_max = score;
+    }
+    if (tile_max > row_max) {
+      const float rescale = exponential(row_max - tile_max);
+      for (float& lane : sum) lane *= rescale;
+      for (int64_t d = 0; d < a.head_dim; ++d) out[d] *= rescale;
+      row_max = tile_max;
+    }
+    for (int64_t key = begin; key < end; ++key) {
+      const char* block = static_cast<const char*>(a.blocks[key / kBlockTokens]);
+      const Element* value = reinterpret_cast<const Element*>(block + a.v_offset) +
+                             (key % kBlockTokens) * a.v_stride;  // (head_dim)
+      const float weight = exponential(p[key - tile_begin] - row_max);
+      sum[key % kLane] += weight;
+      for (int64_t d = 0; d < a.head_dim; ++d) out[d] = fused(as_float(value[d]), weight, out[d]);
+    }
+  }
+  const float total = fold_add(sum);
+  for (int64_t d = 0; d < a.head_dim; ++d) out[d] /= total;
+}
+
+template <class Element>
+void attend(const AttendArgs& a) {
+  for (int64_t t = 0; t < a.tokens; ++t) {
+    for (int64_t h = 0; h < a.group; ++h) {
+      attend_row<Element>(a, a.q + t * a.q_stride + h * a.head_dim, a.first_position + t,
+                          a.out + t * a.out_stride + h * a.head_dim);
+    }
+  }
+}
+
+void attend_f32(const AttendArgs& a) { attend<float>(a); }
+void attend_bf16(const AttendArgs& a) { attend<uint16_t>(a); }
+
+void rms_norm(const float* x, const float* weight, float eps, int64_t n, float* y) {
+  float squares[kLane] = {};
+  for (int64_t i = 0; i < n; ++i) squares[i % kLane] = fused(x[i], x[i], squares[i % kLane]);
+  const float mean = fold_add(squares) / static_cast<float>(n);
+  const float inverse = 1.0f / std::sqrt(mean + eps);
+  for (int64_t i = 0; i < n; ++i) y[i] = x[i] * inverse * weight[i];
+}
+
+void silu_mul(const float* gate, const float* up, int64_t n, float* y) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float silu = gate[i] / (1.0f + exponential(0.0f - gate[i]));
+    y[i] = silu * up[i];
+  }
+}
+
+void round_bf16(const float* x, int64_t n, uint16_t* y) {
+  for (int64_t i = 0; i < n; ++i) {
+    const uint32_t bits = bits_of(x[i]);
+    const uint32_t upper = bits >> 16;
+    const uint32_t rounded = (bits + 0x7fff + (upper & 1)) >> 16;
+    const uint32_t quiet = upper | 0x40;
+    y[i] = static_cast<uint16_t>(std::isnan(x[i]) ? quiet : rounded);
+  }
+}
+
+uint64_t probe_read(const void* data, int64_t bytes) {
+  const char* p = static_cast<const char*>(data);
+  uint64_t sum[4] = {};
+  for (int64_t i = 0; i < bytes; i += 32) {
+    uint64_t words[4];
+    std::memcpy(words, p + i, sizeof words);
+    for (int w = 0; w < 4; ++w) sum[w] += words[w];
+  }
+  return sum[0] + sum[1] + sum[2] + sum[3];
+}
+
+template <float (*kFused)(float, float, float)>
+int64_t probe_multiply_add(int64_t iterations, float* sink) {
+  float sum[kLane] = {};
+  for (int64_t i = 0; i < iterations; ++i) {
+    for (float& lane : sum) lane = kFused(1.0f, 0x1p-30f, lane);
+  }
+  *sink = fold_add(sum);
+  return iterations * kLane * 2;
+}
+
+constexpr Kernels kKernels = {"generic",
+                              linear_f32,
+                              linear_bf16,
+                              attend_f32,
+                              attend_bf16,
+                              rms_norm,
+                              silu_mul,
+                              round_bf16,
+                              probe_read,
+                              probe_multiply_add<fused>,
+                              probe_multiply_add<fused_flushing>};
+
+}  // namespace
+
+const Kernels* generic_kernels() { return &kKernels; }
+
+}  // namespace onward::cpu

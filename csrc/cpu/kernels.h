@@ -1,0 +1,113 @@
+// The table of CPU inner loops, one instance per instruction set (cpu/isa/*.cpp). Everything here
+// is plain C types and bodies-free on purpose: a shared inline function that one file compiles with
+// AVX-512 may survive the link and run on a processor without it.
+//
+// Rules every instance obeys, so that results do not depend on batch, threads, chunks or cache:
+//   * f32 results are bit-identical across instruction sets; the generic instance is the oracle.
+//   * An output of a matrix product is ONE chain of fused multiply-adds over k in ascending order,
+//     starting from +0, whatever the number of rows; bias and residual are added after the chain.
+//   * A sum along a row runs in 16 lanes (element i goes to lane i % 16, ascending i), and lanes
+//     fold 16 -> 8 -> 4 -> 2 -> 1 by adding lane j + width/2 to lane j.
+// Rows are padded: every row stride and every width is a multiple of kLane, padding columns hold 0.
+#pragma once
+
+#include <cstdint>
+
+namespace onward::cpu {
+
+constexpr int64_t kLane = 16;         // floats in the widest register: all padding is to this
+constexpr int64_t kPanelColumns = 64; // output columns of a packed panel (the last may be narrower)
+constexpr int64_t kBlockTokens = 16;  // tokens of a cache block: keys are lanes
+
+// One panel of packed weights times some rows: y[r][c] (+)= sum_k x[r][k] * panel[k][c] + bias[c].
+//   panel f32:  [k][width] floats.
+//   panel bf16: [k / 2][width][2]: the pair (k, k + 1) of one column lies together.
+//   x: (rows, k), f32 or bf16 bits to match; stride in elements. k is a multiple of kLane.
+//   y: (rows, width) f32; bias: (width) or null; add: y keeps its old value, y = y + (sum + bias).
+// bf16 rule (that of the vdpbf16ps instruction): within a pair the odd element is fused in first,
+// then the even one; denormal inputs and results count as zero.
+struct LinearArgs {
+  const void* panel;
+  int64_t width;  // 16, 32, 48 or 64
+  int64_t k;
+  const void* x;
+  int64_t x_stride;
+  int64_t rows;
+  float* y;
+  int64_t y_stride;
+  const float* bias;
+  bool add;
+};
+
+// Causal attention of a run of consecutive tokens of ONE sequence over ONE key-value head.
+//   q:   row of token t, head h (of the `group` heads that share the kv head) at
+//        q + t * q_stride + h * head_dim; already rotated.
+//   out: same layout, out_stride; written, not added to.
+//   blocks[b]: start of the cache block of positions [16 b, 16 b + 16) (for b below first needed
+//        block the pointer may be null). Inside it, for this layer and kv head:
+//        keys   at byte k_offset: [head_dim][16]        (lanes are tokens)
+//        values at byte v_offset: [16][v_stride]        (v_stride = head_dim rounded up to 16)
+//   Token t has position first_position + t and sees keys in
+//   [max(0, position - window + 1), position]; window 0 means all.
+// Online softmax (Milakov & Gimelshein 2018) in tiles of 64 keys aligned to absolute positions:
+//   score = scale * (in-order fma chain over head_dim from +0); tile maximum; p = exp(score - m);
+//   the sum of p runs in 16 lanes (lane = position % 16, ascending), folded as above at the end;
+//   each output element is one fma chain over keys in order, rescaled once per tile;
+//   out = acc / sum. A tile without a visible key leaves the row untouched; inside a tile, keys
+//   beyond the last position any row of the call may see are never read (they may hold stale NaN),
+//   and a masked key counts as p = 0.
+struct AttendArgs {
+  const float* q;
+  int64_t q_stride;
+  float* out;
+  int64_t out_stride;
+  const void* const* blocks;
+  int64_t k_offset;
+  int64_t v_offset;
+  int64_t v_stride;
+  int64_t head_dim;
+  int64_t group;
+  int64_t tokens;
+  int64_t first_position;
+  int64_t window;
+  float scale;
+};
+
+struct Kernels {
+  const char* name;  // "generic", "avx2", "avx512", "avx512bf16", "neon"
+
+  void (*linear_f32)(const LinearArgs&);
+  void (*linear_bf16)(const LinearArgs&);
+  void (*attend_f32)(const AttendArgs&);   // keys and values stored as f32
+  void (*attend_bf16)(const AttendArgs&);  // keys and values stored as bf16 bits
+
+  // y[i] = x[i] * (1 / sqrt(mean(x^2) + eps)) * weight[i], i < n. y may be x. (Zhang & Sennrich 2019)
+  void (*rms_norm)(const float* x, const float* weight, float eps, int64_t n, float* y);
+  // y[i] = silu(gate[i]) * up[i]; n is a multiple of kLane. (SwiGLU, Shazeer 2020)
+  void (*silu_mul)(const float* gate, const float* up, int64_t n, float* y);
+  // Round to nearest even; NaN stays NaN. n is a multiple of kLane.
+  void (*round_bf16)(const float* x, int64_t n, uint16_t* y);
+
+  // Probes for `onward doctor --measure` and the benchmarks: what this core can do at most.
+  // Sum of all 64-bit words, so that the reads cannot be dropped; bytes is a multiple of 256.
+  uint64_t (*probe_read)(const void* data, int64_t bytes);
+  // Runs `iterations` rounds of independent in-register multiply-adds; returns operations done
+  // (2 per multiply-add). probe_bf16 uses what linear_bf16 uses.
+  int64_t (*probe_f32)(int64_t iterations, float* sink);
+  int64_t (*probe_bf16)(int64_t iterations, float* sink);
+};
+
+// Each is null where the compiler cannot target it.
+const Kernels* generic_kernels();
+const Kernels* avx2_kernels();
+const Kernels* avx512_kernels();
+const Kernels* avx512bf16_kernels();
+const Kernels* neon_kernels();
+
+// The best instance that this processor AND its operating system (saved register state) can run,
+// or the one that ONWARD_CPU_ISA names; InvalidArgument when that one is unknown or cannot run.
+const Kernels& select_kernels();
+// Names of every instance this machine can run, slowest first, comma-separated.
+const char* available_kernels();
+
+}  // namespace onward::cpu

@@ -1,0 +1,88 @@
+// Which table of kernels this machine runs. Asks the processor and its operating system; knows
+// nothing of what the kernels do.
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "cpu/kernels.h"
+#include "onward/error.h"
+
+namespace onward::cpu {
+namespace {
+
+struct Candidate {
+  const char* name;
+  const Kernels* kernels;  // null where the compiler could not target it
+  bool runs;               // the processor has the instructions and the system saves the registers
+};
+
+#if defined(__x86_64__)
+// __builtin_cpu_supports looks at XCR0 as well: false where the system does not save the registers.
+bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+bool has_avx512() {
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+bool has_avx512bf16() { return has_avx512() && __builtin_cpu_supports("avx512bf16"); }
+constexpr bool kIsArm64 = false;
+#else
+bool has_avx2() { return false; }
+bool has_avx512() { return false; }
+bool has_avx512bf16() { return false; }
+#if defined(__aarch64__)
+constexpr bool kIsArm64 = true;
+#else
+constexpr bool kIsArm64 = false;
+#endif
+#endif
+
+// Slowest first.
+const std::vector<Candidate>& candidates() {
+  static const std::vector<Candidate> all = {
+      {"generic", generic_kernels(), true},
+      {"neon", neon_kernels(), kIsArm64},
+      {"avx2", avx2_kernels(), has_avx2()},
+      {"avx512", avx512_kernels(), has_avx512()},
+      {"avx512bf16", avx512bf16_kernels(), has_avx512bf16()},
+  };
+  return all;
+}
+
+bool available(const Candidate& candidate) { return candidate.kernels != nullptr && candidate.runs; }
+
+std::string join_available() {
+  std::string names;
+  for (const Candidate& candidate : candidates()) {
+    if (available(candidate)) names += (names.empty() ? "" : ",") + std::string(candidate.name);
+  }
+  return names;
+}
+
+const Kernels& named_kernels(const std::string& name) {
+  const std::string found = "found '" + name + "', expected one of " + available_kernels();
+  for (const Candidate& candidate : candidates()) {
+    if (name != candidate.name) continue;
+    if (available(candidate)) return *candidate.kernels;
+    throw InvalidArgument("ONWARD_CPU_ISA: this processor cannot run it, " + found);
+  }
+  throw InvalidArgument("ONWARD_CPU_ISA: unknown instruction set, " + found);
+}
+
+}  // namespace
+
+const Kernels& select_kernels() {
+  const char* name = std::getenv("ONWARD_CPU_ISA");
+  if (name != nullptr && *name != '\0') return named_kernels(name);
+  const Kernels* best = nullptr;
+  for (const Candidate& candidate : candidates()) {
+    if (available(candidate)) best = candidate.kernels;
+  }
+  return *best;
+}
+
+const char* available_kernels() {
+  static const std::string names = join_available();
+  return names.c_str();
+}
+
+}  // namespace onward::cpu

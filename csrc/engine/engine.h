@@ -1,0 +1,62 @@
+// The one loop that every caller drives: submit requests, step, read events, cancel. Each step is
+// one ragged batch: one token of every sequence that decodes, and chunks of the prompts that are
+// still being read. Not thread-safe: callers take turns (the Python side has the lock).
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "backend/backend.h"
+#include "cache/block_pool.h"
+#include "engine/request.h"
+#include "engine/sequence.h"
+#include "model/decoder.h"
+
+namespace onward {
+
+class Engine {
+ public:
+  // prefill_chunk_tokens: tokens of one step at most, decodes included.
+  Engine(std::shared_ptr<const Model> model, std::unique_ptr<Backend> backend,
+         int64_t prefill_chunk_tokens);
+
+  // Takes a request and returns its id. InvalidArgument when it cannot be served.
+  int64_t submit(Request request);
+
+  // Runs one step and returns its events, in order of submission; nothing when there is nothing to
+  // do. `poll` is called before every layer and may throw to give the step up: then no sequence has
+  // moved and the next step starts over. A request that fails ends with an error event
+  // and leaves the others alone.
+  std::vector<Event> step(const Decoder::Poll& poll);
+
+  // Frees the request's place; unknown and finished ids are ignored.
+  void cancel(int64_t request);
+  void cancel_all();
+
+  // Logits after every token: (token_ids, vocab_size), in chunks like any prompt.
+  std::vector<float> logits(const std::vector<int32_t>& token_ids, const Decoder::Poll& poll);
+
+  EngineStats stats() const;
+  const Model& model() const { return *model_; }
+  const Backend& backend() const { return *backend_; }
+
+ private:
+  struct StepPlan;
+  void check_tokens(const char* where, const std::vector<int32_t>& token_ids) const;
+  StepPlan plan_step();
+  void count(int64_t tokens, bool prefill);
+
+  std::shared_ptr<const Model> model_;
+  std::unique_ptr<Backend> backend_;
+  Decoder decoder_;
+  BlockPool pool_;
+  int64_t prefill_chunk_tokens_;
+  int64_t next_id_ = 0;
+  std::deque<std::unique_ptr<Sequence>> running_;
+  std::vector<Event> finished_at_submit_;  // requests that ask for no token
+  size_t first_in_turn_ = 0;  // whose decode comes first in the next step
+  EngineStats stats_;
+};
+
+}  // namespace onward

@@ -1,0 +1,155 @@
+#include "model/decoder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "model/rope.h"
+
+namespace onward {
+
+// Device buffers of one step, grown to the largest step seen. Rows are padded (backend.h).
+struct Decoder::Activations {
+  explicit Activations(Backend& backend) : backend(backend) {}
+  ~Activations() { release(); }
+
+  void reserve(const Model& model, int64_t rows, int64_t logits_rows) {
+    const DecoderSpec& spec = model.spec;
+    const LayerWeights& layer = model.layers[0];
+    if (rows > capacity_rows) {
+      capacity_rows = 0;
+      grow(x, rows * model.embed.inputs);
+      grow(normed, rows * model.embed.inputs);
+      grow(qkv, rows * layer.qkv.outputs);
+      grow(attended, rows * layer.o.inputs);
+      grow(gate_up, rows * layer.gate_up.outputs);
+      grow(gated, rows * layer.down.inputs);
+      grow(cosines, rows * spec.head_dim / 2);
+      grow(sines, rows * spec.head_dim / 2);
+      capacity_rows = rows;
+    }
+    if (logits_rows > capacity_logits_rows) {
+      capacity_logits_rows = 0;
+      grow(last, logits_rows * model.head.inputs);
+      grow(logits, logits_rows * model.head.outputs);
+      capacity_logits_rows = logits_rows;
+    }
+  }
+
+  Backend& backend;
+  int64_t capacity_rows = 0;
+  int64_t capacity_logits_rows = 0;
+  float* x = nullptr;         // (rows, hidden): the residual stream
+  float* normed = nullptr;    // (rows, hidden)
+  float* qkv = nullptr;       // (rows, q | k | v)
+  float* attended = nullptr;  // (rows, num_heads * head_dim)
+  float* gate_up = nullptr;   // (rows, gate | up)
+  float* gated = nullptr;     // (rows, intermediate)
+  float* cosines = nullptr;   // (rows, head_dim / 2)
+  float* sines = nullptr;     // (rows, head_dim / 2)
+  float* last = nullptr;      // (logits_rows, hidden)
+  float* logits = nullptr;    // (logits_rows, vocab)
+
+ private:
+  void grow(float*& buffer, int64_t values) {
+    backend.release(buffer);
+    buffer = nullptr;
+    buffer = static_cast<float*>(backend.allocate(static_cast<size_t>(values) * sizeof(float)));
+  }
+  void release() {
+    for (float* buffer : {x, normed, qkv, attended, gate_up, gated, cosines, sines, last, logits}) {
+      backend.release(buffer);
+    }
+  }
+};
+
+Decoder::Decoder(std::shared_ptr<const Model> model, Backend& backend)
+    : model_(std::move(model)),
+      backend_(backend),
+      layout_{model_->spec.num_layers, model_->spec.num_kv_heads, model_->spec.head_dim,
+              model_->dtype},
+      activations_(std::make_unique<Activations>(backend)) {}
+
+Decoder::~Decoder() = default;
+
+void Decoder::forward(const StepBatch& batch, const Poll& poll, std::vector<float>& logits) {
+  const int64_t rows = static_cast<int64_t>(batch.token_ids.size());
+  Activations& a = *activations_;
+  a.reserve(*model_, rows, static_cast<int64_t>(batch.logits_rows.size()));
+
+  std::vector<float> cosines, sines;  // (rows, head_dim / 2)
+  for (const SequenceSlice& slice : batch.slices) {
+    for (int64_t token = 0; token < slice.tokens; ++token) {
+      append_rope(model_->spec.rope, slice.first_position + token, cosines, sines);
+    }
+  }
+  backend_.upload(a.cosines, cosines.data(), cosines.size() * sizeof(float));
+  backend_.upload(a.sines, sines.data(), sines.size() * sizeof(float));
+
+  backend_.embed(model_->embed, batch.token_ids.data(), rows, a.x);
+  for (int64_t index = 0; index < model_->spec.num_layers; ++index) {
+    poll();
+    layer(index, batch, rows);
+  }
+  poll();
+  head(batch, logits);
+}
+
+void Decoder::layer(int64_t index, const StepBatch& batch, int64_t rows) {
+  const DecoderSpec& spec = model_->spec;
+  const LayerWeights& w = model_->layers[static_cast<size_t>(index)];
+  Activations& a = *activations_;
+
+  backend_.rms_norm(a.x, w.attention_norm, spec.norm_eps, spec.hidden_size, rows, a.normed);
+  backend_.linear(w.qkv, w.qkv_bias, a.normed, rows, false, a.qkv);
+
+  RotateArgs rotate;
+  rotate.qkv = a.qkv;
+  rotate.qkv_stride = w.qkv.outputs;
+  rotate.k_offset = w.qkv.offsets[1];
+  rotate.v_offset = w.qkv.offsets[2];
+  rotate.cosines = a.cosines;
+  rotate.sines = a.sines;
+  rotate.q_norm = w.q_norm;
+  rotate.k_norm = w.k_norm;
+  rotate.norm_eps = spec.norm_eps;
+  rotate.num_heads = spec.num_heads;
+  rotate.layer = index;
+  backend_.rotate_and_append(rotate, layout_, batch.slices);
+
+  AttendLayerArgs attend;
+  attend.qkv = a.qkv;
+  attend.qkv_stride = w.qkv.outputs;
+  attend.out = a.attended;
+  attend.num_heads = spec.num_heads;
+  attend.layer = index;
+  attend.window = spec.window(index);
+  attend.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.head_dim)));
+  backend_.attend(attend, layout_, batch.slices);
+  backend_.linear(w.o, w.o_bias, a.attended, rows, true, a.x);
+
+  backend_.rms_norm(a.x, w.mlp_norm, spec.norm_eps, spec.hidden_size, rows, a.normed);
+  backend_.linear(w.gate_up, w.gate_up_bias, a.normed, rows, false, a.gate_up);
+  backend_.silu_mul(a.gate_up, w.down.inputs, rows, a.gated);
+  backend_.linear(w.down, w.down_bias, a.gated, rows, true, a.x);
+}
+
+void Decoder::head(const StepBatch& batch, std::vector<float>& logits) {
+  const DecoderSpec& spec = model_->spec;
+  const Matrix& weight = model_->head;
+  Activations& a = *activations_;
+  const int64_t rows = static_cast<int64_t>(batch.logits_rows.size());
+  if (rows == 0) return logits.clear();
+
+  backend_.gather_rows(a.x, batch.logits_rows.data(), rows, weight.inputs, a.last);
+  backend_.rms_norm(a.last, model_->norm, spec.norm_eps, spec.hidden_size, rows, a.last);
+  backend_.linear(weight, Vector{}, a.last, rows, false, a.logits);
+
+  logits.resize(static_cast<size_t>(rows * spec.vocab_size));
+  for (int64_t row = 0; row < rows; ++row) {
+    backend_.download(logits.data() + row * spec.vocab_size, a.logits + row * weight.outputs,
+                      static_cast<size_t>(spec.vocab_size) * sizeof(float));
+  }
+}
+
+}  // namespace onward

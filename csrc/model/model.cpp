@@ -1,0 +1,102 @@
+#include "model/model.h"
+
+#include <utility>
+
+#include "onward/error.h"
+
+namespace onward {
+
+ModelBuilder::ModelBuilder(DecoderSpec spec, DType dtype, std::unique_ptr<WeightStore> store)
+    : model_(std::make_shared<Model>()) {
+  spec.validate();
+  if (dtype != DType::f32 && dtype != DType::bf16) {
+    throw InvalidArgument(std::string("dtype: found ") + dtype_name(dtype) +
+                          ", expected f32 or bf16");
+  }
+  Model& model = *model_;
+  model.spec = std::move(spec);
+  model.dtype = dtype;
+  model.store = std::move(store);
+  const DecoderSpec& s = model.spec;
+  slots_["embed"] = {&model.embed, nullptr, {{s.vocab_size, s.hidden_size}}};
+  if (!s.tied_head) slots_["head"] = {&model.head, nullptr, {{s.vocab_size, s.hidden_size}}};
+  slots_["norm"] = {nullptr, &model.norm, {{1, s.hidden_size}}};
+  model.layers.resize(static_cast<size_t>(s.num_layers));
+  for (int64_t layer = 0; layer < s.num_layers; ++layer) declare_layer(layer);
+}
+
+void ModelBuilder::declare_layer(int64_t layer) {
+  const DecoderSpec& s = model_->spec;
+  LayerWeights& weights = model_->layers[static_cast<size_t>(layer)];
+  const std::string prefix = "layers." + std::to_string(layer) + ".";
+  const int64_t q_size = s.num_heads * s.head_dim;
+  const int64_t kv_size = s.num_kv_heads * s.head_dim;
+  const auto matrix = [&](const char* name, Matrix& m,
+                          std::vector<std::pair<int64_t, int64_t>> shapes) {
+    slots_[prefix + name] = {&m, nullptr, std::move(shapes)};
+  };
+  const auto vector = [&](const char* name, Vector& v, std::vector<int64_t> sizes) {
+    Slot slot{nullptr, &v, {}};
+    for (const int64_t size : sizes) slot.shapes.push_back({1, size});
+    slots_[prefix + name] = std::move(slot);
+  };
+  vector("attention_norm", weights.attention_norm, {s.hidden_size});
+  matrix("qkv", weights.qkv,
+         {{q_size, s.hidden_size}, {kv_size, s.hidden_size}, {kv_size, s.hidden_size}});
+  matrix("o", weights.o, {{s.hidden_size, q_size}});
+  vector("mlp_norm", weights.mlp_norm, {s.hidden_size});
+  matrix("gate_up", weights.gate_up,
+         {{s.intermediate_size, s.hidden_size}, {s.intermediate_size, s.hidden_size}});
+  matrix("down", weights.down, {{s.hidden_size, s.intermediate_size}});
+  if (s.qkv_bias) vector("qkv_bias", weights.qkv_bias, {q_size, kv_size, kv_size});
+  if (s.output_bias) vector("o_bias", weights.o_bias, {s.hidden_size});
+  if (s.mlp_bias) {
+    vector("gate_up_bias", weights.gate_up_bias, {s.intermediate_size, s.intermediate_size});
+    vector("down_bias", weights.down_bias, {s.hidden_size});
+  }
+  if (s.qk_norm) {
+    vector("q_norm", weights.q_norm, {s.head_dim});
+    vector("k_norm", weights.k_norm, {s.head_dim});
+  }
+}
+
+void ModelBuilder::add(const std::string& name, const std::vector<TensorSource>& parts) {
+  const auto found = slots_.find(name);
+  if (found == slots_.end()) {
+    throw WeightError("weights: '" + name + "' is not a weight of this model");
+  }
+  Slot& slot = found->second;
+  if (slot.filled) throw WeightError("weights: '" + name + "' was given twice");
+  if (parts.size() != slot.shapes.size()) {
+    throw WeightError("weights: '" + name + "' has " + std::to_string(parts.size()) +
+                      " parts, expected " + std::to_string(slot.shapes.size()));
+  }
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const auto [rows, columns] = slot.shapes[i];
+    if (parts[i].rows != rows || parts[i].columns != columns) {
+      throw WeightError("weights: part " + std::to_string(i) + " of '" + name + "' has shape (" +
+                        std::to_string(parts[i].rows) + ", " + std::to_string(parts[i].columns) +
+                        "), expected (" + std::to_string(rows) + ", " + std::to_string(columns) +
+                        ")");
+    }
+  }
+  if (slot.matrix) {
+    *slot.matrix = model_->store->pack_matrix(parts, model_->dtype);
+  } else {
+    *slot.vector = model_->store->pack_vector(parts);
+  }
+  slot.filled = true;
+}
+
+std::shared_ptr<const Model> ModelBuilder::finish() {
+  std::string missing;
+  for (const auto& [name, slot] : slots_) {
+    if (!slot.filled) missing += (missing.empty() ? "" : ", ") + name;
+  }
+  if (!missing.empty()) throw WeightError("weights: missing " + missing);
+  if (model_->spec.tied_head) model_->head = model_->embed;
+  slots_.clear();  // a second add or finish finds no slot
+  return std::exchange(model_, nullptr);
+}
+
+}  // namespace onward

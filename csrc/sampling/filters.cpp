@@ -1,0 +1,129 @@
+#include "sampling/filters.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <queue>
+
+namespace onward {
+namespace {
+
+// Two sums of the same float32 probabilities may differ by a few units in the last place.
+constexpr double kFloat32Resolution = 4e-7;
+
+void keep_indices(Candidates& candidates, std::vector<uint32_t>& indices) {
+  std::sort(indices.begin(), indices.end());  // back to the order of id
+  for (size_t i = 0; i < indices.size(); ++i) {
+    candidates.id[i] = candidates.id[indices[i]];
+    candidates.score[i] = candidates.score[indices[i]];
+  }
+  candidates.id.resize(indices.size());
+  candidates.score.resize(indices.size());
+}
+
+template <typename Keep>
+void keep_if(Candidates& candidates, Keep keep) {
+  size_t kept = 0;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    if (!keep(candidates.score[i])) continue;
+    candidates.id[kept] = candidates.id[i];
+    candidates.score[kept++] = candidates.score[i];
+  }
+  candidates.id.resize(kept);
+  candidates.score.resize(kept);
+}
+
+// The k-th largest score. A heap of the k best so far: almost every score fails one comparison.
+float kth_largest(const std::vector<float>& scores, size_t k) {
+  std::priority_queue<float, std::vector<float>, std::greater<float>> best(
+      std::greater<float>(), std::vector<float>(scores.begin(), scores.begin() + k));
+  for (size_t i = k; i < scores.size(); ++i) {
+    if (scores[i] > best.top()) {
+      best.pop();
+      best.push(scores[i]);
+    }
+  }
+  return best.top();
+}
+
+}  // namespace
+
+Candidates scaled_candidates(const float* logits, int64_t vocab_size, float largest,
+                             double temperature) {
+  Candidates candidates;
+  candidates.id.reserve(static_cast<size_t>(vocab_size));
+  candidates.score.reserve(static_cast<size_t>(vocab_size));
+  for (int64_t id = 0; id < vocab_size; ++id) {
+    // In double: at temperatures near the smallest float the quotient leaves float32, to -infinity.
+    const float score = static_cast<float>((static_cast<double>(logits[id]) - largest) / temperature);
+    if (score == -std::numeric_limits<float>::infinity()) continue;
+    candidates.id.push_back(static_cast<int32_t>(id));
+    candidates.score.push_back(score);
+  }
+  return candidates;
+}
+
+void keep_top_k(Candidates& candidates, int64_t k) {
+  if (k <= 0 || static_cast<size_t>(k) >= candidates.size()) return;
+  const float threshold = kth_largest(candidates.score, static_cast<size_t>(k));
+  keep_if(candidates, [threshold](float score) { return score >= threshold; });
+}
+
+void keep_top_p(Candidates& candidates, double p) {
+  if (p >= 1.0 || candidates.size() <= 1) return;
+  double total = 0;
+  for (const float score : candidates.score) total += std::exp(score);
+  std::vector<uint32_t> order(candidates.size());
+  std::iota(order.begin(), order.end(), 0u);
+  const auto better = [&](uint32_t a, uint32_t b) {
+    const float sa = candidates.score[a], sb = candidates.score[b];
+    return sa != sb ? sa > sb : a < b;
+  };
+  // Sort only as many of the best as the nucleus needs: 64, then 8 times more, ...
+  size_t sorted = 0, kept = 0;
+  double mass = 0;
+  for (size_t wanted = 64; kept == sorted && sorted < order.size(); wanted *= 8) {
+    const size_t until = std::min(wanted, order.size());
+    if (until < order.size()) {
+      std::nth_element(order.begin() + static_cast<long>(sorted),
+                       order.begin() + static_cast<long>(until), order.end(), better);
+    }
+    std::sort(order.begin() + static_cast<long>(sorted), order.begin() + static_cast<long>(until),
+              better);
+    sorted = until;
+    while (kept < sorted && (kept == 0 || mass < p * total - kFloat32Resolution * total)) {
+      mass += std::exp(candidates.score[order[kept++]]);
+    }
+  }
+  order.resize(kept);
+  keep_indices(candidates, order);
+}
+
+void keep_min_p(Candidates& candidates, double min_p) {
+  if (min_p <= 0.0) return;
+  const float best = *std::max_element(candidates.score.begin(), candidates.score.end());
+  keep_if(candidates, [=](float score) { return std::exp(double{score} - best) >= min_p; });
+}
+
+int32_t draw(const Candidates& candidates, double uniform) {
+  std::vector<double> weights(candidates.size());
+  double total = 0;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    weights[i] = std::exp(candidates.score[i]);
+    total += weights[i];
+  }
+  const double target = uniform * total;
+  double mass = 0;
+  size_t last_possible = 0;  // rounding may leave the sum just short of the target
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    if (weights[i] == 0) continue;
+    last_possible = i;
+    mass += weights[i];
+    if (target < mass) break;
+  }
+  return candidates.id[last_possible];
+}
+
+}  // namespace onward

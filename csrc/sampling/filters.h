@@ -1,0 +1,38 @@
+// Filters of the sampling chain, over a shrinking list of candidates. Order and rules are Hugging
+// Face's: temperature, top-k, top-p, min-p, each on what the one before it left.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace onward {
+
+// Tokens still in the draw. `score` is (logit - largest logit) / temperature, so the best is 0 and
+// exp(score) never overflows.
+struct Candidates {
+  std::vector<int32_t> id;
+  std::vector<float> score;
+
+  size_t size() const { return id.size(); }
+};
+
+// All tokens with a finite score, in order of id. temperature > 0, however small.
+Candidates scaled_candidates(const float* logits, int64_t vocab_size, float largest,
+                             double temperature);
+
+// Keeps every candidate that is no worse than the k-th best: ties with it stay.
+void keep_top_k(Candidates& candidates, int64_t k);
+
+// Nucleus (Holtzman et al. 2020): the smallest set of best candidates whose probabilities reach p;
+// the one that crosses p stays. Reaching p counts at float32 resolution (probabilities .5, .3, .2
+// and p = .8 keep two, although their float32 sum may differ from .8 in the last digit).
+void keep_top_p(Candidates& candidates, double p);
+
+// Keeps candidates with a probability of at least min_p times that of the best one.
+void keep_min_p(Candidates& candidates, double min_p);
+
+// Inverse transform over the candidates in order of id; uniform in [0, 1).
+int32_t draw(const Candidates& candidates, double uniform);
+
+}  // namespace onward

@@ -1,0 +1,8 @@
+"""Load the default model, ask one question, look at the result."""
+
+import onward
+
+with onward.LLM() as llm:
+    result = llm.generate("The capital of France is", max_new_tokens=16)
+    print(result.text)
+    print(result.finish_reason, result.usage, result.timings)

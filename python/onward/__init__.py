@@ -1,0 +1,65 @@
+"""Text generation with nothing hidden: ``onward.generate("What is gravity?")``.
+
+This file only names what the package offers. Each name is imported when it is first used
+(PEP 562), so ``import onward`` costs milliseconds, starts no thread and loads no model. ``generate``,
+``stream`` and ``chat`` keep one ``LLM`` per model name alive for the life of the process; an ``LLM``
+of your own gives back its memory when you close it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from onward import errors
+from onward.errors import Error
+
+if TYPE_CHECKING:
+    from onward._core import __version__, kv_cache_bytes
+    from onward.generation import Stream
+    from onward.llm import LLM, chat, generate, stream
+    from onward.options import GenerationOptions
+    from onward.result import Result, Timings, Usage
+
+_HOMES = {
+    "__version__": "onward._core",
+    "kv_cache_bytes": "onward._core",
+    "LLM": "onward.llm",
+    "chat": "onward.llm",
+    "generate": "onward.llm",
+    "stream": "onward.llm",
+    "Stream": "onward.generation",
+    "GenerationOptions": "onward.options",
+    "Result": "onward.result",
+    "Timings": "onward.result",
+    "Usage": "onward.result",
+}
+
+__all__ = [
+    "LLM",
+    "Error",
+    "GenerationOptions",
+    "Result",
+    "Stream",
+    "Timings",
+    "Usage",
+    "__version__",
+    "chat",
+    "errors",
+    "generate",
+    "kv_cache_bytes",
+    "stream",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'onward' has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,263 @@
+"""Many callers, one engine: whoever needs an event and has none runs the next step for all.
+
+There is no thread of our own. A caller that finds its mailbox empty takes its turn at the engine,
+runs one step, and puts each event into the mailbox of the call it belongs to; callers that find the
+engine taken sleep until the turn ends. An exception in a step, a KeyboardInterrupt included, ends
+the call of the one who ran it; the others go on.
+
+A KeyboardInterrupt can arrive between any two bytecodes of the main thread, and finalizers can run
+anywhere. So ``_lock`` is held for a few bytecodes only and never while the engine computes, every
+turn ends in a ``finally``, and no event exists only on the interpreter's stack.
+
+Knows nothing of text, options or prompts.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from onward import process
+from onward.errors import ClosedError, Error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy import int32
+    from numpy.typing import NDArray
+
+    from onward._core import Engine, Event
+
+T = TypeVar("T")
+_step = operator.methodcaller("step")
+FORK_POLL_S = 0.001
+
+
+class Call:
+    """One caller's requests, and the mailbox where their events arrive."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self.thread = 0
+        """The thread that has the turn on behalf of this call."""
+        self.open_requests: set[int] = set()
+        self.mailbox: deque[tuple[int, Event]] = deque()
+        self.wake: SimpleQueue[None] = SimpleQueue()
+        self.lost: str | None = None
+        self._last_read = -1
+
+    def next_event(self) -> Event:
+        """The next event of any of this call's requests; runs the engine if none is there yet."""
+        while True:
+            self._driver.check_open(self)
+            while self.mailbox:
+                serial, event = self.mailbox.popleft()
+                if serial > self._last_read:
+                    self._last_read = serial
+                    return event
+            self._driver.advance(self)
+
+    def cancel(self, request: int) -> None:
+        """Give up one request; it leaves the engine before the next step."""
+        self._driver.cancel(self, (request,))
+
+    def close(self) -> None:
+        """Give up what is still running. May be called from anywhere, any number of times."""
+        self._driver.cancel(self, tuple(self.open_requests))
+
+
+class Driver:
+    """Hands one engine around among calls from any number of threads."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine: Engine | None = engine
+        self._closed = False
+        self._held_for_fork = False
+        self._serial = itertools.count()
+        # Guards what follows.
+        self._lock = threading.Lock()
+        self._turn: Call | None = None
+        """Whose turn it is. Only they touch the engine."""
+        self._sleepers: set[Call] = set()
+        self._calls: dict[int, Call] = {}
+        self._to_cancel: deque[int] = deque()
+        self._events: deque[tuple[int, Event]] = deque()
+        """Events that have left the engine and are in no mailbox yet."""
+        process.watch(self)
+
+    def submit(self, requests: Sequence[tuple[NDArray[int32], Mapping[str, Any]]]) -> Call:
+        """Hand in requests (prompt, options of ``Engine.submit``); all of them, or none."""
+        call = Call(self)
+
+        def hand_in(engine: Engine) -> None:
+            for prompt, options in requests:
+                request = engine.submit(prompt, **options)
+                self._calls[request] = call
+                call.open_requests.add(request)
+
+        try:
+            self._take_turn(call, hand_in)
+        except BaseException:
+            call.close()
+            raise
+        return call
+
+    def run(self, work: Callable[[Engine], T]) -> T:
+        """Call ``work`` with the engine, between two steps."""
+        return self._take_turn(Call(self), work)
+
+    def advance(self, call: Call) -> None:
+        """Run one step, or wait until somebody else's has ended."""
+        try:
+            engine = self._wait_for_turn(call)
+            if engine is None:
+                return
+            before = len(self._events)
+            # One C call from the engine's step to the deque: an interrupt that arrives as the step
+            # returns is raised after it, when every event is in the deque.
+            self._events.extend(
+                zip(self._serial, itertools.chain.from_iterable(map(_step, (engine,))), strict=False)
+            )
+            idle = len(self._events) == before and not engine.stats()["running"]
+        finally:
+            self._end_turn(call)
+        if idle and call.open_requests and not call.mailbox:
+            raise Error("engine: has nothing to run, expected an event for a request that is open")
+
+    def cancel(self, call: Call, requests: Sequence[int]) -> None:
+        """Takes effect now if nobody has the turn, else when the turn ends. Never waits."""
+        for request in requests:
+            call.open_requests.discard(request)
+            if self._calls.pop(request, None) is not None:
+                self._to_cancel.append(request)
+        # Not blocking: a finalizer may run inside this thread's own critical section.
+        if self._lock.acquire(blocking=False):
+            try:
+                if self._turn is None:
+                    self._cancel_now()
+                self._wake_all()
+            finally:
+                self._lock.release()
+
+    def check_open(self, call: Call | None = None) -> None:
+        """Raise if nothing can be asked any more."""
+        if self._closed:
+            raise ClosedError("LLM: was closed, expected an open one")
+        if call is not None and call.lost is not None:
+            raise Error(call.lost)
+
+    def close(self) -> None:
+        """Give up all requests and let go of the engine, now or when the present turn ends."""
+        with self._lock:
+            self._closed = True
+            if self._turn is None:
+                self._engine = None
+            self._wake_all()
+
+    # Taking turns
+
+    def _take_turn(self, call: Call, work: Callable[[Engine], T]) -> T:
+        try:
+            engine = self._wait_for_turn(call)
+            assert engine is not None  # a call without requests has no mail
+            return work(engine)
+        finally:
+            self._end_turn(call)
+
+    def _wait_for_turn(self, call: Call) -> Engine | None:
+        """Take the turn and return the engine; None if mail for ``call`` came first."""
+        while True:
+            with self._lock:
+                self.check_open(call)
+                if call.mailbox:
+                    return None
+                if self._turn is None and not process.exiting_elsewhere():
+                    call.thread = threading.get_ident()
+                    self._turn = call
+                    self._cancel_now()
+                    return self._engine
+                if self._turn is not None and self._turn.thread == threading.get_ident():
+                    raise Error(
+                        "engine: called by a signal handler or finalizer that interrupted this "
+                        "thread's own call, expected that call to end first"
+                    )
+                self._sleepers.add(call)
+            call.wake.get()
+
+    def _end_turn(self, call: Call) -> None:
+        if self._turn is not call:
+            return
+        try:
+            self._deliver()
+        finally:
+            with self._lock:
+                self._turn = None
+                self._cancel_now()
+                if self._closed:
+                    self._engine = None
+                self._wake_all()
+
+    def _deliver(self) -> None:
+        """Sort events into mailboxes. Interrupted half-way, the next turn resumes; an event that is
+        then delivered twice has the same serial number, and the mailbox's reader drops it."""
+        while self._events:
+            _, event = self._events[0]
+            call = self._calls.get(event.request)
+            if call is not None:
+                call.mailbox.append(self._events[0])
+            if event.finish_reason is not None:
+                self._calls.pop(event.request, None)
+                if call is not None:
+                    call.open_requests.discard(event.request)
+            elif call is None:
+                self._to_cancel.append(event.request)  # its owner was interrupted in submit
+            self._events.popleft()
+
+    def _cancel_now(self) -> None:
+        while self._to_cancel and self._engine is not None:
+            self._engine.cancel(self._to_cancel.popleft())
+
+    def _wake_all(self) -> None:
+        while self._sleepers:
+            self._sleepers.pop().wake.put(None)
+
+    # Forks and exit (called by onward.process)
+
+    def before_fork(self, deadline: float) -> None:
+        """Let the present step end, so that the child gets an engine between two steps."""
+        while time.monotonic() < deadline:
+            if self._lock.acquire(timeout=FORK_POLL_S):
+                if self._turn is None:
+                    self._held_for_fork = True
+                    return
+                self._lock.release()
+            time.sleep(FORK_POLL_S)
+
+    def after_fork_in_parent(self) -> None:
+        if self._held_for_fork:
+            self._held_for_fork = False
+            self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """Start over with the same engine and none of the parent's requests. Where the fork fell
+        into a step after all, the engine refuses every later use with an error that says so."""
+        self._held_for_fork = False
+        self._lock = threading.Lock()
+        self._turn = None
+        for call in self._calls.values():
+            call.lost = "stream: belongs to the process that was forked, expected one of this process"
+            call.mailbox.clear()
+        for collection in (self._calls, self._sleepers, self._to_cancel, self._events):
+            collection.clear()
+        if self._engine is not None:
+            self._engine.reset_after_fork()
+
+    def wait_until_idle(self, deadline: float) -> None:
+        while self._turn is not None and time.monotonic() < deadline:
+            time.sleep(FORK_POLL_S)

@@ -1,0 +1,56 @@
+"""Everything that onward raises on purpose.
+
+Messages read ``where: what is wrong, found, expected``. A mistake of the caller is also a
+``ValueError`` or ``TypeError``, so that ordinary handlers catch it. The C++ core raises these very
+classes: its bindings look them up here by name.
+"""
+
+from __future__ import annotations
+
+
+class Error(Exception):
+    """Base class of all errors of this package."""
+
+
+class InvalidArgument(Error, ValueError):
+    """A value passed by the caller cannot be used: out of range, empty, contradictory."""
+
+
+class ArgumentTypeError(Error, TypeError):
+    """An argument is unknown or has the wrong type."""
+
+
+class ModelNotFound(Error, FileNotFoundError):
+    """No model under that name: not a folder, not a file, not reachable on the hub."""
+
+
+class LoadError(Error, ValueError):
+    """A model's files are incomplete, malformed, hostile or of an unsupported kind."""
+
+
+class ConfigError(LoadError):
+    """config.json, generation_config.json or GGUF metadata cannot be used."""
+
+
+class WeightError(LoadError):
+    """A tensor or the file that should hold it is missing, misshapen or of an unknown dtype."""
+
+
+class TokenizerError(LoadError):
+    """The tokenizer's files are missing or cannot be used."""
+
+
+class TemplateError(Error, ValueError):
+    """The chat template is absent, failed, or went over its time and memory budget."""
+
+
+class NumericsError(Error, ArithmeticError):
+    """The model's arithmetic left the finite numbers (NaN or infinity in the logits)."""
+
+
+class MissingExtra(Error, ImportError):
+    """An optional dependency is needed; the message says which extra brings it."""
+
+
+class ClosedError(Error, RuntimeError):
+    """The LLM was closed; its engine is gone."""

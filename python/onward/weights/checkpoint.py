@@ -1,0 +1,66 @@
+"""What every kind of model file offers: a config, and named tensors that are mapped, not read.
+
+Knows no file format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+# dtype: (values in a block, bytes of a block). The quantised blocks are those of GGUF.
+STORAGE: dict[str, tuple[int, int]] = {
+    "F32": (1, 4),
+    "F16": (1, 2),
+    "BF16": (1, 2),
+    "Q8_0": (32, 2 + 32),  # f16 scale, 32 int8
+    "Q4_0": (32, 2 + 16),  # f16 scale, 32 nibbles
+    "Q4_1": (32, 2 + 2 + 16),  # f16 scale, f16 minimum, 32 nibbles
+}
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor as the file stores it, row-major.
+
+    The buffer may start at any address: files do not promise alignment. Where ``row_order`` is
+    given, row ``r`` of the tensor is row ``row_order[r]`` of the buffer.
+    """
+
+    buffer: memoryview
+    dtype: str  # a key of STORAGE
+    shape: tuple[int, ...]
+    row_order: NDArray[np.int32] | None = None  # (shape[0])
+
+
+class Checkpoint(Protocol):
+    """An opened model. Tensor names are Hugging Face's, whatever the file calls them."""
+
+    where: str
+    """What messages about the config open with."""
+    config: dict[str, Any]
+    generation_config: dict[str, Any]
+    metadata: Mapping[str, object]
+
+    def names(self) -> set[str]:
+        """The tensors there are."""
+
+    def describe(self, name: str) -> tuple[str, tuple[int, ...]]:
+        """The dtype and shape of a tensor; touches none of its bytes. The dtype may be one that
+        ``tensor`` refuses."""
+
+    def file_of(self, name: str) -> str:
+        """The name of the file that holds a tensor, for messages."""
+
+    def tensor(self, name: str) -> Tensor:
+        """The bytes of a tensor; WeightError if its dtype is not supported."""
+
+    def release(self, name: str) -> None:
+        """Give the memory of a tensor's pages back; they are read again if looked at again."""
+
+    def close(self) -> None:
+        """Give up the files. Buffers still held elsewhere stay valid."""

@@ -1,0 +1,65 @@
+"""A file mapped read-only into memory. Knows nothing of what is in it.
+
+A file that another program shortens while it is mapped ends in SIGBUS on any system; nothing here
+guards against that.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+from pathlib import Path
+
+from onward.errors import WeightError
+
+
+class MappedFile:
+    """Views into a file, and a way to drop the pages behind them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            # Non-blocking, so that a named pipe in a model folder cannot hang the load.
+            descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        except OSError as failure:
+            raise WeightError(f"{path.name}: cannot open: {failure.strerror}") from failure
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise WeightError(f"{path.name}: is not a regular file")
+            self.size = status.st_size
+            if self.size == 0:
+                raise WeightError(f"{path.name}: is empty, expected at least a header")
+            self._map = mmap.mmap(descriptor, self.size, access=mmap.ACCESS_READ)
+        except OSError as failure:
+            raise WeightError(f"{path.name}: cannot map: {failure.strerror}") from failure
+        finally:
+            os.close(descriptor)
+        self._view = memoryview(self._map)
+
+    @property
+    def content(self) -> mmap.mmap:
+        """The whole file; a slice of it is a copy, unlike ``view``."""
+        return self._map
+
+    def view(self, begin: int, end: int) -> memoryview:
+        """The bytes from ``begin`` up to ``end``, not copied; the range must lie in the file."""
+        if not 0 <= begin <= end <= self.size:
+            raise WeightError(f"{self.path.name}: bytes {begin}..{end} of a file of {self.size}")
+        return self._view[begin:end]
+
+    def release(self, begin: int, end: int) -> None:
+        """Drop every page that the range touches; a neighbour's bytes are simply read again."""
+        if not hasattr(mmap, "MADV_DONTNEED") or begin >= end:
+            return
+        first = begin - begin % mmap.PAGESIZE
+        self._map.madvise(mmap.MADV_DONTNEED, first, end - first)
+
+    def close(self) -> None:
+        """Unmap, unless views are still held; then the last one to go unmaps."""
+        self._view.release()
+        try:
+            self._map.close()
+        except BufferError:
+            pass

@@ -1,0 +1,226 @@
+"""Opens a folder as Hugging Face writes it: config.json and one or more safetensors files.
+
+The library safetensors judges each header; the offsets are then taken from the header itself, and
+checked once more against the mapped file because C++ will read there. Which files count is decided
+by the index where there is one. Knows no family and no tensor's meaning.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+from onward.errors import WeightError
+from onward.json_file import parse_json_object, read_json_object
+from onward.weights.checkpoint import STORAGE, Tensor
+from onward.weights.mapped_file import MappedFile
+
+INDEX_NAME = "model.safetensors.index.json"
+HEADER_LIMIT_BYTES = 8 << 20  # 100 bytes a tensor: room for 80,000 tensors in one file
+
+
+@dataclass(frozen=True)
+class _Place:
+    file: MappedFile
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int  # offsets in the file
+    end: int
+
+
+class SafetensorsCheckpoint:
+    """A folder's config, and its tensors by name."""
+
+    def __init__(self, folder: Path) -> None:
+        self.where = "config.json"
+        self.config = read_json_object(folder / "config.json", "config.json")
+        self.generation_config: dict[str, Any] = {}
+        if os.path.lexists(folder / "generation_config.json"):
+            self.generation_config = read_json_object(
+                folder / "generation_config.json", "generation_config.json"
+            )
+        self.metadata: Mapping[str, object] = {}
+        self._files: list[MappedFile] = []
+        try:
+            self._places = self._find_tensors(folder)
+        except BaseException:
+            self.close()
+            raise
+
+    def names(self) -> set[str]:
+        """The tensors there are."""
+        return set(self._places)
+
+    def describe(self, name: str) -> tuple[str, tuple[int, ...]]:
+        """The dtype and shape that the header gives."""
+        place = self._places[name]
+        return place.dtype, place.shape
+
+    def file_of(self, name: str) -> str:
+        """The file that holds a tensor."""
+        return self._places[name].file.path.name
+
+    def tensor(self, name: str) -> Tensor:
+        """The bytes of a tensor; WeightError if its dtype is not supported."""
+        place = self._places[name]
+        if place.dtype not in STORAGE:
+            raise WeightError(
+                f"{place.file.path.name}: tensor {name} has dtype {place.dtype}, "
+                "expected F32, F16 or BF16"
+            )
+        return Tensor(place.file.view(place.begin, place.end), place.dtype, place.shape)
+
+    def release(self, name: str) -> None:
+        """Give the memory of a tensor's pages back."""
+        place = self._places[name]
+        place.file.release(place.begin, place.end)
+
+    def close(self) -> None:
+        """Give up the files."""
+        for file in self._files:
+            file.close()
+        self._files.clear()
+
+    def _find_tensors(self, folder: Path) -> dict[str, _Place]:
+        if os.path.lexists(folder / INDEX_NAME):
+            return self._indexed(folder)
+        places: dict[str, _Place] = {}
+        for name in _weight_files(folder):
+            for tensor, place in self._open(folder / name).items():
+                if tensor in places:
+                    raise WeightError(
+                        f"{name}: tensor {tensor} is also in {places[tensor].file.path.name}, "
+                        f"and there is no {INDEX_NAME} to say which one counts"
+                    )
+                places[tensor] = place
+        return places
+
+    def _indexed(self, folder: Path) -> dict[str, _Place]:
+        """The tensors that the index lists, each from the file it names and from no other."""
+        weight_map = _weight_map(folder / INDEX_NAME)
+        file_names = sorted(set(weight_map.values()))
+        for file_name in file_names:
+            if not os.path.exists(folder / file_name):
+                raise WeightError(f"{INDEX_NAME}: {file_name} is listed, but not in the folder")
+        opened = {file_name: self._open(folder / file_name) for file_name in file_names}
+        places: dict[str, _Place] = {}
+        for tensor, file_name in weight_map.items():
+            if tensor not in opened[file_name]:
+                raise WeightError(
+                    f"{file_name}: tensor {tensor[:100]} is missing, though {INDEX_NAME} "
+                    "says it is in this file"
+                )
+            places[tensor] = opened[file_name][tensor]
+        return places
+
+    def _open(self, path: Path) -> dict[str, _Place]:
+        file = MappedFile(path)
+        self._files.append(file)
+        return _read_header(file)
+
+
+def _weight_files(folder: Path) -> list[str]:
+    """The weight files of a folder without an index, sorted."""
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError as failure:
+        raise WeightError(f"{folder}: cannot list: {failure.strerror}") from failure
+    found = [name for name in names if name.endswith(".safetensors")]
+    # Mistral ships all weights a second time, under other names, in consolidated.safetensors.
+    found = [name for name in found if not name.startswith("consolidated")] or found
+    if found:
+        return found
+    pickled = [name for name in names if name.endswith((".bin", ".pt", ".pth"))]
+    hint = f"; {pickled[0]} is a pickle, which can run code and is not read" if pickled else ""
+    raise WeightError(
+        f"{folder}: no weights found, expected model.safetensors or {INDEX_NAME}{hint}"
+    )
+
+
+def _weight_map(path: Path) -> dict[str, str]:
+    """Tensor name -> file name. A file name is a name in the folder: no path, no way out of it.
+
+    The name is judged, not where a link of that name leads: the cache of the hub holds links.
+    """
+    index = read_json_object(path, INDEX_NAME, error=WeightError)
+    weight_map = index.get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise WeightError(f"{INDEX_NAME}: weight_map is not an object with entries")
+    for tensor, name in weight_map.items():
+        plain = (
+            isinstance(name, str)
+            and name.endswith(".safetensors")
+            and name.isprintable()
+            and not set(name) & set('/\\:*?"<>|')
+            and len(name) <= 255
+        )
+        if not plain:
+            raise WeightError(
+                f"{INDEX_NAME}: {tensor[:100]} is mapped to {str(name)[:100]!r}, "
+                "expected the plain name of a .safetensors file in the folder"
+            )
+    return weight_map
+
+
+def _read_header(file: MappedFile) -> dict[str, _Place]:
+    name = file.path.name
+    if file.size < 8:
+        raise WeightError(f"{name}: has {file.size} bytes, expected a header of at least 8")
+    header_bytes = int.from_bytes(file.view(0, 8), "little")
+    if header_bytes > file.size - 8:
+        raise WeightError(
+            f"{name}: has {file.size} bytes, but its header alone is said to take {header_bytes}; "
+            "the file is cut short or no safetensors file"
+        )
+    if header_bytes > HEADER_LIMIT_BYTES:
+        raise WeightError(
+            f"{name}: header of {header_bytes} bytes, expected at most {HEADER_LIMIT_BYTES}"
+        )
+    start = 8 + header_bytes
+    try:
+        with safe_open(file.path, framework="numpy"):
+            pass
+    except (SafetensorError, OSError, ValueError) as failure:
+        raise WeightError(_explain(file, start, failure)) from failure
+    header = parse_json_object(bytes(file.view(8, start)), f"{name} header", error=WeightError)
+    header.pop("__metadata__", None)
+    return {tensor: _place(file, start, tensor, entry) for tensor, entry in header.items()}
+
+
+def _explain(file: MappedFile, start: int, failure: Exception) -> str:
+    """What is wrong with a file that the library refused; sizes, if they are what is wrong."""
+    name = file.path.name
+    try:
+        header = parse_json_object(bytes(file.view(8, start)), name, error=WeightError)
+        ends = [entry["data_offsets"][1] for key, entry in header.items() if key != "__metadata__"]
+        expected = start + max(ends, default=0)
+        if type(expected) is int and 0 < expected != file.size:
+            return f"{name}: has {file.size} bytes, expected {expected} by its header ({failure})"
+    except (WeightError, LookupError, TypeError):
+        pass
+    return f"{name}: not a valid safetensors file: {failure}"
+
+
+def _place(file: MappedFile, start: int, tensor: str, entry: Mapping[str, Any]) -> _Place:
+    """Where a tensor lies. The library has checked all this; here it is checked as it is used."""
+    dtype, shape = entry["dtype"], tuple(entry["shape"])
+    begin, end = entry["data_offsets"]
+    if not 0 <= begin <= end <= file.size - start:
+        raise WeightError(
+            f"{file.path.name}: tensor {tensor} has bytes {begin}..{end}, "
+            f"expected them within {file.size - start}"
+        )
+    if dtype in STORAGE:
+        expected = math.prod(shape) * STORAGE[dtype][1]
+        if end - begin != expected:
+            raise WeightError(
+                f"{file.path.name}: tensor {tensor} has {end - begin} bytes, expected {expected} "
+                f"for {dtype} of shape {shape}"
+            )
+    return _Place(file, dtype, shape, start + begin, start + end)
