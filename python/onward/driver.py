@@ -46,6 +46,8 @@ class Call:
         self._driver = driver
         self.thread = 0
         """The thread that has the turn on behalf of this call."""
+        self.requests: list[int] = []
+        """Ids in the order they were handed in."""
         self.open_requests: set[int] = set()
         self.mailbox: deque[tuple[int, Event]] = deque()
         self.wake: SimpleQueue[None] = SimpleQueue()
@@ -99,6 +101,7 @@ class Driver:
             for prompt, options in requests:
                 request = engine.submit(prompt, **options)
                 self._calls[request] = call
+                call.requests.append(request)
                 call.open_requests.add(request)
 
         try:
@@ -119,11 +122,10 @@ class Driver:
             if engine is None:
                 return
             before = len(self._events)
-            # One C call from the engine's step to the deque: an interrupt that arrives as the step
+            # One C call, lazily, from the engine's step to the deque: an interrupt that arrives as the step
             # returns is raised after it, when every event is in the deque.
-            self._events.extend(
-                zip(self._serial, itertools.chain.from_iterable(map(_step, (engine,))), strict=False)
-            )
+            steps = itertools.chain.from_iterable(map(_step, (engine,)))
+            self._events.extend(zip(self._serial, steps, strict=False))
             idle = len(self._events) == before and not engine.stats()["running"]
         finally:
             self._end_turn(call)
@@ -251,7 +253,7 @@ class Driver:
         self._lock = threading.Lock()
         self._turn = None
         for call in self._calls.values():
-            call.lost = "stream: belongs to the process that was forked, expected one of this process"
+            call.lost = "stream: belongs to the parent process, expected one of this process"
             call.mailbox.clear()
         for collection in (self._calls, self._sleepers, self._to_cancel, self._events):
             collection.clear()

@@ -85,9 +85,7 @@ class Generation:
             finish_reason=self._finish_reason,
             stop_reason=self._stop_reason,
             usage=Usage(prompt_tokens, tokens),
-            timings=Timings.measure(
-                prompt_tokens, tokens, self._started, self._first, self._last
-            ),
+            timings=Timings.measure(prompt_tokens, tokens, self._started, self._first, self._last),
             options=self._options,
             prompt_token_ids=self._prompt_token_ids,
         )

@@ -85,7 +85,9 @@ def build(metadata: Mapping[str, Any]) -> Built:
     """
     kind = metadata.get(_KEY + "model")
     if kind not in ("gpt2", "llama"):
-        raise TokenizerError(f"{_KEY}model: {_short(kind)} is not supported, expected gpt2 or llama")
+        raise TokenizerError(
+            f"{_KEY}model: {_short(kind)} is not supported, expected gpt2 or llama"
+        )
     tokens = _strings(metadata, "tokens")
     ids: dict[str, int] = {}
     for i, token in enumerate(tokens):

@@ -128,12 +128,14 @@ def _check_tied_head(checkpoint: Checkpoint) -> None:
     head, embed = "lm_head.weight", "model.embed_tokens.weight"
     same = checkpoint.describe(head) == checkpoint.describe(embed)
     if same:
-        views = [np.frombuffer(checkpoint.tensor(name).buffer, np.uint8) for name in (head, embed)]
+        a = np.frombuffer(checkpoint.tensor(head).buffer, np.uint8)
+        b = np.frombuffer(checkpoint.tensor(embed).buffer, np.uint8)
+        step = _COMPARED_BYTES
         same = all(
-            np.array_equal(*(view[begin : begin + _COMPARED_BYTES] for view in views))
-            for begin in range(0, len(views[0]), _COMPARED_BYTES)
+            np.array_equal(a[begin : begin + step], b[begin : begin + step])
+            for begin in range(0, len(a), step)
         )
-        del views
+        del a, b
         checkpoint.release(head)
         checkpoint.release(embed)
     if not same:

@@ -10,14 +10,15 @@ Knows nothing of prompts, engines or models beyond the size of the vocabulary.
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from numbers import Integral, Real
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, TypeVar
 
-from onward.errors import ArgumentTypeError, ConfigError, InvalidArgument
+from onward.errors import ArgumentTypeError, InvalidArgument
 
 Kind = Literal["integer", "number", "flag", "seed", "texts", "ids"]
 
@@ -214,7 +215,9 @@ def check(option: Option, value: object, vocab_size: int) -> Any:
 
 def check_integer(name: str, value: object, low: float, high: float = math.inf) -> int:
     """An integer (of numpy too, never a bool) from low to high."""
-    expected = f"an integer of at least {low}" if high == math.inf else f"an integer {low} to {high}"
+    expected = f"an integer of at least {low}"
+    if high != math.inf:
+        expected = f"an integer from {low} to {high}"
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise _wrong_type(name, value, expected)
     number = int(value)
@@ -270,85 +273,32 @@ def _wrong_type(name: str, value: object, expected: str) -> ArgumentTypeError:
     return ArgumentTypeError(f"{name}: is {shown(value)} ({kind}), expected {expected}")
 
 
-# Sampling happens under Hugging Face's rule only if the file says do_sample.
-_SAMPLING = ("temperature", "top_k", "top_p", "min_p")
-_ALWAYS = ("max_new_tokens", "min_new_tokens", "repetition_penalty")
-
-# Fields that would change the output and have no counterpart here yet -> their neutral values.
-_NOT_YET: dict[str, tuple[object, ...]] = {
-    "num_beams": (1,),
-    "num_beam_groups": (1,),
-    "no_repeat_ngram_size": (0,),
-    "typical_p": (1.0,),
-    "top_h": (),
-    "epsilon_cutoff": (0.0,),
-    "eta_cutoff": (0.0,),
-    "penalty_alpha": (0.0,),
-    "guidance_scale": (1.0,),
-    "min_length": (0,),
-    "suppress_tokens": ([],),
-    "begin_suppress_tokens": ([],),
-    "bad_words_ids": ([],),
-    "sequence_bias": (),
-    "forced_bos_token_id": (),
-    "forced_eos_token_id": (),
-    "exponential_decay_length_penalty": (),
-}
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def read_model_defaults(
-    generation_config: Mapping[str, object],
-    config: Mapping[str, object],
-    tokenizer_eos: Sequence[int],
-    vocab_size: int,
-) -> ModelDefaults:
-    """Read what a model's files say. ConfigError names the file and the field.
-
-    Two departures from transformers: its own default ``top_k`` of 50 is not taken unless the file
-    writes it, and ``max_length`` (prompt and output together) has no counterpart.
-    """
-    where = "generation_config.json"
-    do_sample = generation_config.get("do_sample")
-    if do_sample is not None and not isinstance(do_sample, bool):
-        raise ConfigError(f"{where}: do_sample is {shown(do_sample)}, expected true or false")
-    written: dict[str, Any] = {}
-    for name, spelling in (*((n, n) for n in _SAMPLING + _ALWAYS), ("stop", "stop_strings")):
-        value = generation_config.get(spelling)
-        if value is None:
-            continue
-        try:
-            written[name] = check(BY_NAME[name], value, vocab_size)
-        except (InvalidArgument, ArgumentTypeError) as error:
-            told = str(error).removeprefix(f"{name}: ")
-            raise ConfigError(f"{where}: {spelling} {told}") from None
-    temperature = written.get("temperature", 1.0) or 1.0
-    if do_sample:
-        written.setdefault("temperature", 1.0)
-    values = {name: v for name, v in written.items() if do_sample or name not in _SAMPLING}
-    eos = {
-        *_read_eos("config.json", config, vocab_size),
-        *_read_eos(where, generation_config, vocab_size),
-        *(token for token in tokenizer_eos if 0 <= token < vocab_size),
+def with_options(function: Function) -> Function:
+    """Spell the table out in the signature and the docstring of a function that takes
+    ``**options``, for ``help()`` and for editors that look at the running object."""
+    signature = inspect.signature(function)
+    own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    types = {
+        name: getattr(hint, "__forward_arg__", hint)
+        for name, hint in GenerationKwargs.__annotations__.items()
     }
-    return ModelDefaults(vocab_size, tuple(sorted(eos)), values, temperature)
-
-
-def without_counterpart(generation_config: Mapping[str, object]) -> list[str]:
-    """``name=value`` of each field that asks for something this version cannot do."""
-    return [
-        f"{name}={shown(generation_config[name])}"
-        for name, neutral in _NOT_YET.items()
-        if generation_config.get(name) is not None and generation_config[name] not in neutral
+    rows = [
+        inspect.Parameter(
+            option.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=option.default,
+            annotation=types[option.name],
+        )
+        for option in OPTIONS
     ]
-
-
-def _read_eos(where: str, config: Mapping[str, object], vocab_size: int) -> list[int]:
-    value = config.get("eos_token_id")
-    ids = [] if value is None or value == -1 else value if isinstance(value, list) else [value]
-    for token in ids:
-        if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < vocab_size:
-            raise ConfigError(
-                f"{where}: eos_token_id is {shown(value)}, "
-                f"expected an integer, or a list of them, 0 to {vocab_size - 1}"
-            )
-    return ids
+    told = "\n".join(f"    {o.name} (default {o.default!r}): {o.help}" for o in OPTIONS)
+    function.__doc__ = (
+        f"{inspect.cleandoc(function.__doc__ or '')}\n\n"
+        "Options; the model's generation_config.json goes before these defaults:\n"
+        f"{told}\n"
+    )
+    vars(function)["__signature__"] = signature.replace(parameters=own + rows)
+    return function

@@ -96,7 +96,7 @@ class PromptReader:
 
 
 def is_batch(prompt: object) -> bool:
-    """Whether this is a list of prompts. A list of integers is one prompt; [] is a batch of none."""
+    """Whether this is a list of prompts. A list of integers is one prompt, [] a batch of none."""
     if isinstance(prompt, np.ndarray):
         return prompt.ndim == 2
     if not isinstance(prompt, (list, tuple)):

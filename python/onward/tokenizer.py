@@ -27,6 +27,8 @@ from onward.errors import ArgumentTypeError, InvalidArgument, TokenizerError
 if TYPE_CHECKING:
     import tokenizers
 
+    from onward.streaming import Decoding
+
 MAX_TOKENIZER_BYTES = 256 << 20  # the largest published tokenizer.json has about 35 MB
 MAX_COMPANION_BYTES = 16 << 20
 
@@ -52,6 +54,7 @@ class Tokenizer:
         bos_token_id: id of the BOS token, or None.
         eos_token_ids: ids of the end tokens that the tokenizer itself names.
         config: tokenizer_config.json as read; empty for GGUF.
+        decoding: how ids become text, as streaming.py found it.
     """
 
     def __init__(
@@ -82,6 +85,7 @@ class Tokenizer:
         eos = self._named_id("eos_token")
         found = ([] if eos is None else [eos]) + list(more_eos_ids)
         self.eos_token_ids: list[int] = list(dict.fromkeys(found))
+        self.decoding: Decoding | None = None  # made by the first TextStream
         self._where = where
         self._prefix, self._suffix = self._frame(add_bos, add_eos, eos)
 

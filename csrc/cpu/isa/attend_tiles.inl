@@ -58,16 +58,22 @@ __attribute__((always_inline)) inline void score_blocks(const AttendArgs& a, con
   Lanes sum[kRows][kBlocks];
   const char* keys[kBlocks];  // (head_dim, 16)
   const char* q[kRows];
+#pragma GCC unroll 8
   for (int b = 0; b < kBlocks; ++b) keys[b] = block_bytes(a, block + b) + a.k_offset;
+#pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
     q[r] = reinterpret_cast<const char*>(rows[r].q);
+#pragma GCC unroll 8
     for (int b = 0; b < kBlocks; ++b) sum[r][b] = zero();
   }
-  accumulate<Cache>(sum, keys, kBlockTokens * Cache::kElementBytes, q, a.head_dim);
+  accumulate<Cache, false>(sum, keys, kBlockTokens * Cache::kElementBytes, q, a.head_dim, nullptr);
   const Lanes scale = set(a.scale);
   float* scores[kRows];
+#pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) scores[r] = p[r] + (block - range.tile_block) * kBlockTokens;
+#pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
     for (int b = 0; b < kBlocks; ++b) {
       Lanes score = mul(sum[r][b], scale);
       if (!range.whole) {
@@ -124,8 +130,10 @@ __attribute__((always_inline)) inline void add_values(const AttendArgs& a, const
   const int64_t vector_bytes = kLane * Cache::kElementBytes;
   Lanes sum[kRows][kVectors];
   out += vector * kLane;
+#pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
     const Lanes factor = set(rescale[r]);
+#pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
       sum[r][v] = mul(load(out + r * a.v_stride + v * kLane), factor);
     }
@@ -134,16 +142,21 @@ __attribute__((always_inline)) inline void add_values(const AttendArgs& a, const
     const int64_t left = range.last_key + 1 - block * kBlockTokens;
     const char* values[kVectors];  // (16, v_stride)
     const char* weights[kRows];
+#pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
       values[v] = block_bytes(a, block) + a.v_offset + (vector + v) * vector_bytes;
     }
+#pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       weights[r] =
           reinterpret_cast<const char*>(p[r] + (block - range.tile_block) * kBlockTokens);
     }
-    accumulate<Cache>(sum, values, row_bytes, weights, left < kBlockTokens ? left : kBlockTokens);
+    accumulate<Cache, false>(sum, values, row_bytes, weights, left < kBlockTokens ? left : kBlockTokens,
+                             nullptr);
   }
+#pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) store(out + r * a.v_stride + v * kLane, sum[r][v]);
   }
 }

@@ -125,7 +125,7 @@ struct FlushDenormals {
 constexpr int tile_vectors(int rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
 constexpr int kProbeChains = 6;
 
-// A word holds elements k (low half) and k + 1 (high half): the high one goes first.
+// A word holds elements k (low half) and k + 1 (high half); part 0 is the high one.
 struct Bf16Format {
   static constexpr int kDepth = 2;
   static constexpr int kParts = 2;
@@ -143,13 +143,13 @@ struct Bf16Format {
     const __m256i* words = reinterpret_cast<const __m256i*>(p);
     return {half<kPart>(_mm256_loadu_si256(words)), half<kPart>(_mm256_loadu_si256(words + 1))};
   }
-  template <int kPart>
-  static Lanes input(const char* p) {
-    const __m256 words = _mm256_broadcast_ss(reinterpret_cast<const float*>(p));
-    const __m256 x = half<kPart>(_mm256_castps_si256(words));
-    return {x, x};
+  // In assembly, so that the sum keeps its register: from the intrinsic gcc 12 makes forms that put
+  // the result into the input's register, and the 16 registers do not suffice for that.
+  static Lanes fuse(Lanes weight, Lanes input, Lanes sum) {
+    asm("vfmadd231ps %2, %1, %0" : "+x"(sum.lo) : "x"(weight.lo), "x"(input.lo));
+    asm("vfmadd231ps %2, %1, %0" : "+x"(sum.hi) : "x"(weight.hi), "x"(input.hi));
+    return sum;
   }
-  static Lanes fuse(Lanes weight, Lanes input, Lanes sum) { return fma(weight, input, sum); }
 };
 
 #include "cpu/isa/linear_tiles.inl"

@@ -12,7 +12,7 @@ namespace {
 
 #include "cpu/isa/avx512_lanes.inl"
 
-// A word holds elements k (low half) and k + 1 (high half): the high one goes first.
+// A word holds elements k (low half) and k + 1 (high half); part 0 is the high one.
 struct Bf16Format {
   static constexpr int kDepth = 2;
   static constexpr int kParts = 2;
@@ -28,10 +28,6 @@ struct Bf16Format {
   template <int kPart>
   static Lanes weight(const char* p) {
     return half<kPart>(_mm512_loadu_si512(p));
-  }
-  template <int kPart>
-  static Lanes input(const char* p) {
-    return half<kPart>(_mm512_castps_si512(broadcast(reinterpret_cast<const float*>(p)).v));
   }
   static Lanes fuse(Lanes weight, Lanes input, Lanes sum) { return fma(weight, input, sum); }
 };

@@ -21,10 +21,6 @@ struct Bf16Format {
   static Lanes weight(const char* p) {
     return load(reinterpret_cast<const float*>(p));
   }
-  template <int kPart>
-  static Lanes input(const char* p) {
-    return broadcast(reinterpret_cast<const float*>(p));
-  }
   static Lanes fuse(Lanes weight, Lanes input, Lanes sum) {
     return {_mm512_dpbf16_ps(sum.v, (__m512bh)weight.v, (__m512bh)input.v)};
   }

@@ -8,23 +8,19 @@
 
 constexpr int kTileRows = 6;  // 6 rows x 4 vectors fill 24 of the 32 registers of AVX-512
 constexpr int64_t kLaneBytes = 64;
+constexpr int64_t kPrefetchBytes = 6144;  // ahead in the panel: 4 to 8 KiB do equally well
 constexpr float kInfinity = __builtin_inff();
-constexpr int64_t kPrefetchBytes = 6144;  // ahead of the first pass over a panel: 4 to 8 KiB equal
 
-// A format says how one step of the chain reads a column's word (weights) and a row's word (input),
-// and fuses them into the sum. kDepth: elements of k in a word; kParts: fused adds for a word.
+// A format says how a step of the chain reads one vector of columns and fuses it into the sum.
+// kDepth: elements of k in a step; kParts: fused adds in a step. With two parts the input has been
+// widened to floats; else it is read as words of four bytes, as the weights are.
 struct F32Format {
   static constexpr int kDepth = 1;
   static constexpr int kParts = 1;
   static constexpr int64_t kElementBytes = 4;
-  static constexpr int64_t kVectorBytes = 64;
   template <int kPart>
   static Lanes weight(const char* p) {
     return load(reinterpret_cast<const float*>(p));
-  }
-  template <int kPart>
-  static Lanes input(const char* p) {
-    return broadcast(reinterpret_cast<const float*>(p));
   }
   static Lanes fuse(Lanes weight, Lanes input, Lanes sum) { return fma(weight, input, sum); }
 };
@@ -37,58 +33,93 @@ inline int next_tile_rows(int64_t rows) {
 }
 
 // One part of one step: sum[r][v] = fma(weights[v], inputs[r], sum[r][v]).
+// The pragmas here and below: left to itself gcc 12 unrolls too late to keep sums out of memory.
 template <class Format, int kPart, int kRows, int kVectors>
 __attribute__((always_inline)) inline void fuse_part(Lanes (&sum)[kRows][kVectors],
                                                      const char* const (&weights)[kVectors],
                                                      const char* const (&inputs)[kRows]) {
+  // Within a word the element with the higher k goes first.
+  constexpr int64_t kInputOffset = 4 * (Format::kParts - 1 - kPart);
   Lanes columns[kVectors];
+#pragma GCC unroll 8
   for (int v = 0; v < kVectors; ++v) columns[v] = Format::template weight<kPart>(weights[v]);
+#pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
-    const Lanes row = Format::template input<kPart>(inputs[r]);
-    for (int v = 0; v < kVectors; ++v) sum[r][v] = Format::fuse(columns[v], row, sum[r][v]);
+    const Lanes input = broadcast(reinterpret_cast<const float*>(inputs[r] + kInputOffset));
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) sum[r][v] = Format::fuse(columns[v], input, sum[r][v]);
   }
 }
 
 // `steps` steps of every chain. weights[v]: first word of vector v, the next one weight_step bytes
-// on. inputs[r]: first word of row r, four bytes a step.
-template <class Format, int kRows, int kVectors, bool kPrefetch = false>
+// on. inputs[r]: first input of row r, four bytes a part. ahead: what to prefetch, kVectors lines a step in sequence, if kPrefetch.
+template <class Format, bool kPrefetch, int kRows, int kVectors>
 __attribute__((always_inline)) inline void accumulate(Lanes (&sum)[kRows][kVectors],
                                                       const char* const (&weights)[kVectors],
                                                       int64_t weight_step,
                                                       const char* const (&inputs)[kRows],
-                                                      int64_t steps) {
+                                                      int64_t steps, const char* ahead) {
   for (int64_t step = 0; step < steps; ++step) {
     const char* w[kVectors];
     const char* x[kRows];
-    for (int v = 0; v < kVectors; ++v) w[v] = weights[v] + step * weight_step;
-    for (int r = 0; r < kRows; ++r) x[r] = inputs[r] + step * 4;
-    if constexpr (kPrefetch) {
-      for (int line = 0; line < 4; ++line) {
-        __builtin_prefetch(w[0] + kPrefetchBytes + line * kLaneBytes);
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      w[v] = weights[v] + step * weight_step;
+      if constexpr (kPrefetch) {
+        __builtin_prefetch(ahead + (step * kVectors + v) * kLaneBytes);
       }
     }
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) x[r] = inputs[r] + step * 4 * Format::kParts;
     fuse_part<Format, 0>(sum, w, x);
     if constexpr (Format::kParts == 2) fuse_part<Format, 1>(sum, w, x);
   }
 }
 
-// Rows [row, row + kRows) of columns [16 * vector, 16 * (vector + kVectors)).
-template <class Format, int kRows, int kVectors, bool kPrefetch>
-__attribute__((noinline)) void linear_tile(const LinearArgs& a, int64_t row, int64_t vector) {
+// A stretch of k for the rows of a tile. inputs: (kRows, ...), row_bytes apart.
+struct Stretch {
+  int64_t begin;  // steps
+  int64_t end;
+  const char* inputs;
+  int64_t row_bytes;
+  float* partial;  // (kRows, 64), where the sums wait for the next stretch
+  int64_t ahead_bytes;
+};
+
+// Rows [row, row + kRows) and columns [16 * vector, 16 * (vector + kVectors)) over a stretch.
+template <class Format, int kRows, int kVectors>
+__attribute__((noinline)) void linear_tile(const LinearArgs& a, int64_t row, int64_t vector,
+                                           const Stretch& stretch) {
   Lanes sum[kRows][kVectors];
   const char* weights[kVectors];
   const char* inputs[kRows];
-  for (int r = 0; r < kRows; ++r) {
-    for (int v = 0; v < kVectors; ++v) sum[r][v] = zero();
-    inputs[r] =
-        static_cast<const char*>(a.x) + (row + r) * a.x_stride * Format::kElementBytes;
-  }
-  const char* panel = static_cast<const char*>(a.panel) + vector * kLaneBytes;
+  const int64_t step_bytes = a.width * 4;
+  const char* panel =
+      static_cast<const char*>(a.panel) + stretch.begin * step_bytes + vector * kLaneBytes;
+  float* partial = stretch.partial + vector * kLane;
+#pragma GCC unroll 8
   for (int v = 0; v < kVectors; ++v) weights[v] = panel + v * kLaneBytes;
-  accumulate<Format, kRows, kVectors, kPrefetch>(sum, weights, a.width * 4, inputs,
-                                                 a.k / Format::kDepth);
+#pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
+    inputs[r] = stretch.inputs + r * stretch.row_bytes;
+#pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
+      sum[r][v] = stretch.begin == 0 ? zero() : load(partial + r * kPanelColumns + v * kLane);
+    }
+  }
+  const int64_t steps = stretch.end - stretch.begin;
+  // The passes over a stretch share the lines of what lies ahead.
+  const char* ahead = panel - vector * kLaneBytes + stretch.ahead_bytes + vector * steps * kLaneBytes;
+  accumulate<Format, true>(sum, weights, step_bytes, inputs, steps, ahead);
+  const bool last = stretch.end == a.k / Format::kDepth;
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      if (!last) {
+        store(partial + r * kPanelColumns + v * kLane, sum[r][v]);
+        continue;
+      }
       const int64_t column = (vector + v) * kLane;
       float* y = a.y + (row + r) * a.y_stride + column;
       Lanes value = sum[r][v];
@@ -99,33 +130,58 @@ __attribute__((noinline)) void linear_tile(const LinearArgs& a, int64_t row, int
   }
 }
 
-template <class Format, int kRows, bool kPrefetch>
+// A tile as wide as the panel takes k in one go, unless the input has to be widened. Narrower tiles
+// go over the panel several times, in stretches that stay in the first-level cache; each pass then
+// prefetches its share of the next stretch.
+template <class Format, int kRows>
 void linear_rows(const LinearArgs& a, int64_t row) {
   constexpr int kVectors = tile_vectors(kRows);
+  // Of 256 bytes: 48 steps and the next 48 fill three quarters of a 32 KiB cache.
+  constexpr int64_t kSteps = kVectors * kLane == kPanelColumns ? 256 : 48;
+  const int64_t steps = a.k / Format::kDepth;
   const int64_t vectors = a.width / kLane;
-  int64_t v = 0;
-  for (; v + kVectors <= vectors; v += kVectors) {
-    linear_tile<Format, kRows, kVectors, kPrefetch>(a, row, v);
+  const bool one_pass = vectors <= kVectors;
+  const bool whole = Format::kParts == 1 && one_pass;
+  alignas(64) float partial[kRows][kPanelColumns];
+  const char* x = static_cast<const char*>(a.x) + row * a.x_stride * Format::kElementBytes;
+  const int64_t x_row_bytes = a.x_stride * Format::kElementBytes;
+  const int64_t ahead_bytes = one_pass ? kPrefetchBytes : kSteps * a.width * 4;
+  Stretch stretch = {0, 0, x, x_row_bytes, partial[0], ahead_bytes};
+  for (; stretch.end < steps; stretch.begin = stretch.end) {
+    stretch.end = whole || steps - stretch.begin < kSteps ? steps : stretch.begin + kSteps;
+    alignas(64) float widened[kRows][kSteps * Format::kParts];
+    if constexpr (Format::kParts == 2) {
+      for (int r = 0; r < kRows; ++r) {
+        const uint16_t* bits = reinterpret_cast<const uint16_t*>(x + r * x_row_bytes);
+        for (int64_t k = stretch.begin * 2; k < stretch.end * 2; k += kLane) {
+          store(widened[r] + k - stretch.begin * 2, load_bf16(bits + k));
+        }
+      }
+      stretch.inputs = reinterpret_cast<const char*>(widened);
+      stretch.row_bytes = sizeof(widened[0]);
+    } else {
+      stretch.inputs = x + stretch.begin * 4;
+    }
+    int64_t v = 0;
+    for (; v + kVectors <= vectors; v += kVectors) {
+      linear_tile<Format, kRows, kVectors>(a, row, v, stretch);
+    }
+    if constexpr (kVectors > 2) {
+      for (; v + 2 <= vectors; v += 2) linear_tile<Format, kRows, 2>(a, row, v, stretch);
+    }
+    for (; v < vectors; ++v) linear_tile<Format, kRows, 1>(a, row, v, stretch);
   }
-  if constexpr (kVectors > 2) {
-    for (; v + 2 <= vectors; v += 2) linear_tile<Format, kRows, 2, kPrefetch>(a, row, v);
-  }
-  for (; v < vectors; ++v) linear_tile<Format, kRows, 1, kPrefetch>(a, row, v);
 }
 
 template <class Format>
 void linear(const LinearArgs& a) {
   using RowsFunction = void (*)(const LinearArgs&, int64_t row);
-  static constexpr RowsFunction kFirst[kTileRows] = {
-      linear_rows<Format, 1, true>, linear_rows<Format, 2, true>, linear_rows<Format, 3, true>,
-      linear_rows<Format, 4, true>, linear_rows<Format, 5, true>, linear_rows<Format, 6, true>};
-  // Later tiles find the panel in the cache: prefetches would only take load slots.
-  static constexpr RowsFunction kLater[kTileRows] = {
-      linear_rows<Format, 1, false>, linear_rows<Format, 2, false>, linear_rows<Format, 3, false>,
-      linear_rows<Format, 4, false>, linear_rows<Format, 5, false>, linear_rows<Format, 6, false>};
+  static constexpr RowsFunction kRowsFunctions[kTileRows] = {
+      linear_rows<Format, 1>, linear_rows<Format, 2>, linear_rows<Format, 3>,
+      linear_rows<Format, 4>, linear_rows<Format, 5>, linear_rows<Format, 6>};
   for (int64_t row = 0; row < a.rows;) {
     const int rows = next_tile_rows(a.rows - row);
-    (row == 0 ? kFirst : kLater)[rows - 1](a, row);
+    kRowsFunctions[rows - 1](a, row);
     row += rows;
   }
 }

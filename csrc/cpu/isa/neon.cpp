@@ -144,7 +144,7 @@ struct FlushDenormals {
 constexpr int tile_vectors(int rows) { return rows == 1 ? 4 : rows <= 3 ? 2 : 1; }
 constexpr int kProbeChains = 6;
 
-// A word holds elements k (low half) and k + 1 (high half): the high one goes first.
+// A word holds elements k (low half) and k + 1 (high half); part 0 is the high one.
 struct Bf16Format {
   static constexpr int kDepth = 2;
   static constexpr int kParts = 2;
@@ -162,11 +162,6 @@ struct Bf16Format {
     const uint32_t* words = reinterpret_cast<const uint32_t*>(p);
     return {half<kPart>(vld1q_u32(words)), half<kPart>(vld1q_u32(words + 4)),
             half<kPart>(vld1q_u32(words + 8)), half<kPart>(vld1q_u32(words + 12))};
-  }
-  template <int kPart>
-  static Lanes input(const char* p) {
-    const float32x4_t x = half<kPart>(vld1q_dup_u32(reinterpret_cast<const uint32_t*>(p)));
-    return {x, x, x, x};
   }
   static Lanes fuse(Lanes weight, Lanes input, Lanes sum) { return fma(weight, input, sum); }
 };

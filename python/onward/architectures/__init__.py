@@ -17,6 +17,8 @@ from onward.architectures.config_reader import ConfigReader
 from onward.architectures.decoder_plan import PlannedTensor
 from onward.spec import DecoderSpec
 
+__all__ = ["PlannedTensor", "families", "read_spec", "tensor_plan"]
+
 _NOT_FAMILIES = {"config_reader", "decoder_plan", "rope"}
 
 

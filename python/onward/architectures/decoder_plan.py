@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from onward.architectures.config_reader import ConfigReader
-from onward.architectures.rope import MAX_POSITIONS, read_rope
+from onward.architectures.rope import MAX_CONTEXT, MAX_POSITIONS, read_rope
 from onward.spec import DecoderSpec
 
 # Far above any model there is, and low enough that a product of two fits 64 bits many times over
 # and that a plan of all tensors stays small.
 MAX_LAYERS = 4096
 MAX_HEADS = 4096
-MAX_HEAD_DIM = 4096
+MAX_HEAD_DIM = 512
 MAX_WIDTH = 1 << 20
 MAX_VOCAB = 1 << 24
 
@@ -114,7 +114,7 @@ def windows_by_layer(config: ConfigReader, *, default_window: int) -> tuple[int,
             raise config.error(
                 "layer_types", "names sliding_attention, but use_sliding_window is not on"
             )
-    return tuple(window or 0 if slides else 0 for slides in sliding)
+    return tuple(min(window or 0, MAX_CONTEXT) if slides else 0 for slides in sliding)
 
 
 def layer_types(config: ConfigReader) -> list[str] | None:

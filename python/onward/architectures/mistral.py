@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onward.architectures.config_reader import ConfigReader
 from onward.architectures.decoder_plan import decoder_spec, layer_types, num_layers, tensor_plan
-from onward.architectures.rope import MAX_POSITIONS
+from onward.architectures.rope import MAX_CONTEXT, MAX_POSITIONS
 from onward.spec import DecoderSpec
 
 __all__ = ["read_spec", "tensor_plan"]
@@ -23,5 +23,5 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
         config,
         "mistral",
         default_context=131072,
-        windows=(window or 0,) * num_layers(config),
+        windows=(min(window or 0, MAX_CONTEXT),) * num_layers(config),
     )

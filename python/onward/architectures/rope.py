@@ -71,8 +71,9 @@ def llama3_frequencies(
     base: Frequencies, factor: float, low: float, high: float, original: int
 ) -> Frequencies:
     """Slow frequencies are divided by ``factor``, fast ones kept, those between interpolated."""
-    wavelengths = np.float32(2 * math.pi) / base
-    turns = np.float32(original) / wavelengths  # full rotations within the original context
+    # The reference divides a number by a tensor as reciprocal times number; so do these two.
+    wavelengths = (np.float32(1) / base) * np.float32(2 * math.pi)
+    turns = (np.float32(1) / wavelengths) * np.float32(original)  # within the original context
     slow = wavelengths > np.float32(original / low)
     fast = wavelengths < np.float32(original / high)
     scaled = np.where(slow, base / np.float32(factor), base)
@@ -205,8 +206,9 @@ def _yarn(inputs: _Inputs) -> Rope:
 def _factors(inputs: _Inputs) -> Rope:
     """A divisor per pair, as the tensor rope_freqs.weight of a GGUF file holds them."""
     base = default_frequencies(inputs.theta, inputs.head_dim)
-    divisors = inputs.section.numbers("factors", 1e-6, 1e6, len(base))
-    scaled: Frequencies = base / np.asarray(divisors, dtype=np.float32)
+    factors = inputs.section.numbers("factors", 1e-6, 1e6, len(base))
+    divisors: Frequencies = np.array(factors, dtype=np.float32)
+    scaled: Frequencies = base / divisors
     return Rope(_spec(scaled, inputs.theta), inputs.max_position_embeddings)
 
 

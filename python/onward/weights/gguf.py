@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onward.architectures.config_reader import ConfigReader
-from onward.errors import ConfigError, WeightError
+from onward.errors import WeightError
 from onward.weights.checkpoint import STORAGE, Tensor
 from onward.weights.gguf_reader import GgufTensor, read_gguf_header
 from onward.weights.mapped_file import MappedFile
@@ -131,12 +131,8 @@ class GgufCheckpoint:
 
     def _make_config(self, name: str) -> dict[str, Any]:
         """config.json as a converter in the other direction would write it."""
-        architecture = self.metadata.get("general.architecture")
-        if architecture not in _ARCHITECTURES:
-            raise ConfigError(
-                f"{name}: general.architecture is {str(architecture)[:60]!r}, "
-                f"expected one of {', '.join(_ARCHITECTURES)}"
-            )
+        everything = ConfigReader(self.metadata, name)
+        architecture = everything.text("general.architecture", _ARCHITECTURES)
         prefix = f"{architecture}."
         keys = ConfigReader(
             {

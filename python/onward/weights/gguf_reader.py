@@ -29,13 +29,12 @@ _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 10: "Q", 11:
 _BOOL, _STRING, _ARRAY = 7, 8, 9
 
 # Numbers of the tensor types, for the file and for messages.
-_TYPE_NAMES = dict(
-    enumerate(
-        "F32 F16 Q4_0 Q4_1 Q4_2 Q4_3 Q5_0 Q5_1 Q8_0 Q8_1 Q2_K Q3_K Q4_K Q5_K Q6_K Q8_K IQ2_XXS "
-        "IQ2_XS IQ3_XXS IQ1_S IQ4_NL IQ3_S IQ2_S IQ4_XS I8 I16 I32 I64 F64 IQ1_M BF16 Q4_0_4_4 "
-        "Q4_0_4_8 Q4_0_8_8 TQ1_0 TQ2_0".split(" ")
-    )
+_TYPES = (
+    "F32 F16 Q4_0 Q4_1 Q4_2 Q4_3 Q5_0 Q5_1 Q8_0 Q8_1 Q2_K Q3_K Q4_K Q5_K Q6_K Q8_K IQ2_XXS "
+    "IQ2_XS IQ3_XXS IQ1_S IQ4_NL IQ3_S IQ2_S IQ4_XS I8 I16 I32 I64 F64 IQ1_M BF16 Q4_0_4_4 "
+    "Q4_0_4_8 Q4_0_8_8 TQ1_0 TQ2_0"
 )
+_TYPE_NAMES = dict(enumerate(_TYPES.split()))
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ guards against that.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import stat
@@ -59,7 +60,5 @@ class MappedFile:
     def close(self) -> None:
         """Unmap, unless views are still held; then the last one to go unmaps."""
         self._view.release()
-        try:
+        with contextlib.suppress(BufferError):
             self._map.close()
-        except BufferError:
-            pass

@@ -1,0 +1,162 @@
+"""The C++ core: translation between Python and the engine. The public interface is the package.
+
+Every call that computes or waits releases the GIL. Errors are the classes of ``onward.errors``.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, final
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import Buffer
+
+__version__: str
+build: str
+"""Compiler and version, build type, processor family."""
+
+def default_threads() -> int:
+    """Processors this process may use: affinity, limited by the cgroup quota."""
+
+def kv_cache_bytes(
+    num_layers: int, num_kv_heads: int, head_dim: int, tokens: int, bytes_per_value: int
+) -> int:
+    """Bytes of keys and values: 2 x layers x kv heads x head_dim x tokens x bytes per value."""
+
+class DecoderSpec:
+    """onward.spec.DecoderSpec as the core reads it, the rope's fields among the others."""
+
+    def __init__(
+        self,
+        *,
+        architecture: str,
+        vocab_size: int,
+        hidden_size: int,
+        intermediate_size: int,
+        num_layers: int,
+        num_heads: int,
+        num_kv_heads: int,
+        head_dim: int,
+        norm_eps: float,
+        max_context: int,
+        rope_inv_freq: Sequence[float],
+        rope_attention_factor: float,
+        rope_theta: float,
+        rope_dynamic_factor: float,
+        rope_dynamic_original_context: int,
+        qkv_bias: bool,
+        output_bias: bool,
+        mlp_bias: bool,
+        qk_norm: bool,
+        tied_head: bool,
+        windows: Sequence[int],
+    ) -> None: ...
+    @property
+    def architecture(self) -> str: ...
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def num_layers(self) -> int: ...
+    @property
+    def max_context(self) -> int: ...
+
+class ModelBuilder:
+    """Packs weights one canonical name at a time."""
+
+    def __init__(self, spec: DecoderSpec, dtype: str, threads: int) -> None: ...
+    def add(
+        self,
+        name: str,
+        parts: Sequence[tuple[Buffer, str, Sequence[int], NDArray[np.int32] | None]],
+    ) -> None:
+        """Pack one weight from parts (buffer, dtype, shape, row order) stacked along rows. Copies
+        what it needs."""
+
+    def finish(self) -> Model:
+        """The model. WeightError names what is missing."""
+
+@final
+class Model:
+    """A spec and its packed weights."""
+
+    @property
+    def spec(self) -> DecoderSpec: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def weight_bytes(self) -> int: ...
+
+@final
+class Event:
+    """What happened to one request in one step."""
+
+    @property
+    def request(self) -> int: ...
+    @property
+    def token(self) -> int:
+        """-1 where the event carries no token."""
+
+    @property
+    def finish_reason(self) -> Literal["stop", "length", "error"] | None: ...
+    @property
+    def error(self) -> str: ...
+    @property
+    def numerics_error(self) -> bool: ...
+    @property
+    def time(self) -> float:
+        """On the clock of time.perf_counter."""
+
+class Engine:
+    """The one loop: submit, step, read events, cancel."""
+
+    def __init__(self, model: Model, *, threads: int, prefill_chunk_tokens: int) -> None: ...
+    def submit(
+        self,
+        prompt: NDArray[np.int32],
+        *,
+        max_new_tokens: int,
+        min_new_tokens: int,
+        stop_token_ids: Sequence[int],
+        temperature: float,
+        top_k: int,
+        top_p: float,
+        min_p: float,
+        repetition_penalty: float,
+        seed: int,
+        stream: int,
+        cache: bool,
+    ) -> int:
+        """Take a request; returns its id."""
+
+    def step(self) -> list[Event]:
+        """Compute one step. Lets signal handlers run; interrupted, no request has moved."""
+
+    def cancel(self, request: int) -> None:
+        """Give a request up. Unknown ids are ignored."""
+
+    def logits(self, token_ids: NDArray[np.int32]) -> NDArray[np.float32]:
+        """(tokens, vocab_size): what each token predicts."""
+
+    def stats(self) -> dict[str, int]:
+        """Counters since the engine was made, and what it holds now."""
+
+    def reset_after_fork(self) -> None:
+        """In a forked child: drop the parent's requests."""
+
+    @property
+    def backend(self) -> str: ...
+    @property
+    def threads(self) -> int: ...
+
+class _Kernels:
+    """The submodule ``kernels``: the processor's inner loops, and probes of what it can do."""
+
+    def selected(self) -> str:
+        """The instruction set in use."""
+
+    def available(self) -> list[str]:
+        """Those this machine can run, slowest first."""
+
+    def probe(self, threads: int) -> dict[str, float]:
+        """Measure read bandwidth and arithmetic peaks with so many threads."""
+
+kernels: _Kernels

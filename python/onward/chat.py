@@ -1,0 +1,301 @@
+"""Conversations to prompts, by the template that comes with a model.
+
+It finds the template, checks the messages and states the rules for BOS. How a template runs is
+template_sandbox.py's matter. It does not know the engine, and keeps no conversation.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onward.errors import ArgumentTypeError, InvalidArgument, TemplateError
+
+if TYPE_CHECKING:
+    import jinja2
+
+    from onward.tokenizer import Tokenizer
+
+_MAX_FILE_BYTES = 1 << 20
+_MAX_DEPTH = 48
+_NAMED_FOLDERS = ("additional_chat_templates", "chat_templates")
+
+
+class ChatTemplate:
+    """The chat templates of one model: usually one, named "default".
+
+    A template runs in a sandbox: it cannot open files or call Python, and it may use 2 seconds
+    and 64 MiB (for long conversations 64 more bytes a character).
+
+    Attributes:
+        names: the names of the templates; empty where the model has none.
+    """
+
+    def __init__(
+        self,
+        sources: Mapping[str, str],
+        special_tokens: Mapping[str, str],
+        absent: str = "the model has no chat template",
+    ) -> None:
+        """`sources` are the templates by name; `absent` is what to say where there is none."""
+        self._sources = dict(sources)
+        self._special_tokens = dict(special_tokens)
+        self._absent = absent
+        self._compiled: dict[str, jinja2.Template] = {}
+        self._lock = threading.Lock()
+
+    @classmethod
+    def from_folder(cls, path: str | Path, tokenizer: Tokenizer) -> ChatTemplate:
+        """The templates of a model folder; a .jinja file goes before tokenizer_config.json.
+
+        A folder without a usable template is no error before something is rendered.
+        """
+        folder = Path(path)
+        sources = _configured(tokenizer.config.get("chat_template"))
+        absent = f"{folder}: the model has no chat template (chat_template.jinja, or chat_template"
+        absent += " in tokenizer_config.json); generate() works without one"
+        files = {"default": folder / "chat_template.jinja"}
+        for name in _NAMED_FOLDERS:
+            files.update((file.stem, file) for file in sorted((folder / name).glob("*.jinja")))
+        for name, file in files.items():
+            if not file.is_file():
+                continue
+            sources.pop(name, None)
+            try:
+                if file.stat().st_size > _MAX_FILE_BYTES:
+                    absent = f"{file}: it is larger than {_MAX_FILE_BYTES} bytes"
+                    continue
+                sources[name] = file.read_text("utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                absent = f"{file}: it cannot be read: {error}"
+        return cls(sources, tokenizer.special_tokens, absent)
+
+    @classmethod
+    def from_gguf(cls, metadata: Mapping[str, Any], tokenizer: Tokenizer) -> ChatTemplate:
+        """The templates of a GGUF file's metadata."""
+        key = "tokenizer.chat_template"
+        sources = _configured(metadata.get(key))
+        for name, value in metadata.items():
+            if name.startswith(key + ".") and isinstance(value, str):
+                sources[name[len(key) + 1 :]] = value
+        absent = f"{key}: the GGUF file has no chat template; generate() works without one"
+        return cls(sources, tokenizer.special_tokens, absent)
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._sources)
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        add_generation_prompt: bool | None = None,
+        *,
+        continue_final_message: bool = False,
+        chat_template: str | None = None,
+        **extra: Any,
+    ) -> str:
+        """The prompt for a conversation.
+
+        Args:
+            messages: dicts with a `role` and a `content` (a str, or a list of parts).
+            add_generation_prompt: whether the prompt ends where the answer begins; by default it
+                does, unless the final message is to be continued.
+            continue_final_message: end the prompt with the final message, left open.
+            chat_template: name of the template; by default "tool_use" where there are tools and
+                the model has it, and "default" otherwise.
+            extra: further variables of the template, such as `tools` or `documents`, made of
+                dicts, lists, strings, numbers, booleans and None.
+
+        Raises:
+            InvalidArgument: no messages, a message without role or content, contradictory options.
+            ArgumentTypeError: a message or variable has the wrong type.
+            TemplateError: there is no such template, it failed, it refused the conversation (the
+                message says what it said) or it went over its budget.
+        """
+        checked = _check_messages(messages)
+        if continue_final_message and add_generation_prompt:
+            raise InvalidArgument(
+                "chat: add_generation_prompt and continue_final_message are both set, expected one"
+            )
+        variables = {
+            **self._special_tokens,
+            "tools": None,
+            "documents": None,
+            **{name: _plain(value, name) for name, value in extra.items()},
+            "messages": checked,
+            "add_generation_prompt": (
+                not continue_final_message
+                if add_generation_prompt is None
+                else add_generation_prompt
+            ),
+        }
+        name = chat_template
+        if name is None:
+            name = "tool_use" if extra.get("tools") and "tool_use" in self._sources else "default"
+        text = self._run(name, variables)
+        return _cut_after(text, checked[-1]) if continue_final_message else text
+
+    def _run(self, name: str, variables: Mapping[str, Any]) -> str:
+        from onward import template_sandbox as sandbox
+        from onward.template_budget import Budget, BudgetExceeded
+
+        source = self._sources.get(name)
+        if source is None:
+            if not self._sources or name == "default":
+                raise TemplateError(self._absent)
+            raise TemplateError(
+                f"chat template: there is none named {name!r}, found {', '.join(self._sources)}"
+            )
+        try:
+            with self._lock:
+                if name not in self._compiled:
+                    self._compiled[name] = sandbox.compile_template(source)
+            template = self._compiled[name]
+            return sandbox.render_template(template, variables, Budget(_size(variables)))
+        except sandbox.RaisedByTemplate as error:
+            raise TemplateError(f"chat template: {error}") from None
+        except BudgetExceeded as error:
+            raise TemplateError(f"chat template: over its budget: {error}") from None
+        except Exception as error:
+            line = _line_of(error)
+            at = f", line {line}" if line else ""
+            said = str(error)[:1000] or type(error).__name__
+            raise TemplateError(f"chat template{at}: {said}") from error
+
+
+def chat_prompt_ids(
+    template: ChatTemplate,
+    tokenizer: Tokenizer,
+    messages: Sequence[Mapping[str, Any]],
+    add_generation_prompt: bool | None = None,
+    **options: Any,
+) -> list[int]:
+    """Token ids of a conversation, with one BOS where the model's files ask for one.
+
+    A BOS that the template writes stays, and none is added to it. Where the template writes none
+    and the tokenizer adds BOS to prompts, it is added. Where neither does, the model was trained
+    without (Qwen, Phi-3), and there is none.
+
+    Raises:
+        InvalidArgument, ArgumentTypeError, TemplateError: see `ChatTemplate.render`.
+        TokenizerError: the tokenizer's own files make it fail.
+    """
+    text = template.render(messages, add_generation_prompt, **options)
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    bos = tokenizer.bos_token_id
+    if bos is not None and tokenizer.adds_bos and ids[:1] != [bos]:
+        ids.insert(0, bos)
+    return ids
+
+
+def _configured(value: object) -> dict[str, str]:
+    """The templates of a configuration: one text, or a list of named ones."""
+    if isinstance(value, str):
+        return {"default": value}
+    sources = {}
+    for entry in value if isinstance(value, list) else []:
+        if isinstance(entry, Mapping):
+            name, source = entry.get("name"), entry.get("template")
+            if isinstance(name, str) and isinstance(source, str):
+                sources[name] = source
+    return sources
+
+
+def _check_messages(messages: object) -> list[dict[str, Any]]:
+    if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Sequence):
+        raise ArgumentTypeError(
+            f"messages: found a {type(messages).__name__}, expected a list of dicts"
+        )
+    if not messages:
+        raise InvalidArgument("messages: found none, expected at least one")
+    checked = []
+    for i, message in enumerate(messages):
+        where = f"messages[{i}]"
+        if not isinstance(message, Mapping):
+            raise ArgumentTypeError(f"{where}: found a {type(message).__name__}, expected a dict")
+        copy = _plain(message, where)
+        if "role" not in copy:
+            raise InvalidArgument(f"{where}: it has no role")
+        if not isinstance(copy["role"], str):
+            raise ArgumentTypeError(
+                f"{where}.role: found a {type(copy['role']).__name__}, expected a str"
+            )
+        content = copy.get("content")
+        if content is None and not copy.get("tool_calls"):
+            raise InvalidArgument(f"{where}: it has neither content nor tool_calls")
+        if content is not None and not isinstance(content, (str, list)):
+            raise ArgumentTypeError(
+                f"{where}.content: found a {type(content).__name__}, "
+                "expected a str or a list of parts"
+            )
+        checked.append(copy)
+    return checked
+
+
+def _plain(value: Any, where: str, depth: int = 0) -> Any:
+    """A copy made of builtin types only, so that a template can neither change nor call it."""
+    if depth > _MAX_DEPTH:
+        raise InvalidArgument(f"{where}: it is nested more than {_MAX_DEPTH} deep")
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        if value.bit_length() > 64:
+            raise InvalidArgument(f"{where}: an integer has {value.bit_length()} bits")
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, Mapping):
+        return {
+            _plain(key, where, depth + 1): _plain(item, f"{where}.{key}", depth + 1)
+            for key, item in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        return [_plain(item, f"{where}[{i}]", depth + 1) for i, item in enumerate(value)]
+    raise ArgumentTypeError(
+        f"{where}: found a {type(value).__name__}, "
+        "expected dicts, lists, strings, numbers, booleans or None"
+    )
+
+
+def _size(value: Any) -> int:
+    """Characters and items in a plain value."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, Mapping):
+        return 16 + sum(_size(key) + _size(item) for key, item in value.items())
+    if isinstance(value, list):
+        return 16 + sum(map(_size, value))
+    return 16
+
+
+def _cut_after(text: str, message: Mapping[str, Any]) -> str:
+    """`text` up to the end of the final message, as transformers cuts it."""
+    content = message.get("content")
+    if isinstance(content, list):
+        parts = [part.get("text") for part in content if isinstance(part, Mapping)]
+        content = next((part for part in reversed(parts) if isinstance(part, str)), None)
+    if not isinstance(content, str):
+        raise InvalidArgument("continue_final_message: the final message has no text")
+    start = text.rfind(content.strip())
+    if start < 0:
+        raise TemplateError(
+            "continue_final_message: the chat template does not show the final message as it is"
+        )
+    whole = content.lstrip()
+    end = start + len(whole)
+    return text[:end] if text[start:end] == whole else text[: start + len(content.strip())]
+
+
+def _line_of(error: BaseException) -> int | None:
+    """The line of the template where an error arose."""
+    line = getattr(error, "lineno", None)
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == "<chat template>":
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line if isinstance(line, int) else None

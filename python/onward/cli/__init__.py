@@ -1,0 +1,72 @@
+"""The ``onward`` command: generate, chat, doctor.
+
+Data goes to stdout; progress, timings and errors to stderr. Exit codes: 0 done, 1 the model or the
+engine failed, 2 the command line or an option is wrong, 130 interrupted by Ctrl-C. A reader of our
+output that goes away (``| head``) ends the command quietly, with 0. This file knows which commands
+there are and how errors become exit codes, and nothing of what the commands do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from onward.cli import chat, doctor, generate
+from onward.errors import ArgumentTypeError, Error, InvalidArgument
+
+DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+
+EPILOG = "exit codes: 0 done, 1 model or engine failed, 2 wrong usage, 130 interrupted"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    top = argparse.ArgumentParser(
+        prog="onward", description="Text generation with nothing hidden.", epilog=EPILOG
+    )
+    top.add_argument("--version", action="store_true", help="print the version and leave")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND")
+    for command in (generate, chat, doctor):
+        name = command.__name__.rpartition(".")[2]
+        summary = (command.__doc__ or "").partition("\n")[0].partition(": ")[2]
+        sub = commands.add_parser(name, help=summary, description=summary, epilog=EPILOG)
+        command.add_arguments(sub)
+        sub.set_defaults(run=command.run)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    arguments = parser().parse_args(argv)
+    if not arguments.version and arguments.command is None:
+        parser().print_usage(sys.stderr)
+        return _complain("no command, expected generate, chat or doctor", USAGE)
+    try:
+        if arguments.version:
+            import onward
+
+            print(f"onward {onward.__version__}")
+            return DONE
+        code = int(arguments.run(arguments))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # What Python still flushes at exit must go somewhere that does not complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except (InvalidArgument, ArgumentTypeError) as error:
+        return _complain(str(error), USAGE)
+    except Error as error:
+        return _complain(str(error), FAILED)
+    except MemoryError:
+        return _complain("out of memory", FAILED)
+
+
+def _complain(message: str, code: int) -> int:
+    line = " ".join(message.split())
+    print(f"onward: {line}", file=sys.stderr)
+    return code

@@ -1,0 +1,168 @@
+"""onward doctor: show what this installation is made of, and what it found on this machine.
+
+Ends with a block to paste into a bug report, which names no path. Knows no model beyond where the
+default one lies; loads none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+from onward.cli import flags
+from onward.errors import Error
+
+# Package -> what it is for. The first four are always needed, the others are extras.
+PACKAGES = {
+    "numpy": "",
+    "safetensors": "",
+    "tokenizers": "",
+    "jinja2": "",
+    "gguf": "reads .gguf files: pip install 'onward[gguf]'",
+    "huggingface_hub": "fetches models by hub id: pip install 'onward[hub]'",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
+    parser.add_argument(
+        "--measure",
+        action="store_true",
+        help="measure the read bandwidth and the f32 and bf16 peaks (a few seconds)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    report = examine(measure=arguments.measure)
+    flags.show(json.dumps(report) + "\n" if arguments.json else told(report))
+    return 0
+
+
+def examine(*, measure: bool) -> dict[str, Any]:
+    """Everything there is to say, as JSON can hold it."""
+    from onward import _core
+
+    threads = _core.default_threads()
+    report: dict[str, Any] = {
+        "onward": _core.__version__,
+        "build": _core.build,
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "isa": {
+            "selected": _core.kernels.selected(),
+            "available": _core.kernels.available(),
+            "ONWARD_CPU_ISA": os.environ.get("ONWARD_CPU_ISA"),
+        },
+        "threads": {"default": threads, "processors": os.cpu_count()},
+        "memory_bytes": memory_bytes(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "default_model": _default_model(),
+        "devices": {"cpu": "ready", "cuda": "not in this version"},
+    }
+    if measure:
+        report["measured"] = _core.kernels.probe(threads)
+    return report
+
+
+def told(report: dict[str, Any]) -> str:
+    """The report for a person."""
+    lines = [
+        f"onward {report['onward']}  ({report['build']})",
+        f"python {report['python']}  {report['system']}",
+        "",
+        f"instruction set  {_isa(report)}",
+        f"threads          {report['threads']['default']} of {report['threads']['processors']}",
+        f"memory           {_memory(report)}",
+        *(f"device {name:9} {state}" for name, state in report["devices"].items()),
+        "",
+    ]
+    for name, version in report["packages"].items():
+        purpose = f"  ({PACKAGES[name]})" if version is None else ""
+        lines.append(f"{name:16} {version or 'not installed'}{purpose}")
+    model = report["default_model"]
+    found = f"{model['name']}, {model['path']}" if model["found"] else model["problem"]
+    lines += ["", f"default model    {found}"]
+    if "measured" in report:
+        lines += ["", *(f"{name:16} {value:.1f}" for name, value in report["measured"].items())]
+    lines += ["", "Paste this into a bug report:", "", "```", *_block(report), "```", ""]
+    return "\n".join(lines)
+
+
+def _block(report: dict[str, Any]) -> list[str]:
+    packages = ", ".join(f"{name} {version}" for name, version in report["packages"].items())
+    model = report["default_model"]
+    lines = [
+        f"onward {report['onward']} ({report['build']}), python {report['python']}",
+        report["system"],
+        f"isa {_isa(report)}; threads {report['threads']['default']} of "
+        f"{report['threads']['processors']}; memory {_memory(report)}",
+        packages,
+        f"default model: {model['name'] if model['found'] else 'not found'}",
+    ]
+    if "measured" in report:
+        lines.append(", ".join(f"{name} {v:.1f}" for name, v in report["measured"].items()))
+    return lines
+
+
+def _isa(report: dict[str, Any]) -> str:
+    isa = report["isa"]
+    forced = ", by ONWARD_CPU_ISA" if isa["ONWARD_CPU_ISA"] else ""
+    return f"{isa['selected']}{forced} (this processor runs {', '.join(isa['available'])})"
+
+
+def _memory(report: dict[str, Any]) -> str:
+    memory = report["memory_bytes"]
+    known = [f"{_gib(memory[key])} {key}" for key in ("total", "available") if memory[key]]
+    return ", ".join(known) or "unknown"
+
+
+def _gib(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB"
+
+
+def memory_bytes() -> dict[str, int | None]:
+    """Installed and available memory, where the system tells."""
+    found: dict[str, int | None] = {"total": None, "available": None}
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return found
+    for line in lines:
+        name, _, value = line.partition(":")
+        key = {"MemTotal": "total", "MemAvailable": "available"}.get(name)
+        if key is not None:
+            found[key] = int(value.split()[0]) * 1024
+    return found
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _default_model() -> dict[str, Any]:
+    """Where the default model is, without asking the network."""
+    from onward import hub
+
+    before = os.environ.get("HF_HUB_OFFLINE")
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    try:
+        files = hub.find_model(None)
+    except Error as error:
+        return {"found": False, "problem": str(error)}
+    finally:
+        if before is None:
+            del os.environ["HF_HUB_OFFLINE"]
+        else:
+            os.environ["HF_HUB_OFFLINE"] = before
+    home, path = os.path.expanduser("~"), str(files.path)
+    if path.startswith(home + os.sep):
+        path = "~" + path[len(home) :]
+    return {"found": True, "name": files.name, "kind": files.kind, "path": path}

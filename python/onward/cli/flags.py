@@ -1,0 +1,111 @@
+"""Flags that several commands share: which model, how it is loaded, and the generation options.
+
+The generation flags are made from the table in ``onward.options``, so that the command line and the
+Python calls cannot drift apart. Knows nothing of what the commands do with them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from onward.errors import InvalidArgument
+from onward.options import OPTIONS, Option
+
+if TYPE_CHECKING:
+    from onward.llm import LLM
+    from onward.result import Result
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """--model, --dtype, --threads, --verbose."""
+    group = parser.add_argument_group("model")
+    group.add_argument(
+        "--model", metavar="MODEL", help="folder, .gguf file or hub id; default: SmolLM2-135M"
+    )
+    group.add_argument("--dtype", default="auto", help="auto, f32 or bf16; default: auto")
+    group.add_argument(
+        "--threads", type=int, metavar="N", help="default: the processors this process may use"
+    )
+    group.add_argument(
+        "-v", "--verbose", action="store_true", help="show the timings on stderr at the end"
+    )
+
+
+def add_generation_arguments(parser: argparse.ArgumentParser) -> None:
+    """One flag for each row of the options table."""
+    group = parser.add_argument_group(
+        "generation", "Where a flag is absent, the model's generation_config.json decides."
+    )
+    for option in OPTIONS:
+        flag = "--" + option.name.replace("_", "-")
+        text = option.help.replace("%", "%%")
+        if option.kind == "flag":
+            group.add_argument(
+                flag,
+                dest=option.name,
+                default=None,
+                action=argparse.BooleanOptionalAction,
+                help=f"{text}; default: {'yes' if option.default else 'no'}",
+            )
+        else:
+            group.add_argument(flag, dest=option.name, default=None, help=text, **_typed(option))
+
+
+def _typed(option: Option) -> dict[str, Any]:
+    match option.kind:
+        case "texts":
+            return {"action": "append", "metavar": "TEXT"}
+        case "ids":
+            return {"action": "append", "type": int, "metavar": "ID"}
+        case "number":
+            return {"type": float, "metavar": "X"}
+        case _:
+            return {"type": int, "metavar": "N"}
+
+
+def generation_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The options that were given."""
+    given = {option.name: getattr(arguments, option.name) for option in OPTIONS}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def load(arguments: argparse.Namespace) -> LLM:
+    """The model that the flags ask for."""
+    from onward.llm import LLM
+
+    return LLM(arguments.model, dtype=arguments.dtype, threads=arguments.threads)
+
+
+def read_stdin() -> str:
+    """All of stdin as text, without the newline that ends it."""
+    data = sys.stdin.buffer.read()
+    try:
+        return data.decode("utf-8").removesuffix("\n")
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(f"stdin: byte {error.start} is not UTF-8, expected text") from None
+
+
+def show(text: str) -> None:
+    """Write generated text to stdout at once; characters it cannot encode become escapes."""
+    try:
+        sys.stdout.write(text)
+    except UnicodeEncodeError:
+        encoding = sys.stdout.encoding or "ascii"
+        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    sys.stdout.flush()
+
+
+def timings_line(result: Result) -> str:
+    """The timings of one result, for a person."""
+    timings, usage = result.timings, result.usage
+    parts = [f"{usage.prompt_tokens} + {usage.completion_tokens} tokens"]
+    if timings.time_to_first_token_s is not None:
+        parts.append(f"first token after {timings.time_to_first_token_s:.3f} s")
+    if timings.prefill_tokens_per_s is not None:
+        parts.append(f"prefill {timings.prefill_tokens_per_s:.0f} tokens/s")
+    if timings.decode_tokens_per_s is not None:
+        parts.append(f"decode {timings.decode_tokens_per_s:.1f} tokens/s")
+    parts.append(f"finish: {result.finish_reason}")
+    return "onward: " + ", ".join(parts)

@@ -1,0 +1,466 @@
+"""LLM: a loaded model that turns prompts into text, and the functions that keep one for you.
+
+Brings the pieces together: the model's files, its tokenizer and chat template, the options and the
+driver. Holds no rule of its own about any of them.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onward import _core
+from onward.chat import ChatTemplate
+from onward.driver import Call, Driver
+from onward.errors import ArgumentTypeError, InvalidArgument, TokenizerError
+from onward.generation import Generation, Stream
+from onward.hub import find_model
+from onward.loading import LoadedModel, load_model
+from onward.model_defaults import read_model_defaults, without_counterpart
+from onward.options import GenerationOptions, check_integer, resolve, shown, with_options
+from onward.progress import ProgressBar
+from onward.prompts import Prompt, PromptReader, TokenIds, is_batch
+from onward.result import Result
+from onward.spec import DecoderSpec
+from onward.streaming import TextStream
+from onward.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from typing_extensions import Unpack
+
+    from onward.options import GenerationKwargs
+
+Messages: TypeAlias = "str | Sequence[Mapping[str, Any]]"
+MAX_THREADS = 1024
+DTYPES = ("auto", "f32", "bf16")
+
+
+class LLM:
+    """A model in memory.
+
+    Args:
+        model: a folder, a .gguf file or a hub id; None is the default model.
+        device: "cpu".
+        dtype: what the weights are computed in: "f32", "bf16", or "auto" for what the file has.
+        threads: threads that compute; None is the number of processors this process may use.
+        prefill_chunk_tokens: tokens computed in one step at most. Less lets others in sooner.
+
+    May be called from several threads: requests that are in flight together share each step.
+    ``close()``, or a ``with`` block, gives the memory back.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | None = None,
+        *,
+        device: str = "cpu",
+        dtype: str = "auto",
+        threads: int | None = None,
+        prefill_chunk_tokens: int = 256,
+    ) -> None:
+        if device != "cpu":
+            raise InvalidArgument(f'device: is {shown(device)}, expected "cpu" (no cuda yet)')
+        if dtype not in DTYPES:
+            raise InvalidArgument(f"dtype: is {shown(dtype)}, expected one of {', '.join(DTYPES)}")
+        if threads is None:
+            threads = _core.default_threads()
+        self._threads = check_integer("threads", threads, 1, MAX_THREADS)
+        chunk = check_integer("prefill_chunk_tokens", prefill_chunk_tokens, 1, 2**31 - 1)
+        files = find_model(model)
+        self._name = files.name
+        with ProgressBar(f"loading {files.name}") as progress:
+            loaded = load_model(files, dtype, self._threads, progress)
+        self._spec = loaded.spec
+        self._dtype = loaded.dtype
+        self._weight_bytes = loaded.core.weight_bytes
+        self._tokenizer, self._no_tokenizer = _read_tokenizer(loaded)
+        self._files, self._metadata = files, loaded.metadata
+        self._template: ChatTemplate | None = None
+        self._reader = PromptReader(loaded.spec.vocab_size, loaded.spec.max_context)
+        self._defaults = read_model_defaults(
+            loaded.generation_config,
+            loaded.config,
+            self._tokenizer.eos_token_ids if self._tokenizer else (),
+            loaded.spec.vocab_size,
+        )
+        if ignored := without_counterpart(loaded.generation_config):
+            warnings.warn(
+                f"generation_config.json: {', '.join(ignored)}: not supported yet, has no effect",
+                stacklevel=2,
+            )
+        self._driver = Driver(
+            _core.Engine(loaded.core, threads=self._threads, prefill_chunk_tokens=chunk)
+        )
+
+    @overload
+    def generate(self, prompt: str | TokenIds, **options: Unpack[GenerationKwargs]) -> Result: ...
+
+    @overload
+    def generate(
+        self,
+        prompt: list[str] | list[list[int]] | list[NDArray[np.integer[Any]]] | tuple[str, ...],
+        **options: Unpack[GenerationKwargs],
+    ) -> list[Result]: ...
+
+    @overload
+    def generate(
+        self, prompt: list[Prompt], **options: Unpack[GenerationKwargs]
+    ) -> Result | list[Result]: ...
+
+    @with_options
+    def generate(self, prompt: Any, **options: Any) -> Result | list[Result]:
+        """Continue a prompt, or each prompt of a list, in one batch; order is kept.
+
+        A prompt is text or a sequence of token ids: ``[1, 2, 3]`` is one prompt, ``["a", "b"]`` and
+        ``[[1, 2], [3]]`` are two, ``[]`` is none. Prompts are continued as they are; ``chat`` puts
+        a conversation into the form the model was trained on.
+        """
+        self._driver.check_open()
+        batch = is_batch(prompt)
+        call, generations = self._submit(list(prompt) if batch else [prompt], batch, options)
+        unfinished = dict(zip(call.requests, generations, strict=True))
+        try:
+            while unfinished:
+                event = call.next_event()
+                generation = unfinished.get(event.request)
+                if generation is None:
+                    continue  # computed before the engine heard of the stop string
+                generation.push(event)
+                if generation.finished:
+                    del unfinished[event.request]
+                    call.cancel(event.request)
+        finally:
+            call.close()
+        results = [generation.result() for generation in generations]
+        return results if batch else results[0]
+
+    @with_options
+    def stream(self, prompt: str | TokenIds, **options: Unpack[GenerationKwargs]) -> Stream:
+        """Continue one prompt and hand out the text as it comes.
+
+        The pieces joined are the ``text`` that ``generate`` returns for the same seed.
+        """
+        self._driver.check_open()
+        if is_batch(prompt):
+            raise InvalidArgument("prompt: is a list of prompts, expected one prompt to stream")
+        call, generations = self._submit([prompt], False, options)
+        return Stream(call, generations[0])
+
+    @overload
+    def chat(
+        self,
+        messages: Messages,
+        *,
+        stream: Literal[False] = False,
+        template_options: Mapping[str, object] | None = None,
+        **options: Unpack[GenerationKwargs],
+    ) -> Result: ...
+
+    @overload
+    def chat(
+        self,
+        messages: Messages,
+        *,
+        stream: Literal[True],
+        template_options: Mapping[str, object] | None = None,
+        **options: Unpack[GenerationKwargs],
+    ) -> Stream: ...
+
+    @overload
+    def chat(
+        self,
+        messages: Messages,
+        *,
+        stream: bool,
+        template_options: Mapping[str, object] | None = None,
+        **options: Unpack[GenerationKwargs],
+    ) -> Result | Stream: ...
+
+    @with_options
+    def chat(
+        self,
+        messages: Messages,
+        *,
+        stream: bool = False,
+        template_options: Mapping[str, object] | None = None,
+        **options: Any,
+    ) -> Result | Stream:
+        """Answer a conversation through the model's own chat template.
+
+        Args:
+            messages: ``[{"role": "user", "content": "..."}, ...]``, or a string for one message.
+            stream: return a ``Stream`` instead of waiting for the whole answer.
+            template_options: further variables for the template, such as ``enable_thinking``.
+        """
+        if not isinstance(stream, bool):
+            raise ArgumentTypeError(f"stream: is {shown(stream)}, expected True or False")
+        ids = self.chat_token_ids(messages, template_options)
+        return self.stream(ids, **options) if stream else self.generate(ids, **options)
+
+    def chat_token_ids(
+        self, messages: Messages, template_options: Mapping[str, object] | None = None
+    ) -> list[int]:
+        """The token ids that ``chat`` hands to the engine; one BOS if the tokenizer adds one."""
+        self._driver.check_open()
+        tokenizer = self._text_tokenizer()
+        if isinstance(messages, str):
+            messages = [{"role": "user", "content": messages}]
+        if not isinstance(messages, Sequence) or len(messages) == 0:
+            raise InvalidArgument(
+                f"messages: is {shown(messages)}, expected a list of at least one message"
+            )
+        for index, message in enumerate(messages):
+            if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+                raise InvalidArgument(
+                    f"messages[{index}]: is {shown(message)}, "
+                    'expected {"role": "...", "content": "..."}'
+                )
+        if self._template is None:
+            self._template = (
+                ChatTemplate.from_folder(self._files.path, tokenizer)
+                if self._files.kind == "folder"
+                else ChatTemplate.from_gguf(self._metadata, tokenizer)
+            )
+        text = self._template.render(
+            list(messages), add_generation_prompt=True, **(template_options or {})
+        )
+        ids = tokenizer.encode(text, add_special_tokens=False)
+        bos = tokenizer.bos_token_id
+        if tokenizer.adds_bos and bos is not None and ids[:1] != [bos]:
+            ids = [bos, *ids]
+        return ids
+
+    def tokenize(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """The token ids of a text, with the BOS that ``generate`` would put in front."""
+        return self._text_tokenizer().encode(text, add_special_tokens=add_special_tokens)
+
+    def detokenize(self, token_ids: TokenIds, *, skip_special_tokens: bool = True) -> str:
+        """The text of token ids."""
+        tokenizer = self._text_tokenizer()
+        return tokenizer.decode(token_ids, skip_special_tokens=skip_special_tokens)
+
+    def logits(self, token_ids: TokenIds) -> NDArray[np.float32]:
+        """Logits after each token: (len(token_ids), vocab_size); row i predicts token i + 1."""
+        self._driver.check_open()
+        ids = self._reader.read("token_ids", token_ids, None)
+        return self._driver.run(lambda engine: engine.logits(ids))
+
+    @property
+    def name(self) -> str:
+        """What the model is called: a folder's or file's name, or the hub id."""
+        return self._name
+
+    @property
+    def spec(self) -> DecoderSpec:
+        """The decoder's shape and choices."""
+        return self._spec
+
+    @property
+    def device(self) -> str:
+        return "cpu"
+
+    @property
+    def dtype(self) -> str:
+        """What the weights are computed in: "f32" or "bf16"."""
+        return self._dtype
+
+    @property
+    def threads(self) -> int:
+        return self._threads
+
+    @property
+    def context(self) -> int:
+        """Tokens of prompt and output together that the model allows."""
+        return self._spec.max_context
+
+    @property
+    def weight_bytes(self) -> int:
+        return self._weight_bytes
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer; TokenizerError if the model came without one."""
+        return self._text_tokenizer()
+
+    def stats(self) -> dict[str, int]:
+        """The engine's counters: steps, tokens, computed keys and values, cache blocks."""
+        return self._driver.run(lambda engine: engine.stats())
+
+    def close(self) -> None:
+        """Give the engine and the weights back. Every later call raises ClosedError."""
+        driver: Driver | None = getattr(self, "_driver", None)
+        if driver is not None:
+            driver.close()
+
+    def __enter__(self) -> LLM:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return (
+            f"<onward.LLM {self._name}: {self._spec.architecture}, {self._dtype}, "
+            f"{self._threads} threads>"
+        )
+
+    def _text_tokenizer(self) -> Tokenizer:
+        self._driver.check_open()
+        if self._tokenizer is None:
+            assert self._no_tokenizer is not None
+            raise TokenizerError(str(self._no_tokenizer))
+        return self._tokenizer
+
+    def _submit(
+        self, prompts: Sequence[object], batch: bool, given: Mapping[str, object]
+    ) -> tuple[Call, list[Generation]]:
+        """Check everything, then hand all requests to the engine."""
+        options = resolve(given, self._defaults)
+        if options.stop:
+            self._text_tokenizer()
+        wheres = [f"prompt[{i}]" for i in range(len(prompts))] if batch else ["prompt"]
+        rows = []
+        for where, prompt in zip(wheres, prompts, strict=True):
+            encoder = self._text_tokenizer() if isinstance(prompt, str) else None
+            rows.append(self._reader.read(where, prompt, encoder))
+        copies: Counter[bytes] = Counter()
+        requests, generations = [], []
+        for where, ids in zip(wheres, rows, strict=True):
+            seed, stream = options.seed, copies[ids.tobytes()]
+            if seed is None:
+                seed, stream = secrets.randbits(64), 0
+            copies[ids.tobytes()] += 1
+            effective = replace(options, seed=seed)
+            requests.append((ids, self._engine_options(effective, stream)))
+            prompt_ids = tuple(ids.tolist())
+            sink = None
+            if self._tokenizer is not None:
+                sink = TextStream(
+                    self._tokenizer, prompt_ids, list(options.stop), options.skip_special_tokens
+                )
+            generations.append(Generation(where, prompt_ids, effective, sink))
+        return self._driver.submit(requests), generations
+
+    def _engine_options(self, options: GenerationOptions, stream: int) -> dict[str, Any]:
+        """Bounds that change nothing keep numbers of any size within the core's integers."""
+        return {
+            "max_new_tokens": min(options.max_new_tokens, self.context),
+            "min_new_tokens": min(options.min_new_tokens, self.context),
+            "stop_token_ids": list(options.stop_token_ids),
+            "temperature": options.temperature,
+            "top_k": min(options.top_k, self._spec.vocab_size),
+            "top_p": options.top_p,
+            "min_p": options.min_p,
+            "repetition_penalty": options.repetition_penalty,
+            "seed": options.seed,
+            "stream": stream,
+            "cache": options.cache,
+        }
+
+
+def _read_tokenizer(loaded: LoadedModel) -> tuple[Tokenizer | None, TokenizerError | None]:
+    """The tokenizer, or why there is none: a model without one can still be asked with ids."""
+    files = loaded.files
+    try:
+        if files.kind == "folder":
+            return Tokenizer.from_folder(files.path), None
+        return Tokenizer.from_gguf(loaded.metadata), None
+    except TokenizerError as error:
+        if files.kind == "folder":
+            present = any(files.path.glob("*token*")) or any(files.path.glob("vocab*"))
+        else:
+            present = any(key.startswith("tokenizer.ggml.tokens") for key in loaded.metadata)
+        if present:
+            raise
+        return None, error
+
+
+# One LLM per model for the functions below.
+_llms: dict[str | None, LLM] = {}
+_loading = threading.Lock()
+
+
+def _renew_lock() -> None:
+    global _loading
+    _loading = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
+
+
+def _llm(model: str | os.PathLike[str] | None) -> LLM:
+    key = None if model is None else os.fspath(model)
+    with _loading:
+        if key not in _llms:
+            _llms[key] = LLM(model)
+        return _llms[key]
+
+
+@overload
+def generate(
+    prompt: str | TokenIds,
+    model: str | os.PathLike[str] | None = None,
+    **options: Unpack[GenerationKwargs],
+) -> Result: ...
+
+
+@overload
+def generate(
+    prompt: list[str] | list[list[int]],
+    model: str | os.PathLike[str] | None = None,
+    **options: Unpack[GenerationKwargs],
+) -> list[Result]: ...
+
+
+@with_options
+def generate(
+    prompt: Any, model: str | os.PathLike[str] | None = None, **options: Any
+) -> Result | list[Result]:
+    """``LLM(model).generate(prompt)``, with an LLM that is loaded once and kept."""
+    answer: Result | list[Result] = _llm(model).generate(prompt, **options)
+    return answer
+
+
+@with_options
+def stream(
+    prompt: str | TokenIds,
+    model: str | os.PathLike[str] | None = None,
+    **options: Unpack[GenerationKwargs],
+) -> Stream:
+    """``LLM(model).stream(prompt)``, with an LLM that is loaded once and kept."""
+    return _llm(model).stream(prompt, **options)
+
+
+@with_options
+def chat(
+    messages: Messages,
+    model: str | os.PathLike[str] | None = None,
+    *,
+    template_options: Mapping[str, object] | None = None,
+    **options: Unpack[GenerationKwargs],
+) -> Result:
+    """``LLM(model).chat(messages)``, with an LLM that is loaded once and kept."""
+    return _llm(model).chat(messages, template_options=template_options, **options)
+
+
+# Importing the module onward.chat, above, put it in the place of the function of that name.
+vars(sys.modules["onward"])["chat"] = chat

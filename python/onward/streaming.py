@@ -1,0 +1,501 @@
+"""Text while it is being generated: pieces that never have to be taken back, and stop strings.
+
+The text of a generation is what `decode(prompt + generated)` has beyond the longest prefix it
+shares with `decode(prompt)`; the pieces of a TextStream joined are exactly that text. A character
+whose bytes are spread over tokens is held until it is complete. It does not know the engine, nor
+which tokens end a generation.
+
+`tokenizers.decoders.DecodeStream` holds all text that ends in U+FFFD (also where the model wrote
+that character), fails where decoding is not monotone and has no flush, so it is not used. Instead
+there is one source of text for each way of decoding:
+
+* byte-level tokenizers are bytes joined, then read as UTF-8;
+* SentencePiece byte fallback reads a run of byte tokens as a whole: one bad byte turns the run
+  into U+FFFD, so a run is held until it ends or is known to be bad. Stop strings look into the
+  held run, because a generation that ends there ends with that text;
+* any other decoder is asked to decode a window: the last token shown and what came after.
+
+Each costs a constant amount of work a token.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from onward.errors import ArgumentTypeError, InvalidArgument
+
+if TYPE_CHECKING:
+    from onward.tokenizer import Tokenizer
+
+_REPLACEMENT = "\ufffd"
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_WINDOW_IDS = 32  # an incomplete character spans at most 4 tokens
+
+Symbol = str | int  # a character of the text, or the id of a token that is not shown
+
+
+class Decoding:
+    """How a tokenizer's decoder turns ids into text, with what has been looked up so far."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.backend = tokenizer.backend
+        self.special_ids = tokenizer.special_ids
+        self.kind: Literal["bytes", "fallback", "window", "mixed"]
+        steps = _decoder_steps(tokenizer)
+        if steps == ["ByteLevel"]:
+            self.kind = "bytes"
+        elif "ByteLevel" in steps:
+            self.kind = "mixed"
+        else:
+            self.kind = "fallback" if "ByteFallback" in steps else "window"
+        self._pieces: dict[int, bytes] = {}
+        self._byte_tokens: dict[int, int | None] = {}
+
+    def piece(self, token_id: int) -> bytes:
+        """Bytes of a byte-level token; none for an id that the vocabulary does not have."""
+        found = self._pieces.get(token_id)
+        if found is None:
+            token = self._spelling(token_id) or ""
+            table = _byte_of_letter()
+            try:
+                found = bytes([table[letter] for letter in token])
+            except KeyError:  # an added token, spelled as it reads
+                found = token.encode("utf-8")
+            self._pieces[token_id] = found
+        return found
+
+    def byte(self, token_id: int) -> int | None:
+        """The byte that a token such as `<0x0A>` stands for, or None."""
+        try:
+            return self._byte_tokens[token_id]
+        except KeyError:
+            match = _BYTE_TOKEN.fullmatch(self._spelling(token_id) or "")
+            value = int(match[1], 16) if match else None
+            self._byte_tokens[token_id] = value
+            return value
+
+    def decode(self, ids: list[int], skip_special_tokens: bool) -> str:
+        """Text of `ids` on their own."""
+        return self.backend.decode(ids, skip_special_tokens=skip_special_tokens)
+
+    def _spelling(self, token_id: int) -> str | None:
+        try:
+            return self.backend.id_to_token(token_id)
+        except OverflowError:
+            raise InvalidArgument(f"token id {token_id}: expected 0 to 4294967295") from None
+
+
+def _decoder_steps(tokenizer: Tokenizer) -> list[str]:
+    """Type names of the decoder's steps; empty where it has none or cannot be described."""
+    try:
+        state = json.loads(tokenizer.backend.decoder.__getstate__())
+    except Exception:  # no decoder, or one written in Python
+        return []
+    steps: list[str] = []
+    pending = [state]
+    while pending:
+        step = pending.pop(0)
+        if step.get("type") == "Sequence":
+            pending[:0] = step["decoders"]
+        else:
+            steps.append(str(step.get("type")))
+    return steps
+
+
+@cache
+def _byte_of_letter() -> dict[str, int]:
+    """The alphabet of byte-level vocabularies: a printable letter for every byte."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    table = {chr(byte): byte for byte in printable}
+    table.update({chr(256 + i): byte for i, byte in enumerate(others)})
+    return table
+
+
+class _Source(Protocol):
+    """Text of ids that arrive one by one. `push` returns what is settled, then what would follow
+    if the generation ended here and has not been returned as such before."""
+
+    def push(self, token_id: int) -> tuple[str, str]: ...
+    def finish(self) -> str: ...
+
+
+class _Bytes:
+    """Byte-level tokenizers."""
+
+    def __init__(self, decoding: Decoding, prompt: Sequence[int], skip: bool) -> None:
+        self._decoding = decoding
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        tail = b""
+        for token_id in reversed(prompt):
+            if len(tail) >= 4:
+                break
+            if not (skip and token_id in decoding.special_ids):
+                tail = decoding.piece(token_id) + tail
+        self._utf8.decode(tail[-4:])
+        # decode(prompt) shows an incomplete character as U+FFFD, and that is the prompt's.
+        self._of_prompt = self._utf8.getstate()[0].decode("utf-8", "replace")
+
+    def push(self, token_id: int) -> tuple[str, str]:
+        return self._own(self._utf8.decode(self._decoding.piece(token_id))), ""
+
+    def finish(self) -> str:
+        return self._own(self._utf8.decode(b"", True))
+
+    def _own(self, text: str) -> str:
+        if text and self._of_prompt:
+            text = text[_shared(text, self._of_prompt) :]
+            self._of_prompt = ""
+        return text
+
+
+class _Window:
+    """Any decoder, through decoding a few ids: those shown last and those after."""
+
+    def __init__(self, decoding: Decoding, prompt: Sequence[int], skip: bool) -> None:
+        self._decoding = decoding
+        self._skip = skip
+        self._incomplete_is_possible = decoding.kind == "mixed"
+        self._ids = self._tail(prompt)
+        self._shown = self._decode(self._ids)
+
+    def push(self, token_id: int) -> tuple[str, str]:
+        self._ids.append(token_id)
+        text = self._decode(self._ids)
+        if self._incomplete_is_possible and text.endswith(_REPLACEMENT):
+            new = self._reveal(text[:-1])
+            if len(self._ids) >= _WINDOW_IDS:
+                del self._ids[:-8]
+                self._shown = self._decode(self._ids)[:-1]
+            return new, ""
+        new = self._reveal(text)
+        self._restart()
+        return new, ""
+
+    def finish(self) -> str:
+        return self._reveal(self._decode(self._ids))
+
+    def _decode(self, ids: list[int]) -> str:
+        return self._decoding.decode(ids, self._skip)
+
+    def _reveal(self, text: str) -> str:
+        """What `text`, the text of the window, has beyond what was shown of it."""
+        shown = self._shown
+        self._shown = text
+        if text.startswith(shown):
+            return text[len(shown) :]
+        if shown.startswith(text):  # an ending that a decoder trims: wait for what follows
+            self._shown = shown
+            return ""
+        return text[_shared(shown, text) :]
+
+    def _restart(self) -> None:
+        """Forget all of the window but one token with text: the next token needs it before it."""
+        alone = self._decode(self._ids[-1:])
+        if alone:
+            del self._ids[:-1]
+            self._shown = alone
+        elif len(self._ids) > 2 and self._decode(self._ids[:1]):
+            self._ids = [self._ids[0], self._ids[-1]]
+            self._shown = self._decode(self._ids)
+
+    def _tail(self, prompt: Sequence[int]) -> list[int]:
+        """The last ids of the prompt, as many as it takes for them to have text."""
+        hidden = self._decoding.special_ids if self._skip else frozenset()
+        count = 8
+        while True:
+            tail = [i for i in prompt[-count:] if i not in hidden]
+            if count >= len(prompt) or self._decode(tail):
+                return tail
+            count *= 4
+
+
+class _Runs(_Window):
+    """SentencePiece with byte fallback."""
+
+    def __init__(self, decoding: Decoding, prompt: Sequence[int], skip: bool) -> None:
+        super().__init__(decoding, prompt, skip)
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("strict")
+        self._in_run = False
+        self._bad_run = False
+        for token_id in self._run_of(prompt):
+            self._run_byte(token_id)
+
+    def push(self, token_id: int) -> tuple[str, str]:
+        byte = self._decoding.byte(token_id)
+        if byte is None:
+            self._end_run()
+            return super().push(token_id)
+        if self._bad_run:
+            self._ids = [token_id]
+            self._shown = self._decode(self._ids)
+            return _REPLACEMENT, ""
+        first = not self._ids
+        tentative = self._run_byte(token_id)
+        self._ids.append(token_id)
+        if self._bad_run:
+            new = self._reveal(self._decode(self._ids))
+            self._ids = [token_id]
+            self._shown = self._decode(self._ids)
+            return new, ""
+        if first:  # a decoder may strip the start of a text
+            tentative = self._decode(self._ids)
+        return "", tentative
+
+    def _run_byte(self, token_id: int) -> str:
+        """Take one more byte of a run; the character it completes, if any."""
+        self._in_run = True
+        try:
+            byte = self._decoding.byte(token_id)
+            return "" if byte is None else self._utf8.decode(bytes([byte]))
+        except UnicodeDecodeError:
+            self._bad_run = True
+            return ""
+
+    def _end_run(self) -> None:
+        if self._in_run:
+            self._in_run = self._bad_run = False
+            self._utf8.reset()
+
+    def _run_of(self, prompt: Sequence[int]) -> list[int]:
+        """The byte tokens that the prompt ends with."""
+        run: list[int] = []
+        hidden = self._decoding.special_ids if self._skip else frozenset()
+        for token_id in reversed(prompt):
+            if token_id in hidden:
+                continue
+            if self._decoding.byte(token_id) is None:
+                break
+            run.append(token_id)
+        return run[::-1]
+
+    def _tail(self, prompt: Sequence[int]) -> list[int]:
+        run = self._run_of(prompt)
+        if not run:
+            return super()._tail(prompt)
+        hidden = self._decoding.special_ids if self._skip else frozenset()
+        visible = [i for i in prompt if i not in hidden]
+        return super()._tail(visible[: -len(run)]) + run
+
+
+def _shared(left: str, right: str) -> int:
+    """Length of the longest common prefix."""
+    count = 0
+    for a, b in zip(left, right, strict=False):
+        if a != b:
+            break
+        count += 1
+    return count
+
+
+class StopStrings:
+    """Finds the first of several strings to be completed in a growing text.
+
+    An automaton (Aho and Corasick, 1975) that reads one symbol at a time. Its state is the longest
+    end of the text with which a stop string begins, so it also says how much has to be held.
+    """
+
+    def __init__(self, stops: Sequence[tuple[str, Sequence[Symbol]]]) -> None:
+        self._next: list[dict[Symbol, int]] = [{}]
+        self._fallback = [0]
+        self.shown_length = [0]  # characters of the text that the state spans
+        self.completes: list[str | None] = [None]
+        for name, symbols in stops:
+            state = 0
+            for symbol in symbols:
+                following = self._next[state].get(symbol)
+                if following is None:
+                    following = len(self._next)
+                    self._next[state][symbol] = following
+                    self._next.append({})
+                    self._fallback.append(0)
+                    self.shown_length.append(self.shown_length[state] + isinstance(symbol, str))
+                    self.completes.append(None)
+                state = following
+            self.completes[state] = name
+        self.completed_length = list(self.shown_length)
+        queue = list(self._next[0].values())
+        for state in queue:
+            for symbol, following in self._next[state].items():
+                self._fallback[following] = self.step(self._fallback[state], symbol)
+                queue.append(following)
+            shorter = self._fallback[state]
+            if self.completes[state] is None and self.completes[shorter] is not None:
+                self.completes[state] = self.completes[shorter]
+                self.completed_length[state] = self.completed_length[shorter]
+
+    def step(self, state: int, symbol: Symbol) -> int:
+        """The state after one more symbol."""
+        while state and symbol not in self._next[state]:
+            state = self._fallback[state]
+        return self._next[state].get(symbol, 0)
+
+
+class TextStream:
+    """The text of one generation, token by token.
+
+    Of the stop strings, the one that the text completes first ends it; of several completed by the
+    same character, the longest. No character of it is returned, and no other text is held back
+    than what may still become one. A stop string is looked for in the generated text only. One
+    that contains the text of a special token is found whether or not special tokens are shown.
+
+    Attributes:
+        stopped: the stop string that was found, or None.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        prompt_ids: Sequence[int],
+        stop: str | Sequence[str] = (),
+        skip_special_tokens: bool = True,
+    ) -> None:
+        """Begin after `prompt_ids`.
+
+        Raises:
+            InvalidArgument: a stop string is empty.
+            ArgumentTypeError: a stop string is not a str.
+        """
+        decoding = _decoding_of(tokenizer)
+        self.stopped: str | None = None
+        self._hidden = decoding.special_ids if skip_special_tokens else frozenset()
+        source = {"bytes": _Bytes, "fallback": _Runs}.get(decoding.kind, _Window)
+        self._source: _Source = source(decoding, prompt_ids, skip_special_tokens)
+        self._automata = _automata(tokenizer, stop, self._hidden)
+        self._states = [0] * len(self._automata)
+        self._ahead = list(self._states)  # states after the symbols that are not settled
+        self._unsettled: list[Symbol] = []
+        self._held = ""
+        self._pieces: list[str] = []
+        self._ended = False
+
+    @property
+    def text(self) -> str:
+        """All text returned so far."""
+        if len(self._pieces) > 1:
+            self._pieces = ["".join(self._pieces)]
+        return self._pieces[0] if self._pieces else ""
+
+    def push(self, token_id: int) -> str:
+        """The text that `token_id` makes certain; often one word, sometimes none."""
+        if self._ended:
+            return ""
+        if token_id in self._hidden:
+            return self._emit(self._look_ahead([token_id])) if self._automata else ""
+        settled, tentative = self._source.push(token_id)
+        if not self._automata:
+            return self._emit(settled)
+        piece = self._settle(settled) if settled else ""
+        if tentative and self.stopped is None:
+            piece += self._look_ahead(tentative)
+        return self._emit(piece)
+
+    def finish(self) -> str:
+        """The text that is still held, when the generation ends without a stop string."""
+        if self._ended:
+            return ""
+        settled = self._source.finish()
+        piece = self._settle(settled) if self._automata else settled
+        self._ended = True
+        return self._emit(piece + self._held if self.stopped is None else piece)
+
+    def _emit(self, piece: str) -> str:
+        if piece:
+            self._pieces.append(piece)
+        return piece
+
+    def _settle(self, text: str) -> str:
+        """Take text that is certain; what of it and of the held text can be shown."""
+        symbols: list[Symbol] | str = text
+        if self._unsettled:
+            known = "".join(symbol for symbol in self._unsettled if isinstance(symbol, str))
+            if text.startswith(known):
+                symbols = [*self._unsettled, *text[len(known) :]]
+            self._unsettled.clear()
+        held = self._held
+        self._held = ""
+        passed = 0
+        for symbol in symbols:
+            passed += isinstance(symbol, str)
+            cut = self._step(self._states, symbol)
+            if cut is not None:
+                return self._stop(held + text[:passed], cut)
+        self._ahead[:] = self._states
+        held += text
+        holds = [a.shown_length[s] for a, s in zip(self._automata, self._states, strict=True)]
+        keep = len(held) - max(holds)
+        self._held = held[keep:]
+        return held[:keep]
+
+    def _look_ahead(self, symbols: Sequence[Symbol]) -> str:
+        """Whether symbols that are not settled complete a stop string; if so, the text before."""
+        for symbol in symbols:
+            self._unsettled.append(symbol)
+            cut = self._step(self._ahead, symbol)
+            if cut is not None:
+                known = "".join(s for s in self._unsettled if isinstance(s, str))
+                return self._stop(self._held + known, cut)
+        if not any(isinstance(symbol, str) for symbol in self._unsettled):
+            self._states[:] = self._ahead
+            self._unsettled.clear()
+            holds = [a.shown_length[s] for a, s in zip(self._automata, self._states, strict=True)]
+            keep = len(self._held) - max(holds)
+            free, self._held = self._held[:keep], self._held[keep:]
+            return free
+        return ""
+
+    def _step(self, states: list[int], symbol: Symbol) -> int | None:
+        """Advance `states`; the length of the stop string that is complete now, if one is."""
+        cut: int | None = None
+        for i, automaton in enumerate(self._automata):
+            if i == 0 and isinstance(symbol, int):
+                continue  # the text as it is shown does not have this token
+            states[i] = automaton.step(states[i], symbol)
+            name = automaton.completes[states[i]]
+            length = automaton.completed_length[states[i]]
+            if name is not None and (cut is None or length > cut):
+                self.stopped, cut = name, length
+        return cut
+
+    def _stop(self, text: str, cut: int) -> str:
+        self._ended = True
+        self._held = ""
+        return text[: len(text) - cut]
+
+
+def _decoding_of(tokenizer: Tokenizer) -> Decoding:
+    if tokenizer.decoding is None:
+        tokenizer.decoding = Decoding(tokenizer)
+    return tokenizer.decoding
+
+
+def _automata(
+    tokenizer: Tokenizer, stop: str | Sequence[str], hidden: frozenset[int]
+) -> list[StopStrings]:
+    """One automaton over the text as shown and, where needed, one that also sees hidden tokens."""
+    stops = [stop] if isinstance(stop, str) else list(stop)
+    for text in stops:
+        if not isinstance(text, str):
+            raise ArgumentTypeError(f"stop: found a {type(text).__name__}, expected a str")
+        if not text:
+            raise InvalidArgument("stop: found an empty string, expected at least one character")
+    if not stops:
+        return []
+    automata = [StopStrings([(text, text) for text in stops])]
+    names = {tokenizer.id_to_token(i): i for i in hidden}
+    mixed = []
+    for text in stops:
+        inside = sorted((name for name in names if name and name in text), key=len, reverse=True)
+        if inside:
+            symbols: list[Symbol] = []
+            for part in re.split(f"({'|'.join(map(re.escape, inside))})", text):
+                symbols += [names[part]] if part in names else part
+            mixed.append((text, symbols))
+    if mixed:
+        automata.append(StopStrings(mixed))
+    return automata

@@ -1,0 +1,126 @@
+"""What one rendering of a chat template may use, and how large its values are.
+
+Every loop step, call, operator and filter of a rendering asks the Budget first, and every value
+that is made is paid for before or as it is made, so the sum paid is never less than the memory in
+use. Containers have a weight, their size written out in full, because printing or comparing one
+costs as much even where it repeats the same parts. It does not know jinja2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from time import perf_counter
+from typing import Any
+
+TIME_BUDGET_S = 1.5  # checked between steps; the longest step ends within the documented 2 s
+MEMORY_BUDGET_BYTES = 64 << 20
+MAX_WEIGHT = 8 << 20
+MAX_DEPTH = 64
+MAX_CALLS_DEEP = 100
+MAX_INT_BITS = 64
+
+
+class BudgetExceeded(BaseException):
+    """Not an Exception, so that nothing between a template and its caller takes it for its own."""
+
+
+class Budget:
+    """Time, memory and weight left to one rendering."""
+
+    def __init__(self, input_weight: int = 0) -> None:
+        """`input_weight` is the weight of what the caller passes: more may be made of more."""
+        self.deadline = perf_counter() + TIME_BUDGET_S
+        self.bytes_left = MEMORY_BUDGET_BYTES + 64 * input_weight
+        self.max_weight = MAX_WEIGHT + 8 * input_weight
+        self.calls = 0
+
+    def tick(self) -> None:
+        """One step of a rendering.
+
+        Raises:
+            BudgetExceeded: there is no time left.
+        """
+        if perf_counter() > self.deadline:
+            raise BudgetExceeded("it took more than 2 s")
+
+    def enter(self) -> None:
+        """A call begins; `self.calls` counts those that have not ended.
+
+        Raises:
+            BudgetExceeded: calls are nested too deeply, or there is no time left.
+        """
+        self.tick()
+        self.calls += 1
+        if self.calls > MAX_CALLS_DEEP:
+            raise BudgetExceeded(f"calls are nested more than {MAX_CALLS_DEEP} deep")
+
+    def pay(self, size: int) -> None:
+        """Pay for `size` bytes.
+
+        Raises:
+            BudgetExceeded: there is no memory left.
+        """
+        self.bytes_left -= size
+        if self.bytes_left < 0:
+            raise BudgetExceeded(f"it used more than {MEMORY_BUDGET_BYTES >> 20} MiB of memory")
+
+    def weigh(self, value: Any, depth: int = 0) -> int:
+        """The length, or more, of `value` when it is written out.
+
+        Raises:
+            BudgetExceeded: it is too heavy or nested too deeply.
+        """
+        if isinstance(value, str):
+            return len(value) + 8 if value.isprintable() else 4 * len(value) + 8
+        if isinstance(value, (list, tuple)):
+            parts: Iterable[Any] = value
+        elif isinstance(value, dict):
+            parts = (part for pair in value.items() for part in pair)
+        else:
+            return 16
+        self.tick()
+        if depth >= MAX_DEPTH:
+            raise BudgetExceeded(f"a value is nested more than {MAX_DEPTH} deep")
+        weight = 64
+        for part in parts:
+            weight += self.weigh(part, depth + 1)
+            if weight > self.max_weight:
+                raise BudgetExceeded(f"a value is larger than {self.max_weight} bytes")
+        return weight
+
+    def made(self, value: Any) -> Any:
+        """Pay for a value that has just been made of parts that are paid for; the value."""
+        if isinstance(value, str):
+            self.pay(self.text_size(value))
+        elif isinstance(value, (list, tuple)):
+            self.pay(64 + 8 * len(value))
+            self.weigh(value)
+        elif isinstance(value, dict):
+            self.pay(64 + 100 * len(value))
+            self.weigh(value)
+        elif isinstance(value, int) and value.bit_length() > MAX_INT_BITS:
+            raise BudgetExceeded(f"an integer has more than {MAX_INT_BITS} bits")
+        else:
+            self.pay(32)
+        return value
+
+    def text_size(self, value: Any) -> int:
+        """Bytes that `str(value)` takes, or more."""
+        return 50 + 4 * len(value) if isinstance(value, str) else 4 * self.weigh(value)
+
+    def each(self, values: Iterable[Any]) -> Iterator[Any]:
+        """`values`, a step of the rendering each."""
+        for value in values:
+            self.tick()
+            yield value
+
+    def listed(self, values: Iterable[Any]) -> list[Any]:
+        """A list of `values`, paid for as it grows."""
+        result = []
+        is_text = isinstance(values, str)
+        for value in values:
+            self.tick()
+            self.pay(80 if is_text else 72)
+            result.append(value)
+        self.weigh(result)
+        return result

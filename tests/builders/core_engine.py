@@ -1,0 +1,177 @@
+"""The C++ engine driven without files, text or the package above it: seeded models, and the loop.
+
+For tests of what the engine itself promises (bits, counts, requests side by side). Knows the
+interface of ``onward._core`` and nothing else of the package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import ArrayLike, NDArray
+from onward import _core
+
+ALL_CHUNK = 1 << 20
+"""A chunk size that takes any prompt of these tests whole."""
+ISAS = ("generic", "neon", "avx2", "avx512", "avx512bf16")
+DTYPES = ("f32", "bf16")
+GREEDY: dict[str, Any] = {
+    "max_new_tokens": 16,
+    "min_new_tokens": 0,
+    "stop_token_ids": [],
+    "temperature": 0.0,
+    "top_k": 0,
+    "top_p": 1.0,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "seed": 0,
+    "stream": 0,
+    "cache": True,
+}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a seeded model. The defaults are odd on purpose: no size is a multiple of 64, and
+    head_dim is not hidden_size / num_heads."""
+
+    vocab_size: int = 300
+    hidden_size: int = 96
+    intermediate_size: int = 136
+    num_layers: int = 3
+    num_heads: int = 6
+    num_kv_heads: int = 2
+    head_dim: int = 24
+    max_context: int = 4096
+    windows: tuple[int, ...] = ()
+    qkv_bias: bool = True
+    qk_norm: bool = True
+    tied_head: bool = False
+
+
+def spec_of(shape: Shape, **changes: Any) -> _core.DecoderSpec:
+    frequencies = [10000.0 ** (-2 * i / shape.head_dim) for i in range(shape.head_dim // 2)]
+    fields: dict[str, Any] = {
+        "architecture": "llama",
+        "norm_eps": 1e-5,
+        "rope_inv_freq": frequencies,
+        "rope_attention_factor": 1.0,
+        "rope_theta": 10000.0,
+        "rope_dynamic_factor": 0.0,
+        "rope_dynamic_original_context": 0,
+        "output_bias": False,
+        "mlp_bias": False,
+        **shape.__dict__,
+        **changes,
+    }
+    return _core.DecoderSpec(**fields)
+
+
+def weight_shapes(shape: Shape) -> dict[str, list[tuple[int, ...]]]:
+    """Canonical name -> shapes of the parts (rows are outputs)."""
+    hidden, inner = shape.hidden_size, shape.intermediate_size
+    q, kv = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
+    shapes: dict[str, list[tuple[int, ...]]] = {"embed": [(shape.vocab_size, hidden)]}
+    if not shape.tied_head:
+        shapes["head"] = [(shape.vocab_size, hidden)]
+    shapes["norm"] = [(hidden,)]
+    for layer in range(shape.num_layers):
+        parts = {
+            "attention_norm": [(hidden,)],
+            "qkv": [(q, hidden), (kv, hidden), (kv, hidden)],
+            "o": [(hidden, q)],
+            "mlp_norm": [(hidden,)],
+            "gate_up": [(inner, hidden), (inner, hidden)],
+            "down": [(hidden, inner)],
+        }
+        if shape.qkv_bias:
+            parts["qkv_bias"] = [(q,), (kv,), (kv,)]
+        if shape.qk_norm:
+            parts |= {"q_norm": [(shape.head_dim,)], "k_norm": [(shape.head_dim,)]}
+        shapes |= {f"layers.{layer}.{name}": value for name, value in parts.items()}
+    return shapes
+
+
+def seeded_model(dtype: str, shape: Shape | None = None, seed: int = 0) -> _core.Model:
+    """Random weights, large enough that attention is sharp and the logits are well spread."""
+    shape = shape or Shape()
+    generator = np.random.default_rng(seed)
+    builder = _core.ModelBuilder(spec_of(shape), dtype, 2)
+    for name, shapes in weight_shapes(shape).items():
+        parts = []
+        for part in shapes:
+            noise = generator.standard_normal(part, dtype=np.float32)
+            if len(part) == 1:  # a norm is around 1, a bias around 0
+                noise = noise * 0.1 if name.endswith("bias") else 1 + 0.3 * noise
+            elif name != "embed":
+                noise *= 1.5 / np.sqrt(part[1])
+            parts.append((np.ascontiguousarray(noise, np.float32), "F32", part, None))
+        builder.add(name, parts)
+    return builder.finish()
+
+
+def new_engine(model: _core.Model, threads: int = 2, chunk: int = 512) -> _core.Engine:
+    return _core.Engine(model, threads=threads, prefill_chunk_tokens=chunk)
+
+
+@contextmanager
+def instruction_set(name: str) -> Iterator[None]:
+    """Engines made inside run on this instruction set; skips where the processor lacks it.
+
+    The kernels are picked when an engine is made, so this needs no child process.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ONWARD_CPU_ISA", name)
+        try:
+            new_engine(seeded_model("f32", Shape(num_layers=1)))
+        except ValueError:
+            pytest.skip(f"this processor does not run {name}")
+        yield
+
+
+def ids(prompt: ArrayLike) -> NDArray[np.int32]:
+    return np.asarray(prompt, np.int32)
+
+
+def random_prompt(length: int, vocab_size: int = 300, seed: int = 0) -> NDArray[np.int32]:
+    return np.random.default_rng(seed).integers(0, vocab_size, length).astype(np.int32)
+
+
+@dataclass
+class Output:
+    """What the events of one request said."""
+
+    tokens: list[int] = field(default_factory=list)
+    finish: str | None = None
+    error: str = ""
+
+
+def submit(engine: _core.Engine, prompt: ArrayLike, **options: Any) -> int:
+    return engine.submit(ids(prompt), **{**GREEDY, **options})
+
+
+def drain(engine: _core.Engine, requests: Iterable[int]) -> dict[int, Output]:
+    """Steps until every request has ended."""
+    outputs = {request: Output() for request in requests}
+    while any(output.finish is None for output in outputs.values()):
+        for event in engine.step():
+            output = outputs[event.request]
+            if event.token >= 0:
+                output.tokens.append(event.token)
+            output.finish, output.error = event.finish_reason, event.error
+    return outputs
+
+
+def complete(
+    engine: _core.Engine, prompts: Sequence[ArrayLike], **options: Any
+) -> list[list[int]]:
+    """The tokens of each prompt, all in the engine together."""
+    requests = [submit(engine, prompt, **options) for prompt in prompts]
+    outputs = drain(engine, requests)
+    assert not any(output.error for output in outputs.values()), outputs
+    return [outputs[request].tokens for request in requests]

@@ -1,0 +1,64 @@
+"""What the tests share: opening models that are closed again, and Python in a child process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def open_llm() -> Iterator[Callable[..., Any]]:
+    """Opens an ``onward.LLM`` (float32 unless told otherwise) and closes it after the test."""
+    from onward import LLM
+
+    opened: list[LLM] = []
+
+    def open_(model: Any, **options: Any) -> LLM:
+        opened.append(LLM(model, **{"dtype": "f32", **options}))
+        return opened[-1]
+
+    yield open_
+    for llm in opened:
+        llm.close()
+
+
+@pytest.fixture
+def run_python() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs Python source in a child process, where the modules of tests/ can be imported.
+
+    The child is given ``timeout`` seconds; its output is text. ``environment`` is added to ours.
+    """
+
+    def run(
+        source: str, *arguments: object, timeout: float = 60, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", source, *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            env={**os.environ, "PYTHONPATH": search_path(), **environment},
+            check=False,
+        )
+
+    return run
+
+
+def search_path() -> str:
+    """PYTHONPATH for children: tests/ first, then what this process was given."""
+    inherited = os.environ.get("PYTHONPATH")
+    return os.pathsep.join([str(HERE), *([inherited] if inherited else [])])
+
+
+@pytest.fixture
+def child_environment() -> dict[str, str]:
+    """The environment for children that a test starts itself."""
+    return {**os.environ, "PYTHONPATH": search_path()}

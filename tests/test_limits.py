@@ -1,0 +1,207 @@
+"""Limits and hostile arguments: counts, the context, empty prompts, token ids. The model is M-SEEN,
+which after every refusal must still answer as a fresh one does."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from closed_form import chain, write_pieces_tokenizer, write_seen, write_table
+
+PIECES = ["<pad>", "<s>", "</s>", "three", "four", "five", "six", "seven"]
+
+
+@pytest.fixture
+def llm(tmp_path, open_llm):
+    """M-SEEN with a context of 16; closed with the proof that it still works."""
+    llm = open_llm(write_seen(tmp_path / "seen", max_position_embeddings=16))
+    yield llm
+    assert llm.generate([3, 4], max_new_tokens=3).token_ids == (4, 4, 4)
+    assert llm.stats()["running"] == 0
+
+
+class TestMaxNewTokens:
+    def test_zero_gives_nothing(self, llm):
+        """Not one token, not endless: an empty result that ended by its length."""
+        result = llm.generate([3, 4], max_new_tokens=0)
+        assert (result.token_ids, result.text) == ((), "")
+        assert (result.finish_reason, result.stop_reason) == ("length", None)
+        assert result.usage.completion_tokens == 0
+        assert result.timings.time_to_first_token_s is None
+
+    def test_zero_in_a_batch_and_in_a_stream(self, llm):
+        assert [r.token_ids for r in llm.generate([[3], [4]], max_new_tokens=0)] == [(), ()]
+        assert list(llm.stream([3], max_new_tokens=0)) == []
+
+    @pytest.mark.parametrize("count", [1, 2, 7])
+    def test_exactly_so_many(self, llm, count):
+        result = llm.generate([3, 4], max_new_tokens=count)
+        assert result.token_ids == (4,) * count
+        assert result.finish_reason == "length"
+
+    @pytest.mark.parametrize("value", [-1, -(10**30)])
+    def test_negative_is_a_value_error(self, llm, value):
+        with pytest.raises(ValueError, match=r"max_new_tokens: is -1"):
+            llm.generate([3], max_new_tokens=value)
+
+    @pytest.mark.parametrize("value", [None, 2.5, 2.0, "3", True, [3]])
+    def test_no_integer_is_a_type_error(self, llm, value):
+        with pytest.raises(TypeError, match="max_new_tokens"):
+            llm.generate([3], max_new_tokens=value)
+
+    @pytest.mark.parametrize("value", [np.int64(3), np.uint8(3)])
+    def test_numpy_integers_are_integers(self, llm, value):
+        assert llm.generate([3, 4], max_new_tokens=value).token_ids == (4, 4, 4)
+
+    @pytest.mark.parametrize("value", [10**6, 2**63, 10**30])
+    def test_more_than_the_context_ends_at_the_context(self, llm, value):
+        result = llm.generate([3, 4], max_new_tokens=value)
+        assert result.token_ids == (4,) * 14
+        assert result.finish_reason == "length"
+
+
+class TestContext:
+    """max_position_embeddings 16: prompt and output together."""
+
+    @pytest.mark.parametrize("chunk", [1, 5, 256])
+    @pytest.mark.parametrize(("prompt_tokens", "new"), [(8, 8), (14, 2), (15, 1), (16, 0)])
+    def test_generation_ends_at_the_context(self, prompt_tokens, new, chunk, tmp_path, open_llm):
+        folder = write_seen(tmp_path, max_position_embeddings=16)
+        llm = open_llm(folder, prefill_chunk_tokens=chunk)
+        result = llm.generate([5] * (prompt_tokens - 1) + [3], max_new_tokens=8)
+        assert result.token_ids == (5,) * new
+        assert result.finish_reason == "length"
+
+    def test_a_longer_prompt_is_refused_with_both_numbers(self, llm):
+        with pytest.raises(ValueError, match=r"prompt: has 17 tokens, expected at most .* of 16"):
+            llm.generate([5] * 17)
+        with pytest.raises(ValueError, match=r"prompt\[1\]: has 40 tokens"):
+            llm.generate([[5], [5] * 40])
+        with pytest.raises(ValueError, match=r"token_ids: has 17 tokens"):
+            llm.logits([5] * 17)
+        with pytest.raises(ValueError, match="17"):
+            llm.stream([5] * 17)
+
+    def test_logits_of_a_full_context(self, llm):
+        assert llm.logits([5] * 16).shape == (16, 8)
+
+    def test_a_batch_at_the_edge(self, llm):
+        results = llm.generate([[5] * 16, [5] * 15, [5] * 14, [5]], max_new_tokens=8)
+        assert [len(result.token_ids) for result in results] == [0, 1, 2, 8]
+
+
+class TestEmptyPrompts:
+    def test_no_ids(self, llm):
+        for call in (llm.logits, lambda ids: llm.generate([[3], ids]), llm.stream):
+            with pytest.raises(ValueError, match="empty|no token"):
+                call(np.array([], np.int32) if call == llm.stream else [])
+
+    def test_no_prompts_give_no_results(self, llm):
+        assert llm.generate([]) == []
+
+    def test_empty_text_starts_from_bos(self, tmp_path, open_llm):
+        """With "" the model continues its beginning-of-sequence token, alone and in a batch."""
+        folder = write_table(tmp_path, chain(8, {1: 6, 6: 7, 7: 2, 3: 4, 4: 2}))
+        write_pieces_tokenizer(folder, PIECES)
+        (folder / "tokenizer_config.json").write_text('{"bos_token": "<s>"}')
+        llm = open_llm(folder)
+        assert llm.generate("").prompt_token_ids == (1,)
+        assert llm.generate("").token_ids == (6, 7, 2)
+        batch = llm.generate(["", "three"])
+        assert [result.token_ids for result in batch] == [(6, 7, 2), (4, 2)]
+
+    def test_empty_text_without_bos_is_refused(self, tmp_path, open_llm):
+        folder = write_table(tmp_path, chain(8, {3: 4, 4: 2}), bos_token_id=None)
+        write_pieces_tokenizer(folder, PIECES)
+        llm = open_llm(folder)
+        with pytest.raises(ValueError, match=r"prompt: is empty .*no beginning-of-sequence"):
+            llm.generate("")
+        with pytest.raises(ValueError, match=r"prompt\[1\]: is empty"):
+            llm.generate(["three", ""])
+        assert llm.generate("three").token_ids == (4, 2)
+
+    def test_a_chat_without_messages_is_refused(self, tmp_path, open_llm):
+        folder = write_table(tmp_path, chain(8, {3: 4, 4: 2}))
+        write_pieces_tokenizer(folder, PIECES)
+        with pytest.raises(ValueError, match=r"messages: is \[\], expected"):
+            open_llm(folder).chat([])
+
+
+class TestTokenIds:
+    @pytest.mark.parametrize("bad", [8, -1, 2**31, 2**32, 2**63, 2**64, -(2**63), 10**40])
+    def test_outside_the_vocabulary(self, llm, bad):
+        for prompt in ([bad], [3, bad, 4]):
+            for call in (llm.generate, llm.stream, llm.logits):
+                with pytest.raises(ValueError, match=rf"token id {bad} at position.*0 to 7"):
+                    call(prompt)
+        with pytest.raises(ValueError, match=r"prompt\[1\]: token id"):
+            llm.generate([[3], [bad]])
+
+    @pytest.mark.parametrize("bad", [1.5, 3.0, True, None, "3", math.nan, np.float32(3)])
+    def test_no_integers(self, llm, bad):
+        for prompt in ([3, bad], [bad, 3]):
+            with pytest.raises((ValueError, TypeError), match="prompt|token"):
+                llm.generate(prompt)
+
+    @pytest.mark.parametrize(
+        "bad", [np.array([3.0, 4.0]), np.array([True, False]), np.array(3), {3, 4}, 3, None, b"34"]
+    )
+    def test_no_sequences_of_integers(self, llm, bad):
+        with pytest.raises((ValueError, TypeError), match="prompt"):
+            llm.generate(bad)
+
+    @pytest.mark.parametrize(
+        "prompt",
+        [
+            (7, 6, 5),
+            np.array([7, 6, 5], np.int64),
+            np.array([7, 6, 5], np.uint32),
+            np.array([7, 6, 5], np.int8),
+            np.array([7, 6, 5], ">i4"),
+            np.array([7, 0, 6, 0, 5, 0])[::2],
+            np.array([5, 6, 7], np.int32)[::-1],
+            [np.int64(7), np.uint8(6), 5],
+        ],
+        ids=["tuple", "int64", "uint32", "int8", "big-endian", "strided", "reversed", "mixed"],
+    )
+    def test_integers_of_any_kind(self, llm, prompt):
+        assert llm.generate(prompt, max_new_tokens=4).token_ids == (7,) * 4
+        expected = llm.logits([7, 6, 5])
+        np.testing.assert_array_equal(llm.logits(prompt), expected)
+
+    @pytest.mark.parametrize("bad", [np.array([8], np.uint64), np.array([2**64 - 1], np.uint64)])
+    def test_unsigned_arrays_do_not_wrap(self, llm, bad):
+        with pytest.raises(ValueError, match=f"token id {bad[0]}"):
+            llm.generate(bad)
+
+    def test_a_matrix_is_a_batch(self, llm):
+        results = llm.generate(np.array([[3, 4], [5, 3]]), max_new_tokens=2)
+        assert [result.token_ids for result in results] == [(4, 4), (5, 5)]
+
+    @pytest.mark.parametrize("bad", [8, -1, 2**40])
+    def test_stop_token_ids_are_checked_too(self, llm, bad):
+        with pytest.raises(ValueError, match="stop_token_ids"):
+            llm.generate([3], stop_token_ids=[bad])
+
+
+def test_the_core_checks_for_itself(llm):
+    """The engine is also driven without the Python checks in front of it."""
+    import onward._core as core
+    from builders.core_engine import GREEDY, Shape, new_engine, seeded_model, submit
+
+    engine = new_engine(seeded_model("f32", Shape(num_layers=1, vocab_size=300)))
+    for prompt, message in (
+        ([300], "token id 300 is outside the vocabulary, expected 0 to 299"),
+        ([-1], "token id -1 is outside"),
+        ([], "no token ids"),
+        ([1] * 4097, "has 4097 tokens, expected at most the model's context of 4096"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            submit(engine, prompt)
+    with pytest.raises(ValueError, match="stop_token_ids: token id 300 is outside"):
+        submit(engine, [1], stop_token_ids=[300])
+    with pytest.raises(ValueError, match="token_ids: have 2 dimensions, expected 1"):
+        engine.submit(np.ones((2, 2), np.int32), **GREEDY)
+    with pytest.raises(ValueError, match="prefill_chunk_tokens: found 0"):
+        core.Engine(seeded_model("f32"), threads=1, prefill_chunk_tokens=0)

@@ -1,0 +1,459 @@
+"""The options of a call: legal values, precedence, and what the model's files may say."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from dataclasses import fields
+from typing import Any, get_type_hints
+
+import numpy as np
+import onward
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from onward.errors import ArgumentTypeError, ConfigError, InvalidArgument
+from onward.model_defaults import read_model_defaults, without_counterpart
+from onward.options import BY_NAME, OPTIONS, GenerationKwargs, GenerationOptions, ModelDefaults
+from onward.options import resolve as resolve_options
+from onward.prompts import PromptReader, is_batch
+
+VOCAB = 100
+PLAIN = ModelDefaults(VOCAB)
+HUGE = 10**400
+
+
+def resolve(model: ModelDefaults = PLAIN, **options: Any) -> GenerationOptions:
+    return resolve_options(options, model)
+
+
+def defaults(**generation_config: Any) -> ModelDefaults:
+    return read_model_defaults(generation_config, {}, (), VOCAB)
+
+
+# The table
+
+
+def test_table_typed_dict_and_effective_options_have_the_same_names() -> None:
+    names = [option.name for option in OPTIONS]
+    assert list(GenerationKwargs.__annotations__) == names
+    assert [field.name for field in fields(GenerationOptions)] == names
+    assert len(BY_NAME) == len(names)
+
+
+def test_typed_dict_types_match_the_kinds() -> None:
+    hints = get_type_hints(GenerationKwargs, vars(__import__("onward.options").options))
+    kinds = {"integer": int, "number": float, "flag": bool}
+    for option in OPTIONS:
+        if option.kind in kinds:
+            assert hints[option.name] is kinds[option.kind]
+
+
+def test_library_defaults() -> None:
+    options = resolve()
+    assert options == GenerationOptions(
+        max_new_tokens=256,
+        min_new_tokens=0,
+        temperature=0.0,
+        top_k=0,
+        top_p=1.0,
+        min_p=0.0,
+        repetition_penalty=1.0,
+        seed=None,
+        stop=(),
+        stop_token_ids=(),
+        ignore_eos=False,
+        skip_special_tokens=True,
+        cache=True,
+    )
+
+
+@pytest.mark.parametrize(
+    "function",
+    [onward.generate, onward.stream, onward.chat]
+    + [onward.LLM.generate, onward.LLM.stream, onward.LLM.chat],
+)
+def test_signatures_and_docstrings_spell_every_option_out(function: Any) -> None:
+    parameters = inspect.signature(function).parameters
+    for option in OPTIONS:
+        assert parameters[option.name].kind is inspect.Parameter.KEYWORD_ONLY
+        assert parameters[option.name].default == option.default
+        assert f"{option.name} (default" in function.__doc__
+        assert option.help in function.__doc__
+    assert "options" not in parameters
+
+
+# Legal values
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("max_new_tokens", 0, 0),
+        ("max_new_tokens", np.int64(7), 7),
+        ("max_new_tokens", 2**70, 2**70),
+        ("min_new_tokens", 256, 256),
+        ("temperature", 0, 0.0),
+        ("temperature", 1e-45, 1e-45),
+        ("temperature", np.float32(0.5), 0.5),
+        ("top_k", -1, 0),
+        ("top_k", 0, 0),
+        ("top_k", 2**70, 2**70),
+        ("top_p", 0, 0.0),
+        ("top_p", 1, 1.0),
+        ("min_p", 1, 1.0),
+        ("repetition_penalty", 1e-9, 1e-9),
+        ("seed", 0, 0),
+        ("seed", 2**64 - 1, 2**64 - 1),
+        ("seed", None, None),
+        ("stop", "end", ("end",)),
+        ("stop", ["a", "b"], ("a", "b")),
+        ("stop", None, ()),
+        ("stop_token_ids", [5, np.int32(3)], (3, 5)),
+        ("stop_token_ids", None, ()),
+        ("ignore_eos", True, True),
+        ("skip_special_tokens", False, False),
+        ("cache", False, False),
+    ],
+)
+def test_legal_values(name: str, value: object, expected: object) -> None:
+    assert getattr(resolve(**{name: value}), name) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_new_tokens", -1),
+        ("min_new_tokens", -1),
+        ("temperature", -1),
+        ("temperature", -1e-300),
+        ("temperature", math.nan),
+        ("temperature", math.inf),
+        ("temperature", HUGE),
+        ("top_k", -2),
+        ("top_p", -0.01),
+        ("top_p", 1.01),
+        ("top_p", math.nan),
+        ("min_p", -0.01),
+        ("min_p", 1.01),
+        ("min_p", math.nan),
+        ("repetition_penalty", 0),
+        ("repetition_penalty", -1),
+        ("repetition_penalty", math.inf),
+        ("repetition_penalty", math.nan),
+        ("seed", -1),
+        ("seed", 2**64),
+        ("stop", ""),
+        ("stop", ["a", ""]),
+        ("stop_token_ids", [VOCAB]),
+        ("stop_token_ids", [-1]),
+    ],
+)
+def test_illegal_values_name_the_option_and_what_was_found(name: str, value: object) -> None:
+    with pytest.raises(InvalidArgument, match=rf"^{name}: ") as caught:
+        resolve(**{name: value})
+    assert isinstance(caught.value, ValueError)
+    assert "expected" in str(caught.value)
+    assert len(str(caught.value)) < 250
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_new_tokens", None),
+        ("max_new_tokens", True),
+        ("max_new_tokens", 2.5),
+        ("max_new_tokens", 2.0),
+        ("max_new_tokens", "3"),
+        ("temperature", None),
+        ("temperature", False),
+        ("temperature", "0.5"),
+        ("temperature", 1j),
+        ("top_k", 1.0),
+        ("seed", 1.5),
+        ("seed", True),
+        ("stop", 3),
+        ("stop", [3]),
+        ("stop", b"x"),
+        ("stop_token_ids", 3),
+        ("stop_token_ids", "3"),
+        ("stop_token_ids", [1.0]),
+        ("stop_token_ids", [True]),
+        ("ignore_eos", 1),
+        ("cache", None),
+        ("skip_special_tokens", "no"),
+    ],
+)
+def test_wrong_types_are_type_errors(name: str, value: object) -> None:
+    with pytest.raises(ArgumentTypeError, match=rf"^{name}: ") as caught:
+        resolve(**{name: value})
+    assert isinstance(caught.value, TypeError)
+    assert ", expected " in str(caught.value)
+
+
+def test_min_new_tokens_above_the_limit_names_both() -> None:
+    with pytest.raises(InvalidArgument, match=r"min_new_tokens: is 9.*max_new_tokens.*is 8"):
+        resolve(min_new_tokens=9, max_new_tokens=8)
+    assert resolve(defaults(min_new_tokens=9), max_new_tokens=8).min_new_tokens == 8
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("temprature", "temperature"),
+        ("max_tokens", "max_new_tokens"),
+        ("max_length", "max_new_tokens"),
+        ("topk", "top_k"),
+        ("repeat_penalty", "repetition_penalty"),
+        ("do_sample", "temperature"),
+        ("use_cache", "cache"),
+    ],
+)
+def test_an_unknown_option_is_a_type_error_that_suggests_the_near_one(
+    name: str, meant: str
+) -> None:
+    with pytest.raises(TypeError, match=rf"^{name}: no such option, did you mean .*{meant}"):
+        resolve(**{name: 1})
+
+
+def test_an_unknown_option_near_nothing_lists_all() -> None:
+    with pytest.raises(ArgumentTypeError, match="expected max_new_tokens, .*cache"):
+        resolve(zzz=1)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.dictionaries(
+        st.sampled_from(sorted(BY_NAME)), st.integers() | st.floats() | st.text("a1", max_size=2)
+    )
+)
+def test_whatever_is_passed_ends_in_options_or_in_a_typed_error(options: dict[str, Any]) -> None:
+    try:
+        effective = resolve(**options)
+    except (InvalidArgument, ArgumentTypeError):
+        return
+    assert effective.temperature >= 0 and effective.top_k >= 0
+
+
+# Sampling on and off
+
+
+def test_a_filter_without_temperature_turns_sampling_on() -> None:
+    assert resolve(top_p=0.9).temperature == 1.0
+    assert resolve(top_k=5).temperature == 1.0
+    assert resolve(min_p=0.1).temperature == 1.0
+
+
+def test_a_filter_at_its_neutral_value_does_not() -> None:
+    assert resolve(top_p=1, top_k=0, min_p=0).temperature == 0.0
+    assert resolve(top_k=-1).temperature == 0.0
+
+
+def test_explicit_temperature_0_stays_greedy() -> None:
+    assert resolve(temperature=0, top_p=0.9).temperature == 0.0
+    sampling = defaults(do_sample=True, temperature=0.7)
+    assert resolve(sampling, temperature=0, top_k=3).temperature == 0.0
+
+
+def test_a_filter_takes_the_files_temperature_even_without_do_sample() -> None:
+    assert resolve(defaults(temperature=0.6), top_p=0.9).temperature == 0.6
+    assert resolve(defaults(temperature=0.6)).temperature == 0.0
+
+
+def test_sampling_fields_count_only_with_do_sample() -> None:
+    fields_ = {"temperature": 0.6, "top_k": 50, "top_p": 0.9, "min_p": 0.05}
+    quiet = resolve(defaults(**fields_, do_sample=False))
+    assert (quiet.temperature, quiet.top_k, quiet.top_p, quiet.min_p) == (0, 0, 1, 0)
+    loud = resolve(defaults(**fields_, do_sample=True))
+    assert (loud.temperature, loud.top_k, loud.top_p, loud.min_p) == (0.6, 50, 0.9, 0.05)
+
+
+def test_do_sample_alone_is_temperature_1_without_top_k() -> None:
+    options = resolve(defaults(do_sample=True))
+    assert (options.temperature, options.top_k) == (1.0, 0)
+
+
+def test_the_call_goes_before_the_file_and_the_file_before_the_library() -> None:
+    model = defaults(do_sample=True, temperature=0.6, max_new_tokens=32, repetition_penalty=1.2)
+    assert resolve(model).max_new_tokens == 32
+    assert resolve(model).repetition_penalty == 1.2
+    options = resolve(model, max_new_tokens=8, temperature=0.9, repetition_penalty=1)
+    assert (options.max_new_tokens, options.temperature, options.repetition_penalty) == (8, 0.9, 1)
+
+
+def test_null_fields_are_absent() -> None:
+    assert resolve(defaults(temperature=None, do_sample=None, eos_token_id=None)) == resolve()
+
+
+def test_stop_strings_of_the_file() -> None:
+    assert resolve(defaults(stop_strings=["###"])).stop == ("###",)
+    assert resolve(defaults(stop_strings=["###"]), stop=None).stop == ()
+
+
+# End-of-sequence ids
+
+
+def test_eos_ids_of_all_files_are_united() -> None:
+    model = read_model_defaults({"eos_token_id": [2, 7]}, {"eos_token_id": 3}, [9, 2], VOCAB)
+    assert resolve(model).stop_token_ids == (2, 3, 7, 9)
+    assert resolve(model, stop_token_ids=[50]).stop_token_ids == (2, 3, 7, 9, 50)
+
+
+def test_ignore_eos_keeps_the_callers_own_stops() -> None:
+    model = read_model_defaults({"eos_token_id": 2}, {}, [], VOCAB)
+    assert resolve(model, ignore_eos=True).stop_token_ids == ()
+    assert resolve(model, ignore_eos=True, stop_token_ids=[5]).stop_token_ids == (5,)
+
+
+def test_a_tokenizers_eos_beyond_the_models_vocabulary_cannot_come_and_is_left_out() -> None:
+    assert read_model_defaults({}, {"eos_token_id": -1}, [VOCAB + 5], VOCAB).eos_token_ids == ()
+
+
+@pytest.mark.parametrize("value", ["2", 2.0, True, [2, "3"], [True], VOCAB, [-5], {"a": 1}, 2**80])
+@pytest.mark.parametrize("where", ["config.json", "generation_config.json"])
+def test_hostile_eos_is_a_config_error(where: str, value: object) -> None:
+    files = [{}, {"eos_token_id": value}]
+    if where == "generation_config.json":
+        files.reverse()
+    with pytest.raises(ConfigError, match=rf"^{where}: eos_token_id is "):
+        read_model_defaults(*files, (), VOCAB)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("do_sample", "yes"),
+        ("do_sample", 1),
+        ("temperature", "hot"),
+        ("temperature", -1),
+        ("temperature", True),
+        ("temperature", HUGE),
+        ("top_k", 2.5),
+        ("top_k", [50]),
+        ("top_p", 7),
+        ("min_p", {}),
+        ("repetition_penalty", 0),
+        ("max_new_tokens", -3),
+        ("max_new_tokens", "12"),
+        ("min_new_tokens", 1e3),
+        ("stop_strings", [""]),
+        ("stop_strings", 3),
+    ],
+)
+def test_hostile_generation_config_is_a_config_error_that_names_the_field(
+    field: str, value: object
+) -> None:
+    with pytest.raises(ConfigError, match=rf"^generation_config.json: {field} ") as caught:
+        defaults(**{field: value})
+    assert len(str(caught.value)) < 250
+
+
+def test_fields_without_counterpart_are_told_unless_neutral() -> None:
+    neutral = {"num_beams": 1, "no_repeat_ngram_size": 0, "typical_p": 1.0, "suppress_tokens": None}
+    assert without_counterpart(neutral) == []
+    assert without_counterpart({"num_beams": 4}) == ["num_beams=4"]
+
+
+# Prompts
+
+
+class Letters:
+    """Encodes a text as its letters' places in the alphabet."""
+
+    bos_token_id: int | None = None
+
+    def encode(self, text: str) -> list[int]:
+        return [ord(letter) - ord("a") for letter in text]
+
+
+READER = PromptReader(vocab_size=VOCAB, context=16)
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [1, 2, 3],
+        (1, 2, 3),
+        range(1, 4),
+        [np.int64(1), np.uint8(2), 3],
+        np.array([1, 2, 3]),
+        np.array([1, 2, 3], np.uint32),
+        np.array([1, 0, 2, 0, 3, 0])[::2],
+        np.array([1, 2, 3], object),
+    ],
+)
+def test_integers_of_every_kind_are_the_same_prompt(ids: Any) -> None:
+    read = READER.read("prompt", ids, None)
+    assert read.dtype == np.int32 and read.flags.c_contiguous
+    assert read.tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("token", "told"),
+    [
+        (VOCAB, "100"),
+        (-1, "-1"),
+        (2**31, "2147483648"),
+        (2**63, "9223372036854775808"),
+        pytest.param(10**5000, "thousands of digits", id="huge"),
+        (1.5, "1.5"),
+        (True, "True"),
+        (None, "None"),
+        ("a", "'a'"),
+    ],
+)
+def test_a_bad_token_id_is_named_with_its_position(token: object, told: str) -> None:
+    expected = f"prompt: token id .*{told}.* at position 1, expected integers 0 to 99"
+    with pytest.raises(InvalidArgument, match=expected):
+        READER.read("prompt", [5, token], None)
+
+
+@pytest.mark.parametrize(
+    "array", [np.array([5.0, 1.5]), np.array([True]), np.array([2**63], np.uint64), np.array([-1])]
+)
+def test_bad_arrays(array: Any) -> None:
+    with pytest.raises(InvalidArgument, match="prompt: token id"):
+        READER.read("prompt", array, None)
+
+
+@pytest.mark.parametrize("prompt", [None, 3, 2.5, b"bytes", {1: 2}, {1}, np.int64(4), iter([1])])
+def test_other_things_are_type_errors(prompt: object) -> None:
+    with pytest.raises(ArgumentTypeError, match="prompt: .*expected"):
+        READER.read("prompt", prompt, None)
+
+
+def test_a_prompt_longer_than_the_context_states_both_numbers() -> None:
+    assert READER.read("prompt", [1] * 16, None).size == 16
+    with pytest.raises(InvalidArgument, match=r"has 17 tokens, .*context of 16"):
+        READER.read("prompt", [1] * 17, None)
+
+
+def test_an_empty_text_is_the_bos_or_an_error() -> None:
+    encoder = Letters()
+    with pytest.raises(InvalidArgument, match=r"prompt\[1\]: is empty and the model has no begin"):
+        READER.read("prompt[1]", "", encoder)
+    encoder.bos_token_id = 7
+    assert READER.read("prompt", "", encoder).tolist() == [7]
+    for empty in ([], np.array([], np.int64), np.array([])):
+        with pytest.raises(InvalidArgument, match="is empty"):
+            READER.read("prompt", empty, encoder)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "expected"),
+    [
+        ("text", False),
+        ([1, 2], False),
+        ((1, 2), False),
+        (np.array([1, 2]), False),
+        ([], True),
+        (["a"], True),
+        (("a", "b"), True),
+        ([[1], [2, 3]], True),
+        ([np.array([1])], True),
+        (np.array([[1, 2], [3, 4]]), True),
+        ([1, "a"], False),
+    ],
+)
+def test_what_is_a_batch(prompt: object, expected: bool) -> None:
+    assert is_batch(prompt) is expected
