@@ -16,6 +16,10 @@ set(ONWARD_CPU_SOURCES
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$")
   set(ONWARD_AVX2_FLAGS -mavx2 -mfma -mf16c)
   set(ONWARD_AVX512_FLAGS ${ONWARD_AVX2_FLAGS} -mavx512f -mavx512bw -mavx512dq -mavx512vl)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # The AVX-512 headers of gcc before 13 start some registers undefined on purpose, and warn.
+    list(APPEND ONWARD_AVX512_FLAGS -Wno-uninitialized -Wno-maybe-uninitialized)
+  endif()
   check_cxx_compiler_flag(-mavx2 ONWARD_HAS_AVX2)
   check_cxx_compiler_flag(-mavx512f ONWARD_HAS_AVX512)
   check_cxx_compiler_flag(-mavx512bf16 ONWARD_HAS_AVX512BF16)
@@ -29,7 +33,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$")
   endif()
   if(ONWARD_HAS_AVX512BF16)
     set_source_files_properties(
-      csrc/cpu/isa/avx512bf16.cpp PROPERTIES COMPILE_OPTIONS
-                                             "${ONWARD_AVX512_FLAGS};-mavx512bf16")
+      csrc/cpu/isa/avx512bf16.cpp
+      PROPERTIES COMPILE_OPTIONS "${ONWARD_AVX512_FLAGS};-mavx512bf16")
   endif()
 endif()

@@ -9,7 +9,7 @@ used. Needs, beside Python 3.10 or newer, and only for making the files:
 
     python scripts/make_fixtures.py                      # all, about three minutes on one core
     python scripts/make_fixtures.py --only models        # or smollm2, or tokenizers
-    python scripts/make_fixtures.py --output /tmp/again  # elsewhere, to compare
+    python scripts/make_fixtures.py --output again       # elsewhere, to compare
 
 The same versions on the same kind of processor write the same bytes. Elsewhere the last digits of
 logits may differ, and with them nothing else: see the margins that the parts insist on.

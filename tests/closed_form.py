@@ -170,19 +170,20 @@ def write_safetensors(
 ) -> None:
     """One file. ``dtypes`` names those that are not F32."""
     header: dict[str, Any] = {}
-    data = b""
+    data: list[bytes] = []
+    end = 0
     for name, values in tensors.items():
         dtype = (dtypes or {}).get(name, "F32")
-        begin = len(data)
-        data += stored(values, dtype)
+        data.append(stored(values, dtype))
+        begin, end = end, end + len(data[-1])
         header[name] = {
             "dtype": dtype,
             "shape": list(np.shape(values)),
-            "data_offsets": [begin, len(data)],
+            "data_offsets": [begin, end],
         }
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+    path.write_bytes(b"".join([len(text).to_bytes(8, "little"), text, *data]))
 
 
 def write_folder(

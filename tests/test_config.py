@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from builders.checkpoints import TINY, config_of
-
 from onward import architectures
 from onward.architectures import read_spec, tensor_plan
 from onward.errors import ConfigError, LoadError
@@ -79,7 +78,9 @@ def test_fields_a_config_may_leave_out() -> None:
 def test_head_dim_is_the_configs_own() -> None:
     spec = read_spec(config_of(hidden_size=8, num_attention_heads=1, head_dim=4))
     assert (spec.head_dim, len(spec.rope.inv_freq)) == (4, 2)
-    shapes = {source: shape for p in tensor_plan(spec) for source, shape in zip(*p[1:])}
+    shapes = {
+        source: shape for p in tensor_plan(spec) for source, shape in zip(*p[1:], strict=True)
+    }
     assert shapes["model.layers.0.self_attn.q_proj.weight"] == (4, 8)
     assert shapes["model.layers.0.self_attn.o_proj.weight"] == (8, 4)
 

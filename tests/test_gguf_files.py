@@ -25,7 +25,6 @@ from builders.checkpoints import (
     stored,
     tiny_gguf_tensors,
 )
-
 from onward import architectures
 from onward.errors import ConfigError, LoadError, WeightError
 from onward.hub import find_model
@@ -77,7 +76,7 @@ def test_absent_output_matrix_means_tied(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q4_1", "F16", "BF16", "F32"])
 def test_file_of_the_gguf_package(tmp_path: Path, kind: str) -> None:
-    """Written and quantised by another implementation; the bytes must come back as it wrote them."""
+    """Written and quantised by another implementation: the bytes come back as it wrote them."""
     path = tmp_path / "package.gguf"
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_block_count(2)
@@ -322,7 +321,7 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     ),
     "alignment 0": (gguf_bytes({"general.alignment": 0}, {}), "general.alignment is 0"),
     "alignment 3": (gguf_bytes({"general.alignment": 3}, {}), "general.alignment is 3"),
-    "alignment text": (gguf_bytes({"general.alignment": "32"}, {}), "general.alignment is 32"),
+    "alignment text": (gguf_bytes({"general.alignment": "32"}, {}), "alignment is .32., expected"),
     "no dimension": (entry(struct.pack("<I", 0)), "has 0 dimensions"),
     "2**32 - 1 dimensions": (entry(struct.pack("<I", 2**32 - 1)), "has 4294967295 dimensions"),
     "shape 0": (entry(struct.pack("<IQ", 1, 0)), "no empty dimension"),

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from builders.checkpoints import TINY_GGUF, gguf_bytes, tiny_gguf_tensors, write_folder
-
 from onward import hub
 from onward.errors import ArgumentTypeError, MissingExtra, ModelNotFound
 from onward.hub import DEFAULT_HUB_ID, ModelFiles, find_model
@@ -67,7 +66,7 @@ def test_gguf_file_and_folder_with_one(tmp_path: Path) -> None:
 
 
 def test_path_that_is_no_model(tmp_path: Path) -> None:
-    with pytest.raises(ModelNotFound, match="holds nothing, expected config.json or a .gguf file"):
+    with pytest.raises(ModelNotFound, match=r"holds nothing, expected config\.json or a "):
         find_model(tmp_path)
     (tmp_path / "notes.txt").write_text("hello")
     with pytest.raises(ModelNotFound, match="holds 1 other entries"):
@@ -110,6 +109,7 @@ def test_name_of_a_wrong_type(name: Any) -> None:
 def test_hub_id_downloads_only_what_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    filter_objects = pytest.importorskip("huggingface_hub.utils").filter_repo_objects
     folder = write_folder(tmp_path / "snapshot")
     asked: dict[str, Any] = {}
 
@@ -120,7 +120,6 @@ def test_hub_id_downloads_only_what_is_read(
     fake_hub(monkeypatch, download)
     assert find_model("owner/Model-1.5_b") == ModelFiles("owner/Model-1.5_b", folder, "folder")
     assert asked["repository"] == "owner/Model-1.5_b"
-    filter_objects = pytest.importorskip("huggingface_hub.utils._paths").filter_repo_objects
     files = [
         "README.md",
         "config.json",
@@ -138,7 +137,7 @@ def test_hub_id_downloads_only_what_is_read(
         "tokenizer_config.json",
     ]
     patterns = {key: asked[key] for key in ("allow_patterns", "ignore_patterns")}
-    kept = [name for name in filter_objects(files, **patterns)]
+    kept = list(filter_objects(files, **patterns))
     assert kept == [files[i] for i in (1, 2, 4, 5, 6, 12, 13)]
 
 

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+from builders.core_engine import GREEDY, Shape, new_engine, seeded_model, submit
 from closed_form import chain, write_pieces_tokenizer, write_seen, write_table
 
 PIECES = ["<pad>", "<s>", "</s>", "three", "four", "five", "six", "seven"]
@@ -93,9 +94,15 @@ class TestContext:
 
 class TestEmptyPrompts:
     def test_no_ids(self, llm):
-        for call in (llm.logits, lambda ids: llm.generate([[3], ids]), llm.stream):
-            with pytest.raises(ValueError, match="empty|no token"):
-                call(np.array([], np.int32) if call == llm.stream else [])
+        nothing = np.array([], np.int32)
+        with pytest.raises(ValueError, match="token_ids: is empty"):
+            llm.logits([])
+        with pytest.raises(ValueError, match="prompt: is empty"):
+            llm.generate(nothing)
+        with pytest.raises(ValueError, match="prompt: is empty"):
+            llm.stream(nothing)
+        with pytest.raises(ValueError, match=r"prompt\[1\]: is empty"):
+            llm.generate([[3], []])
 
     def test_no_prompts_give_no_results(self, llm):
         assert llm.generate([]) == []
@@ -185,11 +192,8 @@ class TestTokenIds:
             llm.generate([3], stop_token_ids=[bad])
 
 
-def test_the_core_checks_for_itself(llm):
+def test_the_core_checks_for_itself():
     """The engine is also driven without the Python checks in front of it."""
-    import onward._core as core
-    from builders.core_engine import GREEDY, Shape, new_engine, seeded_model, submit
-
     engine = new_engine(seeded_model("f32", Shape(num_layers=1, vocab_size=300)))
     for prompt, message in (
         ([300], "token id 300 is outside the vocabulary, expected 0 to 299"),
@@ -204,4 +208,4 @@ def test_the_core_checks_for_itself(llm):
     with pytest.raises(ValueError, match="token_ids: have 2 dimensions, expected 1"):
         engine.submit(np.ones((2, 2), np.int32), **GREEDY)
     with pytest.raises(ValueError, match="prefill_chunk_tokens: found 0"):
-        core.Engine(seeded_model("f32"), threads=1, prefill_chunk_tokens=0)
+        new_engine(seeded_model("f32"), chunk=0)

@@ -12,6 +12,7 @@ import onward
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from onward import LLM
 from onward.errors import ArgumentTypeError, ConfigError, InvalidArgument
 from onward.model_defaults import read_model_defaults, without_counterpart
 from onward.options import BY_NAME, OPTIONS, GenerationKwargs, GenerationOptions, ModelDefaults
@@ -70,8 +71,7 @@ def test_library_defaults() -> None:
 
 @pytest.mark.parametrize(
     "function",
-    [onward.generate, onward.stream, onward.chat]
-    + [onward.LLM.generate, onward.LLM.stream, onward.LLM.chat],
+    [onward.generate, onward.stream, onward.chat, LLM.generate, LLM.stream, LLM.chat],
 )
 def test_signatures_and_docstrings_spell_every_option_out(function: Any) -> None:
     parameters = inspect.signature(function).parameters
@@ -217,7 +217,7 @@ def test_an_unknown_option_is_a_type_error_that_suggests_the_near_one(
 
 
 def test_an_unknown_option_near_nothing_lists_all() -> None:
-    with pytest.raises(ArgumentTypeError, match="expected max_new_tokens, .*cache"):
+    with pytest.raises(ArgumentTypeError, match=r"expected max_new_tokens, .*cache"):
         resolve(zzz=1)
 
 
@@ -418,7 +418,7 @@ def test_bad_arrays(array: Any) -> None:
 
 @pytest.mark.parametrize("prompt", [None, 3, 2.5, b"bytes", {1: 2}, {1}, np.int64(4), iter([1])])
 def test_other_things_are_type_errors(prompt: object) -> None:
-    with pytest.raises(ArgumentTypeError, match="prompt: .*expected"):
+    with pytest.raises(ArgumentTypeError, match=r"prompt: .*expected"):
         READER.read("prompt", prompt, None)
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from builders.checkpoints import config_of
-
 from onward.architectures import read_spec
 from onward.errors import ConfigError
 from onward.spec import DecoderSpec
@@ -181,4 +180,6 @@ def test_published_models_as_transformers_computes_them(case: dict[str, Any]) ->
     if (case["seq_len"] or 0) > case["max_position_embeddings"]:
         assert spec.rope.dynamic_factor == case["rope_parameters"]["factor"]
         return  # the core's to compute: the frequencies depend on the position
-    assert spec.rope.inv_freq == pytest.approx(case["inv_freq"], rel=2.5e-7)  # 2 units in the last place
+    assert spec.rope.inv_freq == pytest.approx(
+        case["inv_freq"], rel=2.5e-7
+    )  # 2 units in the last place

@@ -23,7 +23,6 @@ from builders.checkpoints import (
     with_header,
     write_folder,
 )
-
 from onward import architectures
 from onward.errors import ConfigError, InvalidArgument, LoadError, WeightError
 from onward.hub import ModelFiles, find_model

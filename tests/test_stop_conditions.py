@@ -1,6 +1,6 @@
 """What ends a text: end-of-sequence ids wherever a model's files name them, stop ids, stop strings.
 
-Where only the engine's side of a stop string is at stake; how text is cut is test_stop_strings.py.
+Through the whole engine; how text is cut has tests of its own (test_stop_strings.py).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from closed_form import (
     chain,
     write_byte_script,
     write_generation_config,
+    write_pieces_tokenizer,
     write_script,
     write_table,
 )
@@ -72,11 +73,12 @@ class TestEndOfSequence:
 
     @pytest.mark.parametrize("minimum", [1, 2, 5])
     def test_min_new_tokens_holds_it_back(self, minimum, tmp_path, open_llm):
-        """7 is masked until then. All others have -100 but 0, which the chain never left."""
-        llm = open_llm(self.write(tmp_path, 7, None))
+        """3 -> 7 or, nearly as likely, 3; 7 ends it."""
+        table = chain(8, {3: 7})
+        table[3, 3] = -1
+        llm = open_llm(write_table(tmp_path, table, eos_token_id=7))
         result = llm.generate([3], max_new_tokens=5, min_new_tokens=minimum)
-        assert 7 not in result.token_ids[:minimum]
-        assert len(result.token_ids) == 5 or result.token_ids[minimum] == 7
+        assert result.token_ids == ((*[3] * minimum, 7) if minimum < 5 else (3,) * 5)
 
     @pytest.mark.parametrize("bad", [8, -2, "7", 7.0, True, [2, 8], [[7]]])
     def test_an_id_that_cannot_be_is_refused_at_load(self, bad, tmp_path, open_llm):
@@ -137,11 +139,9 @@ class TestStopStrings:
 
     def test_the_engine_stops_working(self, tmp_path, open_llm):
         """Nothing is computed once the string is complete: 2 tokens, of 60 that there are."""
-        llm = open_llm(write_table(tmp_path / "a", chain(8, {3: 4, 4: 3}), eos_token_id=None))
-        from closed_form import write_pieces_tokenizer
-
-        write_pieces_tokenizer(tmp_path / "a", list("abcdefgh"))
-        llm = open_llm(tmp_path / "a")
+        write_table(tmp_path, chain(8, {3: 4, 4: 3}), eos_token_id=None)
+        write_pieces_tokenizer(tmp_path, list("abcdefgh"))
+        llm = open_llm(tmp_path)
         before = llm.stats()["decode_tokens"]
         assert llm.generate([3], stop="ed", max_new_tokens=60).token_ids == (4, 3)
         assert llm.stats()["decode_tokens"] - before <= 2

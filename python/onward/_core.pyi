@@ -4,7 +4,7 @@ Every call that computes or waits releases the GIL. Errors are the classes of ``
 """
 
 from collections.abc import Sequence
-from typing import Literal, final
+from typing import Any, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,7 +156,36 @@ class _Kernels:
     def available(self) -> list[str]:
         """Those this machine can run, slowest first."""
 
-    def probe(self, threads: int) -> dict[str, float]:
-        """Measure read bandwidth and arithmetic peaks with so many threads."""
+    def linear(
+        self,
+        isa: str,
+        weights: NDArray[Any],
+        x: NDArray[Any],
+        bias: NDArray[np.float32] | None = None,
+        add: NDArray[np.float32] | None = None,
+    ) -> NDArray[np.float32]:
+        """add + (x @ weights.T + bias). weights (n, k), x (rows, k): float32, or bf16 as uint16."""
+
+    def attend(
+        self,
+        isa: str,
+        q: NDArray[np.float32],
+        keys: NDArray[Any],
+        values: NDArray[Any],
+        first_position: int,
+        window: int,
+        scale: float,
+    ) -> NDArray[np.float32]:
+        """q (tokens, group, head_dim); keys, values (positions, head_dim)."""
+
+    def rms_norm(
+        self, isa: str, x: NDArray[np.float32], weight: NDArray[np.float32], eps: float
+    ) -> NDArray[np.float32]: ...
+    def silu_mul(
+        self, isa: str, gate: NDArray[np.float32], up: NDArray[np.float32]
+    ) -> NDArray[np.float32]: ...
+    def round_bf16(self, isa: str, x: NDArray[np.float32]) -> NDArray[np.uint16]: ...
+    def probe(self, isa: str, kind: str, seconds: float, threads: int) -> float:
+        """GB/s for kind "read", GFLOP/s for "f32" and "bf16", of so many threads together."""
 
 kernels: _Kernels

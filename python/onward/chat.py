@@ -140,6 +140,7 @@ class ChatTemplate:
     def _run(self, name: str, variables: Mapping[str, Any]) -> str:
         from onward import template_sandbox as sandbox
         from onward.template_budget import Budget, BudgetExceeded
+        from onward.template_filters import RaisedByTemplate
 
         source = self._sources.get(name)
         if source is None:
@@ -149,12 +150,13 @@ class ChatTemplate:
                 f"chat template: there is none named {name!r}, found {', '.join(self._sources)}"
             )
         try:
+            budget = Budget(_size(variables))
             with self._lock:
                 if name not in self._compiled:
                     self._compiled[name] = sandbox.compile_template(source)
             template = self._compiled[name]
-            return sandbox.render_template(template, variables, Budget(_size(variables)))
-        except sandbox.RaisedByTemplate as error:
+            return sandbox.render_template(template, variables, budget)
+        except RaisedByTemplate as error:
             raise TemplateError(f"chat template: {error}") from None
         except BudgetExceeded as error:
             raise TemplateError(f"chat template: over its budget: {error}") from None
@@ -169,10 +171,11 @@ def chat_prompt_ids(
     template: ChatTemplate,
     tokenizer: Tokenizer,
     messages: Sequence[Mapping[str, Any]],
-    add_generation_prompt: bool | None = None,
     **options: Any,
 ) -> list[int]:
     """Token ids of a conversation, with one BOS where the model's files ask for one.
+
+    `options` are those of `ChatTemplate.render`.
 
     A BOS that the template writes stays, and none is added to it. Where the template writes none
     and the tokenizer adds BOS to prompts, it is added. Where neither does, the model was trained
@@ -182,7 +185,7 @@ def chat_prompt_ids(
         InvalidArgument, ArgumentTypeError, TemplateError: see `ChatTemplate.render`.
         TokenizerError: the tokenizer's own files make it fail.
     """
-    text = template.render(messages, add_generation_prompt, **options)
+    text = template.render(messages, **options)
     ids = tokenizer.encode(text, add_special_tokens=False)
     bos = tokenizer.bos_token_id
     if bos is not None and tokenizer.adds_bos and ids[:1] != [bos]:

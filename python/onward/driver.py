@@ -1,9 +1,9 @@
 """Many callers, one engine: whoever needs an event and has none runs the next step for all.
 
 There is no thread of our own. A caller that finds its mailbox empty takes its turn at the engine,
-runs one step, and puts each event into the mailbox of the call it belongs to; callers that find the
-engine taken sleep until the turn ends. An exception in a step, a KeyboardInterrupt included, ends
-the call of the one who ran it; the others go on.
+runs one step, and puts each event into the mailbox of the call it belongs to. Callers that find the
+engine taken queue up, and the turn is handed from one to the next. An exception in a step, a
+KeyboardInterrupt included, ends the call of the one who ran it; the others go on.
 
 A KeyboardInterrupt can arrive between any two bytecodes of the main thread, and finalizers can run
 anywhere. So ``_lock`` is held for a few bytecodes only and never while the engine computes, every
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _step = operator.methodcaller("step")
-FORK_POLL_S = 0.001
+POLL_S = 0.001
 
 
 class Call:
@@ -45,7 +45,7 @@ class Call:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self.thread = 0
-        """The thread that has the turn on behalf of this call."""
+        """The thread that has or wants the turn for this call."""
         self.requests: list[int] = []
         """Ids in the order they were handed in."""
         self.open_requests: set[int] = set()
@@ -80,13 +80,15 @@ class Driver:
     def __init__(self, engine: Engine) -> None:
         self._engine: Engine | None = engine
         self._closed = False
+        self._forking = False
         self._held_for_fork = False
         self._serial = itertools.count()
         # Guards what follows.
         self._lock = threading.Lock()
         self._turn: Call | None = None
         """Whose turn it is. Only they touch the engine."""
-        self._sleepers: set[Call] = set()
+        self._waiting: dict[Call, bool] = {}
+        """Who wants the turn, in order, and whether they go ahead of those who would step."""
         self._calls: dict[int, Call] = {}
         self._to_cancel: deque[int] = deque()
         self._events: deque[tuple[int, Event]] = deque()
@@ -116,14 +118,14 @@ class Driver:
         return self._take_turn(Call(self), work)
 
     def advance(self, call: Call) -> None:
-        """Run one step, or wait until somebody else's has ended."""
+        """Run one step, or wait until somebody else's brought mail."""
         try:
-            engine = self._wait_for_turn(call)
+            engine = self._wait_for_turn(call, ahead=False)
             if engine is None:
                 return
             before = len(self._events)
-            # One C call, lazily, from the engine's step to the deque: an interrupt that arrives as the step
-            # returns is raised after it, when every event is in the deque.
+            # One C call, lazily, from the engine's step to the deque: an interrupt that arrives as
+            # the step returns is raised after it, when every event is in the deque.
             steps = itertools.chain.from_iterable(map(_step, (engine,)))
             self._events.extend(zip(self._serial, steps, strict=False))
             idle = len(self._events) == before and not engine.stats()["running"]
@@ -143,7 +145,6 @@ class Driver:
             try:
                 if self._turn is None:
                     self._cancel_now()
-                self._wake_all()
             finally:
                 self._lock.release()
 
@@ -159,51 +160,84 @@ class Driver:
         with self._lock:
             self._closed = True
             if self._turn is None:
-                self._engine = None
-            self._wake_all()
+                self._pass_turn()
 
     # Taking turns
 
     def _take_turn(self, call: Call, work: Callable[[Engine], T]) -> T:
         try:
-            engine = self._wait_for_turn(call)
+            engine = self._wait_for_turn(call, ahead=True)
             assert engine is not None  # a call without requests has no mail
             return work(engine)
         finally:
             self._end_turn(call)
 
-    def _wait_for_turn(self, call: Call) -> Engine | None:
-        """Take the turn and return the engine; None if mail for ``call`` came first."""
+    def _wait_for_turn(self, call: Call, *, ahead: bool) -> Engine | None:
+        """Take the turn and return the engine; None if mail for ``call`` came first.
+
+        Who wants to hand something in goes ``ahead`` of those who want to step: a newcomer joins
+        the batch after one step, however many are generating.
+        """
+        call.thread = threading.get_ident()
         while True:
             with self._lock:
                 self.check_open(call)
                 if call.mailbox:
                     return None
-                if self._turn is None and not process.exiting_elsewhere():
-                    call.thread = threading.get_ident()
+                if self._turn is None and self._may_take_turn(call):
                     self._turn = call
+                if self._turn is call:
                     self._cancel_now()
                     return self._engine
-                if self._turn is not None and self._turn.thread == threading.get_ident():
+                if self._turn is not None and self._turn.thread == call.thread:
                     raise Error(
                         "engine: called by a signal handler or finalizer that interrupted this "
                         "thread's own call, expected that call to end first"
                     )
-                self._sleepers.add(call)
+                self._waiting[call] = ahead
             call.wake.get()
 
+    def _may_take_turn(self, call: Call) -> bool:
+        return not self._forking and process.may_run(call.thread)
+
     def _end_turn(self, call: Call) -> None:
-        if self._turn is not call:
+        """Leave the queue, or give the turn to the next. Repeats what an interrupt cut short."""
+        if call not in self._waiting and self._turn is not call:
             return
         try:
-            self._deliver()
+            if self._turn is call:
+                self._deliver()
         finally:
-            with self._lock:
-                self._turn = None
-                self._cancel_now()
-                if self._closed:
-                    self._engine = None
-                self._wake_all()
+            try:
+                self._leave(call)
+            finally:
+                if self._turn is call:
+                    self._leave(call)
+
+    def _leave(self, call: Call) -> None:
+        with self._lock:
+            self._waiting.pop(call, None)
+            if self._turn is call:
+                self._pass_turn()
+
+    def _pass_turn(self) -> None:
+        """Wake those who have mail, and the one whose turn it is now."""
+        self._cancel_now()
+        if self._closed:
+            self._engine = None
+        for waiting in list(self._waiting):
+            if waiting.mailbox or self._closed:
+                waiting.wake.put(None)
+                self._waiting.pop(waiting)
+        ready = [waiting for waiting in self._waiting if self._may_take_turn(waiting)]
+        following = next((waiting for waiting in ready if self._waiting[waiting]), None)
+        if following is None and ready:
+            following = ready[0]
+        if following is not None:
+            following.wake.put(None)  # an interrupt from here on wakes it twice, never not at all
+        self._turn = following
+        if following is not None:
+            self._waiting.pop(following)
 
     def _deliver(self) -> None:
         """Sort events into mailboxes. Interrupted half-way, the next turn resumes; an event that is
@@ -225,41 +259,43 @@ class Driver:
         while self._to_cancel and self._engine is not None:
             self._engine.cancel(self._to_cancel.popleft())
 
-    def _wake_all(self) -> None:
-        while self._sleepers:
-            self._sleepers.pop().wake.put(None)
-
     # Forks and exit (called by onward.process)
 
     def before_fork(self, deadline: float) -> None:
         """Let the present step end, so that the child gets an engine between two steps."""
+        self._forking = True
         while time.monotonic() < deadline:
-            if self._lock.acquire(timeout=FORK_POLL_S):
+            if self._lock.acquire(timeout=POLL_S):
                 if self._turn is None:
                     self._held_for_fork = True
                     return
                 self._lock.release()
-            time.sleep(FORK_POLL_S)
+            time.sleep(POLL_S)
 
     def after_fork_in_parent(self) -> None:
-        if self._held_for_fork:
-            self._held_for_fork = False
-            self._lock.release()
+        self._forking = False
+        if not self._held_for_fork:
+            self._lock.acquire()
+        self._held_for_fork = False
+        if self._turn is None:
+            self._pass_turn()
+        self._lock.release()
 
     def after_fork_in_child(self) -> None:
         """Start over with the same engine and none of the parent's requests. Where the fork fell
         into a step after all, the engine refuses every later use with an error that says so."""
-        self._held_for_fork = False
+        self._forking = self._held_for_fork = False
         self._lock = threading.Lock()
         self._turn = None
         for call in self._calls.values():
             call.lost = "stream: belongs to the parent process, expected one of this process"
             call.mailbox.clear()
-        for collection in (self._calls, self._sleepers, self._to_cancel, self._events):
+        for collection in (self._calls, self._waiting, self._to_cancel, self._events):
             collection.clear()
         if self._engine is not None:
             self._engine.reset_after_fork()
 
     def wait_until_idle(self, deadline: float) -> None:
+        """Let the present step end; called when no further one may begin elsewhere."""
         while self._turn is not None and time.monotonic() < deadline:
-            time.sleep(FORK_POLL_S)
+            time.sleep(POLL_S)

@@ -112,9 +112,9 @@ def build(metadata: Mapping[str, Any]) -> Built:
         raise TokenizerError(f"{_KEY}*: it is not a usable tokenizer: {error}") from error
     special_tokens = {}
     for name, key in (("bos_token", "bos"), ("eos_token", "eos"), ("pad_token", "padding")):
-        i = _token_id(metadata, f"{key}_token_id", len(tokens))
-        if i is not None:
-            special_tokens[name] = tokens[i]
+        named = _token_id(metadata, f"{key}_token_id", len(tokens))
+        if named is not None:
+            special_tokens[name] = tokens[named]
     if unknown is not None:
         special_tokens["unk_token"] = tokens[unknown]
     ends = (_token_id(metadata, f"{key}_token_id", len(tokens)) for key in ("eot", "eom"))

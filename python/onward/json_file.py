@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from onward.errors import ConfigError, LoadError
+from onward.message_text import label, sentence
 
 SIZE_LIMIT_BYTES = 4 << 20
 """More than any config or weight index of a supported family (the largest seen: 1.2 MB)."""
@@ -68,7 +69,7 @@ def parse_json_object(
             seen: set[str] = set()
             for key, _ in pairs:
                 if key in seen:
-                    raise error(f"{what}: key {key[:60]!r} occurs twice in one object")
+                    raise error(f"{what}: key {label(key)!r} occurs twice in one object")
                 seen.add(key)
         return result
 
@@ -83,7 +84,7 @@ def parse_json_object(
     except LoadError:
         raise
     except ValueError as failure:  # JSONDecodeError, or an integer of thousands of digits
-        raise error(f"{what}: is not valid JSON: {failure}") from None
+        raise error(f"{what}: is not valid JSON: {sentence(failure)}") from None
     if not isinstance(value, dict):
         raise error(f"{what}: holds {_kind(value)}, expected a JSON object")
     return value

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onward import _core
-from onward.chat import ChatTemplate
+from onward.chat import ChatTemplate, chat_prompt_ids
 from onward.driver import Call, Driver
 from onward.errors import ArgumentTypeError, InvalidArgument, TokenizerError
 from onward.generation import Generation, Stream
@@ -165,7 +165,7 @@ class LLM:
         messages: Messages,
         *,
         stream: Literal[False] = False,
-        template_options: Mapping[str, object] | None = None,
+        template_options: Mapping[str, Any] | None = None,
         **options: Unpack[GenerationKwargs],
     ) -> Result: ...
 
@@ -175,7 +175,7 @@ class LLM:
         messages: Messages,
         *,
         stream: Literal[True],
-        template_options: Mapping[str, object] | None = None,
+        template_options: Mapping[str, Any] | None = None,
         **options: Unpack[GenerationKwargs],
     ) -> Stream: ...
 
@@ -185,7 +185,7 @@ class LLM:
         messages: Messages,
         *,
         stream: bool,
-        template_options: Mapping[str, object] | None = None,
+        template_options: Mapping[str, Any] | None = None,
         **options: Unpack[GenerationKwargs],
     ) -> Result | Stream: ...
 
@@ -195,7 +195,7 @@ class LLM:
         messages: Messages,
         *,
         stream: bool = False,
-        template_options: Mapping[str, object] | None = None,
+        template_options: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> Result | Stream:
         """Answer a conversation through the model's own chat template.
@@ -203,7 +203,8 @@ class LLM:
         Args:
             messages: ``[{"role": "user", "content": "..."}, ...]``, or a string for one message.
             stream: return a ``Stream`` instead of waiting for the whole answer.
-            template_options: further variables for the template, such as ``enable_thinking``.
+            template_options: further variables for the template, such as ``enable_thinking``
+                and ``tools``, and the keywords of ``ChatTemplate.render``.
         """
         if not isinstance(stream, bool):
             raise ArgumentTypeError(f"stream: is {shown(stream)}, expected True or False")
@@ -211,37 +212,19 @@ class LLM:
         return self.stream(ids, **options) if stream else self.generate(ids, **options)
 
     def chat_token_ids(
-        self, messages: Messages, template_options: Mapping[str, object] | None = None
+        self, messages: Messages, template_options: Mapping[str, Any] | None = None
     ) -> list[int]:
-        """The token ids that ``chat`` hands to the engine; one BOS if the tokenizer adds one."""
-        self._driver.check_open()
+        """The token ids that ``chat`` hands to the engine."""
         tokenizer = self._text_tokenizer()
         if isinstance(messages, str):
             messages = [{"role": "user", "content": messages}]
-        if not isinstance(messages, Sequence) or len(messages) == 0:
-            raise InvalidArgument(
-                f"messages: is {shown(messages)}, expected a list of at least one message"
-            )
-        for index, message in enumerate(messages):
-            if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
-                raise InvalidArgument(
-                    f"messages[{index}]: is {shown(message)}, "
-                    'expected {"role": "...", "content": "..."}'
-                )
         if self._template is None:
             self._template = (
                 ChatTemplate.from_folder(self._files.path, tokenizer)
                 if self._files.kind == "folder"
                 else ChatTemplate.from_gguf(self._metadata, tokenizer)
             )
-        text = self._template.render(
-            list(messages), add_generation_prompt=True, **(template_options or {})
-        )
-        ids = tokenizer.encode(text, add_special_tokens=False)
-        bos = tokenizer.bos_token_id
-        if tokenizer.adds_bos and bos is not None and ids[:1] != [bos]:
-            ids = [bos, *ids]
-        return ids
+        return chat_prompt_ids(self._template, tokenizer, messages, **(template_options or {}))
 
     def tokenize(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """The token ids of a text, with the BOS that ``generate`` would put in front."""
@@ -455,7 +438,7 @@ def chat(
     messages: Messages,
     model: str | os.PathLike[str] | None = None,
     *,
-    template_options: Mapping[str, object] | None = None,
+    template_options: Mapping[str, Any] | None = None,
     **options: Unpack[GenerationKwargs],
 ) -> Result:
     """``LLM(model).chat(messages)``, with an LLM that is loaded once and kept."""

@@ -17,6 +17,7 @@ from onward import architectures
 from onward.architectures import PlannedTensor
 from onward.errors import InvalidArgument, WeightError
 from onward.hub import ModelFiles
+from onward.message_text import label, labels
 from onward.spec import DecoderSpec
 from onward.weights import Checkpoint, open_checkpoint
 from onward.weights.checkpoint import STORAGE
@@ -28,7 +29,6 @@ Progress = Callable[[int, int], None]
 """Called with the bytes done and the bytes in all."""
 
 DTYPES = ("auto", "f32", "bf16")
-_LISTED = 8  # names in a message
 _COMPARED_BYTES = 16 << 20
 # Constants that old checkpoints carry beside the weights; they are computed here.
 _BUFFERS = (".rotary_emb.inv_freq", ".rotary_emb.cos_cached", ".rotary_emb.sin_cached")
@@ -87,7 +87,7 @@ def check_tensors(plan: list[PlannedTensor], checkpoint: Checkpoint, spec: Decod
         hint = ""
         if missing == ["lm_head.weight"]:
             hint = "; tie_word_embeddings is false, so the output head needs a matrix of its own"
-        raise WeightError(f"{checkpoint.where}: missing tensors: {_listed(missing)}{hint}")
+        raise WeightError(f"{checkpoint.where}: missing tensors: {labels(missing)}{hint}")
     left_over = sorted(names - wanted)
     if spec.tied_head and "lm_head.weight" in left_over:
         _check_tied_head(checkpoint)
@@ -96,12 +96,12 @@ def check_tensors(plan: list[PlannedTensor], checkpoint: Checkpoint, spec: Decod
     if left_over:
         raise WeightError(
             f"{checkpoint.where}: {spec.architecture} has no place for these tensors: "
-            f"{_listed(left_over)}"
+            f"{labels(left_over)}"
         )
     for planned in plan:
         for source, expected in zip(planned.sources, planned.shapes, strict=True):
             found_dtype, found = checkpoint.describe(source)
-            where = f"{checkpoint.file_of(source)}: tensor {source}"
+            where = f"{checkpoint.file_of(source)}: tensor {label(source)}"
             if found != expected:
                 raise WeightError(f"{where} has shape {found}, expected {expected} by the config")
             if found_dtype not in STORAGE:
@@ -182,8 +182,3 @@ def core_spec(spec: DecoderSpec) -> _core.DecoderSpec:
 
 def _stored_bytes(checkpoint: Checkpoint, name: str) -> int:
     return checkpoint.tensor(name).buffer.nbytes
-
-
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(name[:100] for name in names[:_LISTED])
-    return shown if len(names) <= _LISTED else f"{shown} and {len(names) - _LISTED} more"

@@ -36,9 +36,9 @@ def watch(driver: Watched) -> None:
     _watched.add(driver)
 
 
-def exiting_elsewhere() -> bool:
-    """Whether the interpreter is shutting down and this is not the thread that does it."""
-    return _exiting and threading.current_thread() is not threading.main_thread()
+def may_run(thread: int) -> bool:
+    """Whether this thread may enter the core: at exit, only the one that Python waits for."""
+    return not _exiting or thread == threading.main_thread().ident
 
 
 def _before_fork() -> None:

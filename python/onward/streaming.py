@@ -27,7 +27,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from onward.errors import ArgumentTypeError, InvalidArgument
+from onward.errors import InvalidArgument
+from onward.stop_strings import Symbol, automata_of
 
 if TYPE_CHECKING:
     from onward.tokenizer import Tokenizer
@@ -36,8 +37,6 @@ _REPLACEMENT = "\ufffd"
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _WINDOW_IDS = 32  # an incomplete character spans at most 4 tokens
 
-Symbol = str | int  # a character of the text, or the id of a token that is not shown
-
 
 class Decoding:
     """How a tokenizer's decoder turns ids into text, with what has been looked up so far."""
@@ -45,6 +44,7 @@ class Decoding:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.backend = tokenizer.backend
         self.special_ids = tokenizer.special_ids
+        self.special_texts = {text: i for i in self.special_ids if (text := self._spelling(i))}
         self.kind: Literal["bytes", "fallback", "window", "mixed"]
         steps = _decoder_steps(tokenizer)
         if steps == ["ByteLevel"]:
@@ -78,6 +78,11 @@ class Decoding:
             value = int(match[1], 16) if match else None
             self._byte_tokens[token_id] = value
             return value
+
+    def has_text(self, token_id: int, skip: bool) -> bool:
+        """False for ids that decoding leaves out: special ones, and ones beyond the vocabulary."""
+        hidden = skip and token_id in self.special_ids
+        return not hidden and self._spelling(token_id) is not None
 
     def decode(self, ids: list[int], skip_special_tokens: bool) -> str:
         """Text of `ids` on their own."""
@@ -206,10 +211,9 @@ class _Window:
 
     def _tail(self, prompt: Sequence[int]) -> list[int]:
         """The last ids of the prompt, as many as it takes for them to have text."""
-        hidden = self._decoding.special_ids if self._skip else frozenset()
         count = 8
         while True:
-            tail = [i for i in prompt[-count:] if i not in hidden]
+            tail = [i for i in prompt[-count:] if self._decoding.has_text(i, self._skip)]
             if count >= len(prompt) or self._decode(tail):
                 return tail
             count *= 4
@@ -227,6 +231,8 @@ class _Runs(_Window):
             self._run_byte(token_id)
 
     def push(self, token_id: int) -> tuple[str, str]:
+        if not self._decoding.has_text(token_id, self._skip):
+            return "", ""
         byte = self._decoding.byte(token_id)
         if byte is None:
             self._end_run()
@@ -265,9 +271,8 @@ class _Runs(_Window):
     def _run_of(self, prompt: Sequence[int]) -> list[int]:
         """The byte tokens that the prompt ends with."""
         run: list[int] = []
-        hidden = self._decoding.special_ids if self._skip else frozenset()
         for token_id in reversed(prompt):
-            if token_id in hidden:
+            if not self._decoding.has_text(token_id, self._skip):
                 continue
             if self._decoding.byte(token_id) is None:
                 break
@@ -278,8 +283,7 @@ class _Runs(_Window):
         run = self._run_of(prompt)
         if not run:
             return super()._tail(prompt)
-        hidden = self._decoding.special_ids if self._skip else frozenset()
-        visible = [i for i in prompt if i not in hidden]
+        visible = [i for i in prompt if self._decoding.has_text(i, self._skip)]
         return super()._tail(visible[: -len(run)]) + run
 
 
@@ -291,49 +295,6 @@ def _shared(left: str, right: str) -> int:
             break
         count += 1
     return count
-
-
-class StopStrings:
-    """Finds the first of several strings to be completed in a growing text.
-
-    An automaton (Aho and Corasick, 1975) that reads one symbol at a time. Its state is the longest
-    end of the text with which a stop string begins, so it also says how much has to be held.
-    """
-
-    def __init__(self, stops: Sequence[tuple[str, Sequence[Symbol]]]) -> None:
-        self._next: list[dict[Symbol, int]] = [{}]
-        self._fallback = [0]
-        self.shown_length = [0]  # characters of the text that the state spans
-        self.completes: list[str | None] = [None]
-        for name, symbols in stops:
-            state = 0
-            for symbol in symbols:
-                following = self._next[state].get(symbol)
-                if following is None:
-                    following = len(self._next)
-                    self._next[state][symbol] = following
-                    self._next.append({})
-                    self._fallback.append(0)
-                    self.shown_length.append(self.shown_length[state] + isinstance(symbol, str))
-                    self.completes.append(None)
-                state = following
-            self.completes[state] = name
-        self.completed_length = list(self.shown_length)
-        queue = list(self._next[0].values())
-        for state in queue:
-            for symbol, following in self._next[state].items():
-                self._fallback[following] = self.step(self._fallback[state], symbol)
-                queue.append(following)
-            shorter = self._fallback[state]
-            if self.completes[state] is None and self.completes[shorter] is not None:
-                self.completes[state] = self.completes[shorter]
-                self.completed_length[state] = self.completed_length[shorter]
-
-    def step(self, state: int, symbol: Symbol) -> int:
-        """The state after one more symbol."""
-        while state and symbol not in self._next[state]:
-            state = self._fallback[state]
-        return self._next[state].get(symbol, 0)
 
 
 class TextStream:
@@ -364,9 +325,9 @@ class TextStream:
         decoding = _decoding_of(tokenizer)
         self.stopped: str | None = None
         self._hidden = decoding.special_ids if skip_special_tokens else frozenset()
-        source = {"bytes": _Bytes, "fallback": _Runs}.get(decoding.kind, _Window)
-        self._source: _Source = source(decoding, prompt_ids, skip_special_tokens)
-        self._automata = _automata(tokenizer, stop, self._hidden)
+        self._source = _source_of(decoding, prompt_ids, skip_special_tokens)
+        hidden_texts = decoding.special_texts if skip_special_tokens else {}
+        self._automata = automata_of(stop, hidden_texts)
         self._states = [0] * len(self._automata)
         self._ahead = list(self._states)  # states after the symbols that are not settled
         self._unsettled: list[Symbol] = []
@@ -474,28 +435,8 @@ def _decoding_of(tokenizer: Tokenizer) -> Decoding:
     return tokenizer.decoding
 
 
-def _automata(
-    tokenizer: Tokenizer, stop: str | Sequence[str], hidden: frozenset[int]
-) -> list[StopStrings]:
-    """One automaton over the text as shown and, where needed, one that also sees hidden tokens."""
-    stops = [stop] if isinstance(stop, str) else list(stop)
-    for text in stops:
-        if not isinstance(text, str):
-            raise ArgumentTypeError(f"stop: found a {type(text).__name__}, expected a str")
-        if not text:
-            raise InvalidArgument("stop: found an empty string, expected at least one character")
-    if not stops:
-        return []
-    automata = [StopStrings([(text, text) for text in stops])]
-    names = {tokenizer.id_to_token(i): i for i in hidden}
-    mixed = []
-    for text in stops:
-        inside = sorted((name for name in names if name and name in text), key=len, reverse=True)
-        if inside:
-            symbols: list[Symbol] = []
-            for part in re.split(f"({'|'.join(map(re.escape, inside))})", text):
-                symbols += [names[part]] if part in names else part
-            mixed.append((text, symbols))
-    if mixed:
-        automata.append(StopStrings(mixed))
-    return automata
+def _source_of(decoding: Decoding, prompt_ids: Sequence[int], skip: bool) -> _Source:
+    if decoding.kind == "bytes":
+        return _Bytes(decoding, prompt_ids, skip)
+    kind = _Runs if decoding.kind == "fallback" else _Window
+    return kind(decoding, prompt_ids, skip)

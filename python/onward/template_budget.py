@@ -8,9 +8,11 @@ costs as much even where it repeats the same parts. It does not know jinja2.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
 
 TIME_BUDGET_S = 1.5  # checked between steps; the longest step ends within the documented 2 s
 MEMORY_BUDGET_BYTES = 64 << 20
@@ -18,6 +20,9 @@ MAX_WEIGHT = 8 << 20
 MAX_DEPTH = 64
 MAX_CALLS_DEEP = 100
 MAX_INT_BITS = 64
+
+
+_in_use = threading.local()
 
 
 class BudgetExceeded(BaseException):
@@ -33,6 +38,15 @@ class Budget:
         self.bytes_left = MEMORY_BUDGET_BYTES + 64 * input_weight
         self.max_weight = MAX_WEIGHT + 8 * input_weight
         self.calls = 0
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Make this the Budget of the calling thread."""
+        _in_use.budget = self
+        try:
+            yield
+        finally:
+            del _in_use.budget
 
     def tick(self) -> None:
         """One step of a rendering.
@@ -124,3 +138,8 @@ class Budget:
             result.append(value)
         self.weigh(result)
         return result
+
+
+def budget_in_use() -> Budget:
+    """The Budget of the rendering that goes on in this thread."""
+    return cast(Budget, _in_use.budget)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, overload
 
 from onward.errors import ConfigError
+from onward.message_text import label, shown
 
 if TYPE_CHECKING:
     from types import EllipsisType  # Python 3.10 has it; the name is for annotations alone
@@ -61,7 +62,7 @@ class ConfigReader:
 
     def error(self, key: str, problem: str) -> ConfigError:
         """The exception to raise about a field: ``problem`` continues "config.json: field ..."."""
-        return ConfigError(f"{self.where}: {self._prefix}{key} {problem}")
+        return ConfigError(f"{self.where}: {self._prefix}{label(key)} {problem}")
 
     def wrong(self, key: str, expected: str) -> ConfigError:
         """The exception for a field whose value is not what it has to be."""
@@ -192,16 +193,6 @@ class ConfigReader:
                 f"is {shown(value)}, and this version does not know what that changes in the "
                 "network; if it changes nothing, remove the field",
             )
-
-
-def shown(value: object, limit: int = 60) -> str:
-    """A value as a message shows it: its literal, cut when long; huge numbers by their size."""
-    if isinstance(value, (dict, list)) and len(value) > 8:
-        return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)} items"
-    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 128:
-        return f"an integer of {value.bit_length()} bits"
-    text = repr(value)
-    return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def _turned_off(value: object, *, is_factor: bool) -> bool:

@@ -23,7 +23,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from onward.architectures.config_reader import ConfigReader, shown
+from onward.architectures.config_reader import ConfigReader
+from onward.message_text import shown
 from onward.spec import RopeSpec
 
 Frequencies = NDArray[np.float32]  # (head_dim // 2)

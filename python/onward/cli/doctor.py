@@ -26,6 +26,9 @@ PACKAGES = {
     "gguf": "reads .gguf files: pip install 'onward[gguf]'",
     "huggingface_hub": "fetches models by hub id: pip install 'onward[hub]'",
 }
+# What is measured, with its unit -> the core's name for it.
+PROBES = {"read GB/s": "read", "f32 GFLOP/s": "f32", "bf16 GFLOP/s": "bf16"}
+PROBE_S = 0.5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,7 +68,10 @@ def examine(*, measure: bool) -> dict[str, Any]:
         "devices": {"cpu": "ready", "cuda": "not in this version"},
     }
     if measure:
-        report["measured"] = _core.kernels.probe(threads)
+        isa = report["isa"]["selected"]
+        report["measured"] = {
+            name: _core.kernels.probe(isa, kind, PROBE_S, threads) for name, kind in PROBES.items()
+        }
     return report
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from onward.architectures.config_reader import ConfigReader
 from onward.errors import WeightError
+from onward.message_text import label
 from onward.weights.checkpoint import STORAGE, Tensor
 from onward.weights.gguf_reader import GgufTensor, read_gguf_header
 from onward.weights.mapped_file import MappedFile
@@ -108,7 +109,7 @@ class GgufCheckpoint:
     def _supported(self, tensor: GgufTensor) -> GgufTensor:
         if tensor.dtype not in STORAGE:
             raise WeightError(
-                f"{self._file.path.name}: tensor {tensor.name[:100]} has type {tensor.dtype}, "
+                f"{self._file.path.name}: tensor {label(tensor.name)} has type {tensor.dtype}, "
                 f"expected one of {', '.join(STORAGE)}"
             )
         return tensor
@@ -226,7 +227,7 @@ class GgufCheckpoint:
         self._supported(tensor)
         if tensor.dtype != "F32" or len(tensor.shape) != 1 or tensor.shape[0] > 1 << 16:
             raise WeightError(
-                f"{self._file.path.name}: tensor {tensor.name} is {tensor.dtype} of shape "
+                f"{self._file.path.name}: tensor {label(tensor.name)} is {tensor.dtype} of shape "
                 f"{tensor.shape}, expected one dimension of F32"
             )
         return list(

@@ -18,6 +18,7 @@ import struct
 from dataclasses import dataclass
 
 from onward.errors import WeightError
+from onward.message_text import label, shown
 from onward.weights.checkpoint import STORAGE
 
 MAGIC = b"GGUF"
@@ -80,7 +81,7 @@ class _Parser:
 
     def header(self) -> GgufHeader:
         if self.data[:4] != MAGIC:
-            raise self.wrong(f"starts with {bytes(self.data[:4])!r}, expected {MAGIC!r}")
+            raise self.wrong(f"starts with {self.data[:4]!r}, expected {MAGIC!r}")
         self.at = 4
         version = self.scalar("I")
         if version not in (2, 3):
@@ -93,7 +94,7 @@ class _Parser:
         for _ in range(pair_count):
             key = self.string()
             if key in metadata:
-                raise self.wrong(f"key {key[:100]} occurs twice")
+                raise self.wrong(f"key {label(key)} occurs twice")
             metadata[key] = self.value(key)
         entries = [self.tensor_entry() for _ in range(tensor_count)]
         return GgufHeader(metadata, self.place(entries, self.alignment(metadata)))
@@ -133,7 +134,7 @@ class _Parser:
             return self.scalar(_SCALARS[kind])
         if kind == _ARRAY:
             return self.array(key)
-        raise self.wrong(f"key {key[:100]} has value type {kind}, which the format does not have")
+        raise self.wrong(f"key {label(key)} has value type {kind}, which the format does not have")
 
     def array(self, key: str) -> list[object]:
         kind, count = self.scalar("I"), self.scalar("Q")
@@ -150,7 +151,7 @@ class _Parser:
             values = struct.unpack_from(f"<{count}{_SCALARS[kind]}", self.data, self.at)
             self.at += count * size
             return list(values)
-        raise self.wrong(f"key {key[:100]} is an array of type {kind}, which is not supported")
+        raise self.wrong(f"key {label(key)} is an array of type {kind}, which is not supported")
 
     def strings(self, count: int) -> list[object]:
         """As ``string``, in one tight loop: a vocabulary has 10**5 of them."""
@@ -182,7 +183,7 @@ class _Parser:
         name = self.string()
         dimensions = self.scalar("I")
         if not 1 <= dimensions <= 4:
-            raise self.wrong(f"tensor {name[:100]} has {dimensions} dimensions, expected 1 to 4")
+            raise self.wrong(f"tensor {label(name)} has {dimensions} dimensions, expected 1 to 4")
         shape = struct.unpack_from(f"<{dimensions}Q", self.data, self.at)
         self.at += 8 * dimensions
         kind, offset = self.scalar("I"), self.scalar("Q")
@@ -191,7 +192,7 @@ class _Parser:
     def alignment(self, metadata: dict[str, object]) -> int:
         alignment = metadata.get("general.alignment", 32)
         if type(alignment) is not int or not 1 <= alignment <= 1 << 16 or alignment.bit_count() > 1:
-            raise self.wrong(f"general.alignment is {str(alignment)[:60]}, expected a power of two")
+            raise self.wrong(f"general.alignment is {shown(alignment)}, expected a power of two")
         return alignment
 
     def place(
@@ -202,18 +203,18 @@ class _Parser:
         tensors: dict[str, GgufTensor] = {}
         for name, kind, shape, offset in entries:
             if name in tensors:
-                raise self.wrong(f"tensor {name[:100]} occurs twice")
+                raise self.wrong(f"tensor {label(name)} occurs twice")
             dtype = _TYPE_NAMES.get(kind, f"number {kind}")
             size = self.tensor_bytes(name, dtype, shape)
             begin = start + offset
             if offset % alignment:
                 raise self.wrong(
-                    f"tensor {name[:100]} has offset {offset}, expected a multiple of {alignment}"
+                    f"tensor {label(name)} has offset {offset}, expected a multiple of {alignment}"
                 )
             if begin + size > self.end:
                 raise self.wrong(
                     f"has {self.end} bytes, expected at least {begin + size} for tensor "
-                    f"{name[:100]}; the file is cut short or malformed"
+                    f"{label(name)}; the file is cut short or malformed"
                 )
             tensors[name] = GgufTensor(name, dtype, shape, begin, begin + size)
         self.refuse_overlap(tensors)
@@ -221,13 +222,13 @@ class _Parser:
 
     def tensor_bytes(self, name: str, dtype: str, shape: tuple[int, ...]) -> int:
         if 0 in shape:
-            raise self.wrong(f"tensor {name[:100]} has shape {shape}, expected no empty dimension")
+            raise self.wrong(f"tensor {label(name)} has shape {shape}, expected no empty dimension")
         if dtype not in STORAGE:
             return 0
         values, size = STORAGE[dtype]
         if shape[-1] % values:
             raise self.wrong(
-                f"tensor {name[:100]} has rows of {shape[-1]} values, "
+                f"tensor {label(name)} has rows of {shape[-1]} values, "
                 f"expected a multiple of {values} for {dtype}"
             )
         return math.prod(shape) // values * size
@@ -236,5 +237,5 @@ class _Parser:
         end, before = 0, ""
         for tensor in sorted(tensors.values(), key=lambda tensor: tensor.begin):
             if tensor.begin < end:
-                raise self.wrong(f"tensors {before[:100]} and {tensor.name[:100]} overlap")
+                raise self.wrong(f"tensors {label(before)} and {label(tensor.name)} overlap")
             end, before = tensor.end, tensor.name

@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 
 from onward.errors import WeightError
 from onward.json_file import parse_json_object, read_json_object
+from onward.message_text import label, sentence, shown
 from onward.weights.checkpoint import STORAGE, Tensor
 from onward.weights.mapped_file import MappedFile
 
@@ -71,7 +72,7 @@ class SafetensorsCheckpoint:
         place = self._places[name]
         if place.dtype not in STORAGE:
             raise WeightError(
-                f"{place.file.path.name}: tensor {name} has dtype {place.dtype}, "
+                f"{place.file.path.name}: tensor {label(name)} has dtype {place.dtype}, "
                 "expected F32, F16 or BF16"
             )
         return Tensor(place.file.view(place.begin, place.end), place.dtype, place.shape)
@@ -94,8 +95,9 @@ class SafetensorsCheckpoint:
         for name in _weight_files(folder):
             for tensor, place in self._open(folder / name).items():
                 if tensor in places:
+                    other = places[tensor].file.path.name
                     raise WeightError(
-                        f"{name}: tensor {tensor} is also in {places[tensor].file.path.name}, "
+                        f"{name}: tensor {label(tensor)} is also in {other}, "
                         f"and there is no {INDEX_NAME} to say which one counts"
                     )
                 places[tensor] = place
@@ -113,7 +115,7 @@ class SafetensorsCheckpoint:
         for tensor, file_name in weight_map.items():
             if tensor not in opened[file_name]:
                 raise WeightError(
-                    f"{file_name}: tensor {tensor[:100]} is missing, though {INDEX_NAME} "
+                    f"{file_name}: tensor {label(tensor)} is missing, though {INDEX_NAME} "
                     "says it is in this file"
                 )
             places[tensor] = opened[file_name][tensor]
@@ -162,7 +164,7 @@ def _weight_map(path: Path) -> dict[str, str]:
         )
         if not plain:
             raise WeightError(
-                f"{INDEX_NAME}: {tensor[:100]} is mapped to {str(name)[:100]!r}, "
+                f"{INDEX_NAME}: {label(tensor)} is mapped to {shown(name)}, "
                 "expected the plain name of a .safetensors file in the folder"
             )
     return weight_map
@@ -201,10 +203,11 @@ def _explain(file: MappedFile, start: int, failure: Exception) -> str:
         ends = [entry["data_offsets"][1] for key, entry in header.items() if key != "__metadata__"]
         expected = start + max(ends, default=0)
         if type(expected) is int and 0 < expected != file.size:
-            return f"{name}: has {file.size} bytes, expected {expected} by its header ({failure})"
+            found = f"{name}: has {file.size} bytes, expected {expected} by its header"
+            return f"{found} ({sentence(failure)})"
     except (WeightError, LookupError, TypeError):
         pass
-    return f"{name}: not a valid safetensors file: {failure}"
+    return f"{name}: not a valid safetensors file: {sentence(failure)}"
 
 
 def _place(file: MappedFile, start: int, tensor: str, entry: Mapping[str, Any]) -> _Place:
@@ -213,14 +216,14 @@ def _place(file: MappedFile, start: int, tensor: str, entry: Mapping[str, Any]) 
     begin, end = entry["data_offsets"]
     if not 0 <= begin <= end <= file.size - start:
         raise WeightError(
-            f"{file.path.name}: tensor {tensor} has bytes {begin}..{end}, "
+            f"{file.path.name}: tensor {label(tensor)} has bytes {begin}..{end}, "
             f"expected them within {file.size - start}"
         )
     if dtype in STORAGE:
         expected = math.prod(shape) * STORAGE[dtype][1]
         if end - begin != expected:
             raise WeightError(
-                f"{file.path.name}: tensor {tensor} has {end - begin} bytes, expected {expected} "
-                f"for {dtype} of shape {shape}"
+                f"{file.path.name}: tensor {label(tensor)} has {end - begin} bytes, "
+                f"expected {expected} for {dtype} of shape {shape}"
             )
     return _Place(file, dtype, shape, start + begin, start + end)

@@ -1,0 +1,405 @@
+"""The ``onward`` command: what goes to stdout and stderr, exit codes, Ctrl-C, pipes, the REPL."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import onward
+import pytest
+from closed_form import chain, write_pieces_tokenizer, write_script, write_table
+from onward.cli import main, parser
+from onward.options import OPTIONS
+
+SCRIPT = ["<pad>", "<s>", "</s>", "one,", " two,", " three,", " fo", "ur."]
+SAID = "one, two, three, four.</s>"
+# Contents, each a piece, then <s>, which makes the table begin its script.
+TEMPLATE = "{% for message in messages %}{{ message.content }}|{% endfor %}<s>"
+Environment = dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = write_script(tmp_path_factory.mktemp("script"), SCRIPT)
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE}))
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def endless(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Says " tick" for ever: long enough to be interrupted."""
+    folder = tmp_path_factory.mktemp("endless")
+    pieces = ["<pad>", "<s>", "</s>", " tick"]
+    write_table(folder, chain(4, {1: 3}), max_position_embeddings=200_000)
+    write_pieces_tokenizer(folder, pieces)
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE}))
+    return str(folder)
+
+
+@pytest.fixture
+def type_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
+    """Puts bytes on stdin, as from a pipe."""
+
+    def put(data: bytes) -> None:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), encoding="utf-8"))
+
+    return put
+
+
+# generate
+
+
+def test_generate_prints_the_text_and_nothing_else(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["generate", "<s>", "--model", model]) == 0
+    assert capsys.readouterr() == (SAID + "\n", "")
+
+
+@pytest.mark.parametrize("arguments", [[], ["-"]])
+def test_generate_reads_stdin_without_its_last_newline(
+    model: str,
+    type_in: Callable[[bytes], None],
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+) -> None:
+    type_in(b"<s>|one,\n")
+    assert main(["generate", *arguments, "--model", model]) == 0
+    assert capsys.readouterr().out == SAID.removeprefix("one,") + "\n"
+
+
+def test_generate_json_is_the_result(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["generate", "<s>", "--model", model, "--json", "--seed", "7"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    told = json.loads(out)
+    with onward.LLM(model) as llm:
+        result = llm.generate("<s>", seed=7)
+    told.pop("timings")
+    expected = json.loads(json.dumps(result.to_dict()))
+    expected.pop("timings")
+    assert told == expected
+    assert told["text"] == SAID
+    assert told["finish_reason"] == "stop" and told["stop_reason"] == 2
+    assert told["usage"] == {"prompt_tokens": 1, "completion_tokens": 6, "total_tokens": 7}
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--max-new-tokens", "2"], "one, two,"),
+        (["--max-new-tokens", "0"], ""),
+        (["--stop", " four"], "one, two, three,"),
+        (["--stop", "zzz", "--stop", " three"], "one, two,"),
+        (["--stop-token-ids", "4"], "one, two,"),
+        (["--ignore-eos", "--max-new-tokens", "7"], SAID + "</s>"),
+        (["--no-cache"], SAID),
+        (["--temperature", "0.5", "--top-k", "1", "--threads", "1", "--dtype", "f32"], SAID),
+    ],
+)
+def test_flags_reach_the_engine(
+    model: str, capsys: pytest.CaptureFixture[str], flags: list[str], expected: str
+) -> None:
+    assert main(["generate", "<s>", "--model", model, *flags]) == 0
+    assert capsys.readouterr().out == expected + "\n"
+
+
+def test_verbose_tells_the_timings_on_stderr(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["generate", "<s>", "--model", model, "-v"]) == 0
+    out, err = capsys.readouterr()
+    assert out == SAID + "\n"
+    assert re.fullmatch(
+        r"onward: 1 \+ 6 tokens, first token after [\d.]+ s, prefill \d+ tokens/s, "
+        r"decode [\d.]+ tokens/s, finish: stop\n",
+        err,
+    )
+
+
+@pytest.mark.parametrize("command", ["generate", "chat"])
+def test_every_option_has_a_flag_with_its_help(command: str) -> None:
+    commands = parser()._subparsers
+    assert commands is not None
+    text = commands._group_actions[0].choices[command].format_help()  # type: ignore[index]
+    squeezed = "".join(text.split())
+    for option in OPTIONS:
+        assert "--" + option.name.replace("_", "-") in text
+        assert "".join(option.help.split()) in squeezed
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["generate", "x", "--model", "/does/not/exist"], 1, "onward: /does/not/exist: no such"),
+        (["generate", "x", "--model", ""], 1, "onward: model: "),
+        (["generate", "<s>", "--temperature", "-1"], 2, "onward: temperature: is -1.0, expected"),
+        (["generate", "<s>", "--top-p", "nan"], 2, "onward: top_p: is nan, expected"),
+        (["generate", "<s>", "--max-new-tokens", "-3"], 2, "onward: max_new_tokens: is -3"),
+        (["generate", "<s>", "--stop", ""], 2, "onward: stop: holds an empty string"),
+        (["generate", "<s>", "--threads", "0"], 2, "onward: threads: is 0, expected"),
+        (["generate", "<s>", "--dtype", "f64"], 2, "onward: dtype: is 'f64', expected"),
+        (["generate", ""], 2, "onward: prompt: is empty"),
+        ([], 2, "onward: no command"),
+    ],
+)
+def test_errors_are_one_line_and_an_exit_code(
+    model: str,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    code: int,
+    told: str,
+) -> None:
+    if arguments and "--model" not in arguments:
+        arguments = [*arguments, "--model", model]
+    assert main(arguments) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    *usage, line = err.splitlines()
+    assert line.startswith(told)
+    assert bool(usage) == (arguments == [])
+
+
+@pytest.mark.parametrize("flag", [["--temprature", "1"], ["--max-new-tokens", "many"]])
+def test_what_argparse_refuses_is_code_2(flag: list[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["generate", "x", *flag])
+    assert stop.value.code == 2
+
+
+def test_stdin_that_is_not_utf8(
+    model: str, type_in: Callable[[bytes], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    type_in(b"ab\xff")
+    assert main(["generate", "--model", model]) == 2
+    assert capsys.readouterr().err == "onward: stdin: byte 2 is not UTF-8, expected text\n"
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"onward {onward.__version__}\n"
+
+
+def test_an_encoding_that_lacks_a_character_gets_an_escape(
+    tmp_path: Path, child_environment: Environment
+) -> None:
+    folder = write_script(tmp_path / "emoji", ["<pad>", "<s>", "</s>", "🦙"])
+    done = subprocess.run(
+        [sys.executable, "-m", "onward", "generate", "<s>", "--model", str(folder)],
+        capture_output=True,
+        env={**child_environment, "PYTHONIOENCODING": "ascii"},
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout == b"\\U0001f999</s>\n"
+
+
+# As a process
+
+
+def start(arguments: list[str], environment: Environment, **streams: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "onward", *arguments], text=True, env=environment, **streams
+    )
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(
+    endless: str, child_environment: Environment
+) -> None:
+    arguments = ["generate", "<s>", "--model", endless, "--max-new-tokens", "190000"]
+    child = start(arguments, child_environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert child.stdout is not None and child.stderr is not None
+    assert child.stdout.read(5) == " tick"
+    child.stdout.close()
+    assert child.wait(30) == 0
+    assert child.stderr.read() == ""
+    child.stderr.close()
+
+
+def test_ctrl_c_is_130_within_a_second_and_quiet(
+    endless: str, child_environment: Environment
+) -> None:
+    arguments = ["generate", "<s>", "--model", endless, "--max-new-tokens", "190000", "--json"]
+    child = start(arguments, child_environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    time.sleep(3)
+    assert child.poll() is None
+    started = time.monotonic()
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=30)
+    assert time.monotonic() - started < 1.5
+    assert (child.returncode, out, err) == (130, "", "")
+
+
+def test_help_is_quick_and_loads_nothing(child_environment: Environment) -> None:
+    probe = (
+        "import sys; from onward.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: print('numpy' in sys.modules, 'onward._core' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", probe],
+        capture_output=True,
+        text=True,
+        env=child_environment,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.endswith("False False\n")
+    assert "exit codes: 0 done" in done.stdout
+
+
+# chat
+
+
+def test_chat_answers_one_message_and_leaves(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["chat", "one,", "--model", model]) == 0
+    assert capsys.readouterr() == (SAID + "\n", "")
+
+
+def test_chat_from_a_pipe_keeps_the_conversation_until_reset(
+    model: str, type_in: Callable[[bytes], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    type_in(b"one,\n\n two,\n/reset\nur.\n/quit\nnever\n")
+    flags = ["--json", "--system", "</s>", "--max-new-tokens", "1"]
+    assert main(["chat", "--model", model, *flags]) == 0
+    out, err = capsys.readouterr()
+    answers = [json.loads(line) for line in out.splitlines()]
+    assert [answer["prompt_token_ids"] for answer in answers] == [
+        [2, 3, 1],
+        [2, 3, 3, 4, 1],  # system, user, assistant, user, <s>
+        [2, 7, 1],
+    ]
+    assert err == "(a new conversation)\n"
+
+
+def test_chat_help_and_an_unknown_command(
+    model: str, type_in: Callable[[bytes], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    type_in(b"/help\n/what\n")
+    assert main(["chat", "--model", model]) == 0
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("/reset   forget") == 2
+    assert "onward: /what: no such command" in err
+
+
+def test_chat_without_a_template_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_script(tmp_path / "plain", SCRIPT)
+    assert main(["chat", "hi", "--model", str(folder)]) == 1
+    assert re.match(r"onward: .*no chat template", capsys.readouterr().err)
+
+
+class Terminal:
+    """A child on a pseudo-terminal."""
+
+    def __init__(self, arguments: list[str], environment: Environment) -> None:
+        self.screen = ""
+        self.child, self.fd = pty.fork()
+        if self.child == 0:
+            os.execve(sys.executable, [sys.executable, "-m", "onward", *arguments], environment)
+
+    def expect(self, text: str, seconds: float = 30) -> None:
+        """Wait until ``text`` is on the screen; what came before is forgotten."""
+        deadline = time.monotonic() + seconds
+        while text not in self.screen:
+            left = deadline - time.monotonic()
+            assert left > 0, f"no {text!r} in {self.screen[-500:]!r}"
+            if select.select([self.fd], [], [], left)[0]:
+                self.screen += os.read(self.fd, 65536).decode("utf-8", "replace")
+        self.screen = self.screen.partition(text)[2]
+
+    def type(self, keys: str) -> None:
+        os.write(self.fd, keys.encode())
+
+    def exit_code(self) -> int:
+        deadline = time.monotonic() + 20
+        while True:
+            child, status = os.waitpid(self.child, os.WNOHANG)
+            if child:
+                os.close(self.fd)
+                return os.waitstatus_to_exitcode(status)
+            assert time.monotonic() < deadline, f"still running: {self.screen[-500:]!r}"
+            if select.select([self.fd], [], [], 0.05)[0]:
+                try:
+                    self.screen += os.read(self.fd, 65536).decode("utf-8", "replace")
+                except OSError:  # the terminal's other end is gone
+                    time.sleep(0.05)
+
+
+def test_chat_on_a_terminal(endless: str, child_environment: Environment) -> None:
+    flags = ["--model", endless, "--max-new-tokens", "190000"]
+    terminal = Terminal(["chat", *flags], {**child_environment, "TERM": "xterm"})
+    terminal.expect("/help shows the commands")
+    terminal.expect("> ")
+    terminal.type(" tick\r")
+    terminal.expect(" tick tick tick")
+    terminal.type("\x03")  # Ctrl-C ends the answer, not the program
+    terminal.expect("\n> ", seconds=5)
+    terminal.type("\x03")
+    terminal.expect("(Ctrl-D leaves)", seconds=5)
+    terminal.expect("> ")
+    terminal.type("/nonsense\r")
+    terminal.expect("no such command")
+    terminal.expect("> ")
+    terminal.type("\x1b[A\r")  # the arrow key brings the last line back
+    terminal.expect("/nonsense: no such command")
+    terminal.expect("> ")
+    terminal.type("\x04")
+    assert terminal.exit_code() == 0
+    assert "Traceback" not in terminal.screen
+
+
+def test_generate_without_a_prompt_on_a_terminal_is_wrong_usage(
+    model: str, child_environment: Environment
+) -> None:
+    terminal = Terminal(["generate", "--model", model], child_environment)
+    terminal.expect("onward: prompt: is missing")
+    assert terminal.exit_code() == 2
+
+
+# doctor
+
+
+def test_doctor_tells_everything_and_ends_with_a_block(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["doctor"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    for word in ("instruction set", "threads", "memory", "device cpu", "tokenizers", "default mod"):
+        assert word in out
+    block = out.split("```")[1]
+    assert f"onward {onward.__version__}" in block
+    assert "/" not in re.sub(r"GB/s|GFLOP/s", "", block), "a path in the block"
+    assert out.endswith("```\n")
+
+
+def test_doctor_json_and_measure(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--json", "--measure"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["onward"] == onward.__version__
+    assert report["isa"]["selected"] in report["isa"]["available"]
+    assert report["threads"]["default"] >= 1
+    assert report["packages"]["numpy"] is not None
+    assert report["devices"]["cpu"] == "ready"
+    assert set(report["measured"]) == {"read GB/s", "f32 GFLOP/s", "bf16 GFLOP/s"}
+    assert all(value > 0 for value in report["measured"].values())
+    assert os.path.expanduser("~") + os.sep not in json.dumps(report)

@@ -1,0 +1,370 @@
+"""The CPU inner loops: against float64, and bit for bit against each other.
+
+The generic instruction set is the oracle: plain loops in the documented order. Every other one has
+to give its very bits, in f32 and in bf16, whatever the number of rows or tokens in a call.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from onward import _core
+from onward.errors import InvalidArgument
+
+kernels = _core.kernels
+ISAS = kernels.available()
+F32, U16 = NDArray[np.float32], NDArray[np.uint16]
+
+# Largest error against float64, in units of what the line says.
+TOLERANCE = {
+    "linear": 1e-6,  # of the sum of |x| |w|
+    "attend": 2e-6,  # of the largest |value|
+    "rms_norm": 5e-7,  # of the result
+    "silu": 4e-7,  # of the result
+    "exp": 1e-7,  # of the result
+}
+
+
+@pytest.fixture(params=ISAS)
+def isa(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(params=["f32", "bf16"])
+def dtype(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def normal(seed: int, *shape: int, scale: float = 1.0) -> F32:
+    return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(np.float32)
+
+
+def to_bf16(x: F32) -> U16:
+    """Nearest, ties to even; finite values only."""
+    bits = x.view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def widen(bits: U16) -> F32:
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def stored(x: F32, dtype: str) -> F32 | U16:
+    return x if dtype == "f32" else to_bf16(x)
+
+
+def value(x: F32 | U16) -> NDArray[np.float64]:
+    return (x if x.dtype == np.float32 else widen(x)).astype(np.float64)
+
+
+def assert_bits(found: NDArray, expected: NDArray) -> None:
+    """Equal bits; any NaN equals any other."""
+    assert found.shape == expected.shape
+    unsigned = np.uint32 if found.dtype == np.float32 else np.uint16
+    different = found.view(unsigned) != expected.view(unsigned)
+    if found.dtype == np.float32:
+        different &= ~(np.isnan(found) & np.isnan(expected))
+    assert not different.any(), f"{different.sum()} of {different.size} differ"
+
+
+# --- matrix products ---
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 6, 7, 32])
+@pytest.mark.parametrize(
+    ("n", "k"), [(16, 16), (32, 48), (48, 100), (64, 1), (64, 576), (130, 77), (200, 1536)]
+)
+def test_linear(isa: str, dtype: str, n: int, k: int, rows: int) -> None:
+    if rows * n * k > 2_000_000 and isa == "generic":
+        pytest.skip("slow without instructions for it")
+    w, x = stored(normal(1, n, k), dtype), stored(normal(2, rows, k), dtype)
+    bias, add = normal(3, n), normal(4, rows, n)
+    expected = value(x) @ value(w).T
+    allowed = TOLERANCE["linear"] * (np.abs(value(x)) @ np.abs(value(w)).T + 4)
+    for b in (None, bias):
+        for a in (None, add):
+            y = kernels.linear(isa, w, x, b, a)
+            whole = expected + (0 if b is None else b) + (0 if a is None else a)
+            assert (np.abs(y - whole) <= allowed).all()
+
+
+@pytest.mark.parametrize("rows", [1, 3, 7, 13])
+@pytest.mark.parametrize(("n", "k"), [(16, 64), (48, 31), (112, 608)])
+def test_linear_bits_are_those_of_generic(
+    isa: str, dtype: str, n: int, k: int, rows: int
+) -> None:
+    w, x = stored(normal(1, n, k), dtype), stored(normal(2, rows, k), dtype)
+    for b, a in ((None, None), (normal(3, n), normal(4, rows, n))):
+        assert_bits(kernels.linear(isa, w, x, b, a), kernels.linear("generic", w, x, b, a))
+
+
+def test_linear_bf16_counts_denormals_as_zero(isa: str) -> None:
+    """Weights, inputs and products around the smallest normal number, 1.2e-38."""
+    rng = np.random.default_rng(5)
+    w = (rng.integers(0, 1 << 16, (64, 64)) & 0x9FFF).astype(np.uint16)  # up to 2^-64
+    x = (rng.integers(0, 1 << 16, (5, 64)) & 0x9FFF).astype(np.uint16)
+    y = kernels.linear(isa, w, x)
+    assert_bits(y, kernels.linear("generic", w, x))
+    tiny = np.finfo(np.float32).tiny
+    assert (np.abs(y) < 1e-36).any()
+    assert ((y == 0) | (np.abs(y) >= tiny)).all()
+    denormal = np.full((16, 16), 0x0001, np.uint16)
+    assert (kernels.linear(isa, denormal, np.full((1, 16), 0x4000, np.uint16)) == 0).all()
+    # The caller's own arithmetic keeps its denormals.
+    assert np.float32(1e-40) * np.float32(0.5) > 0
+
+
+def test_linear_bits_do_not_depend_on_the_number_of_rows(isa: str, dtype: str) -> None:
+    w, x = stored(normal(1, 80, 304), dtype), stored(normal(2, 32, 304), dtype)
+    together = kernels.linear(isa, w, x)
+    for rows in (1, 2, 3, 4, 5, 6, 7):
+        for first in range(0, 32 - rows, rows):
+            part = kernels.linear(isa, w, x[first : first + rows])
+            assert_bits(part, together[first : first + rows])
+
+
+def test_linear_keeps_infinities_and_nan(isa: str, dtype: str) -> None:
+    x = np.ones((3, 32), np.float32)
+    x[0, 3], x[1, 5] = np.inf, np.nan
+    bits = x if dtype == "f32" else (x.view(np.uint32) >> 16).astype(np.uint16)
+    y = kernels.linear(isa, stored(np.ones((16, 32), np.float32), dtype), bits)
+    assert np.isposinf(y[0]).all() and np.isnan(y[1]).all() and (y[2] == 32).all()
+
+
+# --- attention ---
+
+
+def attention(q, keys, values, first_position: int, window: int, scale: float):
+    """(tokens, group, head_dim) in float64."""
+    q, keys, values = value(q), value(keys), value(values)
+    out = np.empty_like(q)
+    for t in range(q.shape[0]):
+        position = first_position + t
+        first = max(0, position - window + 1) if window else 0
+        scores = scale * q[t] @ keys[first : position + 1].T
+        p = np.exp(scores - scores.max(axis=1, keepdims=True))
+        out[t] = p @ values[first : position + 1] / p.sum(axis=1, keepdims=True)
+    return out
+
+
+def attend_inputs(dtype: str, positions: int, tokens: int, group: int, head_dim: int):
+    """Keys and values of `positions`; queries of the last `tokens` of them."""
+    q = normal(1, tokens, group, head_dim)
+    keys = stored(normal(2, positions, head_dim), dtype)
+    values = stored(normal(3, positions, head_dim), dtype)
+    return q, keys, values
+
+
+CASES = [  # positions, tokens, group, head_dim, window
+    (1, 1, 1, 2, 0),
+    (1, 1, 3, 64, 0),
+    (17, 1, 4, 24, 0),
+    (63, 5, 3, 4, 0),
+    (64, 16, 1, 64, 0),
+    (65, 2, 3, 80, 0),
+    (130, 130, 3, 64, 0),
+    (150, 16, 7, 128, 0),
+    (200, 9, 4, 256, 0),
+    (70, 7, 2, 512, 0),
+    (300, 1, 16, 64, 0),
+    (300, 1, 3, 64, 1),
+    (300, 20, 3, 64, 16),
+    (300, 20, 7, 80, 63),
+    (300, 33, 1, 128, 100),
+    (300, 50, 4, 24, 250),
+    (90, 30, 3, 64, 1000),
+]
+
+
+@pytest.mark.parametrize(("positions", "tokens", "group", "head_dim", "window"), CASES)
+def test_attend(
+    isa: str, dtype: str, positions: int, tokens: int, group: int, head_dim: int, window: int
+) -> None:
+    q, keys, values = attend_inputs(dtype, positions, tokens, group, head_dim)
+    first, scale = positions - tokens, head_dim**-0.5
+    out = kernels.attend(isa, q, keys, values, first, window, scale)
+    expected = attention(q, keys, values, first, window, scale)
+    assert np.abs(out - expected).max() <= TOLERANCE["attend"] * np.abs(value(values)).max()
+    assert_bits(out, kernels.attend("generic", q, keys, values, first, window, scale))
+
+
+@pytest.mark.parametrize("window", [0, 1, 16, 75])
+@pytest.mark.parametrize(("group", "head_dim"), [(1, 64), (3, 64), (4, 128), (7, 24)])
+def test_attend_bits_of_decode_are_those_of_prefill(
+    isa: str, dtype: str, group: int, head_dim: int, window: int
+) -> None:
+    positions = 150
+    q, keys, values = attend_inputs(dtype, positions, positions, group, head_dim)
+    whole = kernels.attend(isa, q, keys, values, 0, window, 0.1)
+    for tokens in (1, 2, 5, 16):
+        for first in range(0, positions - tokens + 1, 7 if tokens == 1 else tokens):
+            last = first + tokens
+            part = kernels.attend(
+                isa, q[first:last], keys[:last], values[:last], first, window, 0.1
+            )
+            assert_bits(part, whole[first:last])
+
+
+@pytest.mark.parametrize("tokens", [1, 3, 16])
+@pytest.mark.parametrize("last", [5, 16, 63, 64, 100])
+def test_attend_never_sees_a_stale_key(isa: str, dtype: str, tokens: int, last: int) -> None:
+    """Whatever lies beyond the last visible position, NaN above all, changes nothing."""
+    if tokens > last:
+        pytest.skip("more tokens than positions")
+    q, keys, values = attend_inputs(dtype, 128, tokens, 3, 40)
+    first = last - tokens
+    expected = kernels.attend(isa, q, keys[:last], values[:last], first, 0, 0.2)
+    assert np.isfinite(expected).all()
+    for stale in (np.float32(np.nan), np.float32(np.inf), np.float32(-3e38)):
+        bits = stale if dtype == "f32" else stale.view(np.uint32) >> 16
+        keys[last:], values[last:] = bits, bits
+        assert_bits(kernels.attend(isa, q, keys, values, first, 0, 0.2), expected)
+
+
+def test_attend_with_large_scores(isa: str, dtype: str) -> None:
+    """Scores of 1800, far beyond where exp overflows: all weight goes to the largest."""
+    keys = np.zeros((100, 64), np.float32)
+    keys[:, 0] = np.linspace(-1800, 1800, 100)
+    values = normal(3, 100, 64)
+    q = np.zeros((2, 2, 64), np.float32)
+    q[:, 0, 0], q[:, 1, 0] = 1, -1
+    k, v = stored(keys, dtype), stored(values, dtype)
+    out = kernels.attend(isa, q, k, v, 98, 0, 1.0)
+    assert_bits(out, kernels.attend("generic", q, k, v, 98, 0, 1.0))
+    exact = value(v).astype(np.float32)
+    assert_bits(out[0, 0], exact[98])
+    assert_bits(out[1, 0], exact[99])
+    assert_bits(out[1, 1], exact[0])
+
+
+def test_attend_of_equal_scores_is_the_mean(isa: str) -> None:
+    values = np.arange(96, dtype=np.float32).repeat(16).reshape(96, 16)
+    zeros = np.zeros((96, 16), np.float32)
+    out = kernels.attend(isa, np.zeros((1, 1, 16), np.float32), zeros, values, 95, 0, 1.0)
+    assert (out == 47.5).all()
+
+
+def test_attend_passes_nan_on(isa: str) -> None:
+    """A broken query gives NaN, which the engine reports; it is not hidden by a maximum."""
+    q, keys, values = attend_inputs("f32", 40, 2, 1, 16)
+    q[0, 0, 3] = np.nan
+    out = kernels.attend(isa, q, keys, values, 38, 0, 1.0)
+    assert np.isnan(out[0]).all() and np.isfinite(out[1]).all()
+
+
+# --- rows ---
+
+
+@pytest.mark.parametrize("n", [2, 16, 24, 31, 64, 80, 576, 2048])
+def test_rms_norm(isa: str, n: int) -> None:
+    x, weight, eps = normal(1, n, scale=3.0), normal(2, n), 1e-5
+    wide = x.astype(np.float64)
+    expected = wide / np.sqrt((wide**2).mean() + eps) * weight
+    y = kernels.rms_norm(isa, x, weight, eps)
+    assert np.abs(y / expected - 1).max() <= TOLERANCE["rms_norm"]
+    assert_bits(y, kernels.rms_norm("generic", x, weight, eps))
+
+
+def test_silu_mul(isa: str) -> None:
+    gate = np.concatenate([np.linspace(-87, 200, 4000), np.linspace(-1e-3, 1e-3, 96)])
+    gate, up = gate.astype(np.float32), normal(1, gate.size)
+    wide = gate.astype(np.float64)
+    expected = wide / (1 + np.exp(-wide)) * up
+    y = kernels.silu_mul(isa, gate, up)
+    assert (np.abs(y - expected) <= TOLERANCE["silu"] * np.abs(expected)).all()
+    assert_bits(y, kernels.silu_mul("generic", gate, up))
+
+
+def test_exponential(isa: str) -> None:
+    """Seen through silu(-x) = -x / (1 + exp(x)), which adds two roundings to those of exp."""
+    x = np.random.default_rng(1).uniform(17, 87, 16_000).astype(np.float32)
+    y = kernels.silu_mul(isa, -x, np.ones_like(x)).astype(np.float64)
+    wide = x.astype(np.float64)
+    found = -y / wide
+    rounding = 2.0**-23  # of the sum and of the quotient
+    worst = np.abs(found / (1 / (1 + np.exp(wide))) - 1).max()
+    assert worst <= TOLERANCE["exp"] + rounding
+
+
+def test_silu_extremes(isa: str) -> None:
+    gate = np.zeros(16, np.float32)
+    gate[:9] = [0, 88, 3e38, np.inf, -88.8, -1000, -3e38, np.nan, 1e-40]
+    y = kernels.silu_mul(isa, gate, np.ones(16, np.float32))
+    assert (y[:4] == gate[:4]).all()
+    assert (y[4:7] == 0).all()
+    assert np.isnan(y[7])
+    assert y[8] == np.float32(1e-40) / 2
+    assert_bits(y, kernels.silu_mul("generic", gate, np.ones(16, np.float32)))
+
+
+def test_round_bf16(isa: str) -> None:
+    x = np.random.default_rng(1).integers(0, 1 << 32, 1 << 16, dtype=np.uint64)
+    x = x.astype(np.uint32).view(np.float32)
+    x = np.where(np.isnan(x), np.float32(1), x)
+    assert_bits(kernels.round_bf16(isa, x), to_bf16(x))
+    special = {
+        0x3F800000: 0x3F80,  # 1
+        0x3F808000: 0x3F80,  # a tie goes to even: down
+        0x3F818000: 0x3F82,  # up
+        0x3F808001: 0x3F81,  # above a tie
+        0x7F7FFFFF: 0x7F80,  # the largest float becomes infinite
+        0x7F800000: 0x7F80,
+        0xFF800000: 0xFF80,
+        0x7F800001: 0x7FC0,  # a NaN whose upper bits alone would be an infinity
+        0xFFC12345: 0xFFC1,
+        0x80000000: 0x8000,
+        0x00000001: 0x0000,
+        0x00018000: 0x0002,  # denormals round as well
+    }
+    bits = np.array([*special, *[0] * 4], np.uint32)
+    found = kernels.round_bf16(isa, bits.view(np.float32))
+    assert [hex(b) for b in found[: len(special)]] == [hex(b) for b in special.values()]
+
+
+# --- choice, probes, mistakes ---
+
+
+def test_the_best_instruction_set_is_selected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ONWARD_CPU_ISA", raising=False)
+    assert kernels.selected() == ISAS[-1]
+    for name in ISAS:
+        monkeypatch.setenv("ONWARD_CPU_ISA", name)
+        assert kernels.selected() == name
+
+
+def test_an_instruction_set_that_cannot_run_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONWARD_CPU_ISA", "sse9")
+    with pytest.raises(InvalidArgument, match=r"ONWARD_CPU_ISA: .*'sse9', expected one of generic"):
+        kernels.selected()
+    absent = [name for name in ("neon", "avx512bf16") if name not in ISAS][0]
+    monkeypatch.setenv("ONWARD_CPU_ISA", absent)
+    with pytest.raises(InvalidArgument, match=f"processor cannot run it, found '{absent}'"):
+        kernels.selected()
+
+
+@pytest.mark.parametrize("kind", ["read", "f32", "bf16"])
+def test_probes_measure_something(isa: str, kind: str) -> None:
+    assert kernels.probe(isa, kind, 0.01, 2) > 0
+
+
+def test_mistakes_are_value_errors() -> None:
+    x = normal(1, 4, 32)
+    with pytest.raises(ValueError, match="found 'sse9'"):
+        kernels.linear("sse9", x, x)
+    with pytest.raises(ValueError, match=r"x has shape \(4, 31\), expected \(4, 32\)"):
+        kernels.linear("generic", x, x[:, :31].copy())
+    with pytest.raises(ValueError, match="x has dtype float32"):
+        kernels.linear("generic", to_bf16(x), x)
+    with pytest.raises(ValueError, match="bias has shape"):
+        kernels.linear("generic", x, x, normal(1, 3))
+    with pytest.raises(ValueError, match="first_position is 3"):
+        kernels.attend("generic", normal(1, 2, 1, 32), x, x, 3, 0, 1.0)
+    with pytest.raises(ValueError, match="values has shape"):
+        kernels.attend("generic", normal(1, 2, 1, 32), x, x[:3].copy(), 0, 0, 1.0)
+    with pytest.raises(ValueError, match="multiple of 16"):
+        kernels.round_bf16("generic", normal(1, 17))
+    with pytest.raises(ValueError, match="unknown probe"):
+        kernels.probe("generic", "write", 0.1, 1)
+    with pytest.raises(ValueError, match="1 to 1024 threads"):
+        kernels.probe("generic", "read", 0.1, 0)

@@ -1,0 +1,305 @@
+"""Processes: forks of a process that uses the engine, clean exits, closing, and how many threads."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+
+import onward
+import pytest
+from builders.seeded_folder import write_seeded
+from closed_form import write_pieces_tokenizer, write_seen
+from onward import _core
+from onward.errors import ClosedError
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+CHILD_LIMIT_S = 30
+PROMPT = [5, 6, 7]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_seeded(tmp_path / "model")
+
+
+@pytest.fixture
+def llm(folder, open_llm):
+    return open_llm(folder, threads=2)
+
+
+def tokens_of(llm: onward.LLM) -> tuple[int, ...]:
+    return llm.generate(PROMPT, max_new_tokens=20).token_ids
+
+
+def in_forked_child(work) -> str:
+    """Runs work() in a forked child, which must end by itself in time; what it returned, as text."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            os.close(reader)
+            os.write(writer, str(work()).encode())
+            code = 0
+        except BaseException as error:
+            os.write(writer, f"{type(error).__name__}: {error}".encode())
+        finally:
+            os._exit(code)
+    os.close(writer)
+    deadline = time.monotonic() + CHILD_LIMIT_S
+    while os.waitpid(child, os.WNOHANG) == (0, 0):
+        if time.monotonic() > deadline:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            pytest.fail("the forked child hangs")
+        time.sleep(0.005)
+    with os.fdopen(reader) as pipe:
+        return pipe.read()
+
+
+@needs_fork
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+class TestFork:
+    def test_the_child_gives_the_right_answer(self, llm):
+        expected = tokens_of(llm)  # the pool's threads exist now, in the parent alone
+        assert in_forked_child(lambda: tokens_of(llm)) == str(expected)
+        assert tokens_of(llm) == expected
+
+    def test_before_the_first_call(self, llm):
+        child = in_forked_child(lambda: tokens_of(llm))
+        assert child == str(tokens_of(llm))
+
+    def test_a_child_of_the_child(self, llm):
+        expected = tokens_of(llm)
+        assert in_forked_child(lambda: in_forked_child(lambda: tokens_of(llm))) == str(expected)
+
+    def test_parent_and_child_at_the_same_time(self, llm):
+        expected = tokens_of(llm)
+        for _ in range(5):
+            worker = threading.Thread(target=lambda: [tokens_of(llm) for _ in range(10)])
+            worker.start()
+            child = in_forked_child(lambda: tokens_of(llm))
+            worker.join()
+            assert child == str(expected) or "forked" in child, child
+        assert tokens_of(llm) == expected
+
+    def test_a_stream_of_the_parent_does_not_go_on_in_the_child(self, llm):
+        stream = llm.stream(PROMPT, max_new_tokens=50)
+        llm.generate([1], max_new_tokens=3)  # a few steps for the stream as well
+        child = in_forked_child(lambda: list(stream))
+        assert child.startswith("Error: ")
+        assert "forked" in child
+        expected = llm.generate(PROMPT, max_new_tokens=50).token_ids
+        list(stream)
+        assert stream.result.token_ids == expected
+
+    def test_the_child_leaves_the_parents_requests_behind(self, llm):
+        with llm.stream(PROMPT, max_new_tokens=50):
+            child = in_forked_child(lambda: (tokens_of(llm), llm.stats()["running"]))
+        assert child == str((tokens_of(llm), 0))
+
+    def test_a_pool_of_forked_workers(self, llm):
+        global _llm
+        _llm = llm
+        expected = tokens_of(llm)
+        try:
+            with multiprocessing.get_context("fork").Pool(3) as pool:
+                assert pool.map_async(work_on_shared, range(12)).get(CHILD_LIMIT_S) == [expected] * 12
+        finally:
+            _llm = None
+        assert tokens_of(llm) == expected
+
+
+_llm: onward.LLM | None = None
+
+
+def work_on_shared(_: int) -> tuple[int, ...]:
+    assert _llm is not None
+    return tokens_of(_llm)
+
+
+def load_and_work(folder: str) -> tuple[int, ...]:
+    with onward.LLM(folder, dtype="f32") as llm:
+        return tokens_of(llm)
+
+
+def test_spawned_workers_load_their_own(folder, llm):
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        found = pool.map_async(load_and_work, [str(folder)] * 3).get(CHILD_LIMIT_S)
+    assert found == [tokens_of(llm)] * 3
+
+
+class TestExit:
+    """stderr must be empty and the exit code 0, whatever is still alive."""
+
+    SCRIPTS = {
+        "a live model": "llm = onward.LLM(folder); llm.generate([5], max_new_tokens=3)",
+        "a half-read stream": "s = onward.LLM(folder).stream([5], max_new_tokens=99); s.__iter__()",
+        "a stream that ran": (
+            "llm = onward.LLM(folder); s = llm.stream([5], max_new_tokens=9); list(s)"
+        ),
+        "a cycle": "llm = onward.LLM(folder); llm.me = llm; s = llm.stream([5]); s.me = s",
+        "a daemon thread inside the engine": (
+            "import threading, time; llm = onward.LLM(folder)\n"
+            "threading.Thread(target=lambda: llm.generate([5], max_new_tokens=10**5), daemon=True)"
+            ".start(); time.sleep(0.2)"
+        ),
+        "a stored exception": (
+            "try: onward.LLM(folder).generate([99999])\nexcept ValueError as e: kept = e"
+        ),
+        "closed twice": "llm = onward.LLM(folder); llm.close(); llm.close()",
+        "an atexit handler that generates": (
+            "import atexit; llm = onward.LLM(folder)\n"
+            "atexit.register(lambda: llm.generate([5], max_new_tokens=3))"
+        ),
+        "sys.exit in a stream": (
+            "import sys\nfor _ in [0]:\n"
+            "    s = onward.LLM(folder).stream([5], max_new_tokens=99)\n    sys.exit(0)"
+        ),
+    }
+
+    @pytest.mark.parametrize("name", SCRIPTS)
+    def test_it_ends_quietly(self, name, folder, run_python):
+        script = f"import sys, onward\nfolder = sys.argv[1]\n{self.SCRIPTS[name]}"
+        child = run_python(script, folder, timeout=CHILD_LIMIT_S)
+        assert (child.returncode, child.stdout, child.stderr) == (0, "", "")
+
+    def test_a_constructor_that_failed_shows_its_own_error_alone(self, run_python, tmp_path):
+        script = "import sys, onward\nonward.LLM(sys.argv[1])"
+        child = run_python(script, tmp_path / "nonexistent")
+        assert child.returncode == 1
+        assert child.stderr.count("Traceback") == 1
+        assert "ModelNotFound" in child.stderr.splitlines()[-1]
+        assert "Exception ignored" not in child.stderr
+
+
+class TestClose:
+    @pytest.fixture
+    def closed(self, tmp_path, open_llm):
+        write_pieces_tokenizer(write_seen(tmp_path), list("abcdefgh"))
+        llm = open_llm(tmp_path)
+        llm.close()
+        return llm
+
+    @pytest.mark.parametrize(
+        "call",
+        [
+            lambda llm: llm.generate([3]),
+            lambda llm: llm.generate([]),
+            lambda llm: llm.generate("d"),
+            lambda llm: llm.stream([3]),
+            lambda llm: llm.chat("d"),
+            lambda llm: llm.logits([3]),
+            lambda llm: llm.tokenize("d"),
+            lambda llm: llm.detokenize([3]),
+            lambda llm: llm.stats(),
+        ],
+        ids=["generate", "nothing", "text", "stream", "chat", "logits", "tokenize", "detokenize",
+             "stats"],
+    )
+    def test_use_after_close_is_a_clear_error(self, closed, call):
+        with pytest.raises(ClosedError, match="LLM: was closed"):
+            call(closed)
+
+    def test_closing_twice_is_fine(self, closed):
+        closed.close()
+        with closed:
+            closed.close()
+
+    def test_closing_ends_streams_that_are_open(self, llm):
+        stream = llm.stream(PROMPT, max_new_tokens=50)
+        llm.close()
+        with pytest.raises(ClosedError):
+            list(stream)
+
+    def test_closing_while_another_thread_generates(self, folder):
+        llm = onward.LLM(folder, dtype="f32")
+        ends: list[object] = []
+
+        def work() -> None:
+            try:
+                ends.append(llm.generate(PROMPT, max_new_tokens=100_000))
+            except ClosedError as error:
+                ends.append(error)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        time.sleep(0.1)
+        llm.close()
+        thread.join(timeout=10)
+        assert not thread.is_alive()
+        assert isinstance(ends[0], ClosedError)
+
+    def test_close_gives_the_memory_back(self, tmp_path):
+        """32 million bytes of weights: gone when closed, though the object lives on."""
+        folder = write_seeded(tmp_path, hidden_size=512, intermediate_size=1024, num_layers=3)
+        llm = onward.LLM(folder, dtype="f32")
+        assert llm.weight_bytes > 25e6
+        llm.generate([5], max_new_tokens=2)
+        full = resident_bytes()
+        llm.close()
+        gc.collect()
+        assert full - resident_bytes() > 0.8 * llm.weight_bytes
+
+
+def resident_bytes() -> int:
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+class TestThreadCount:
+    @pytest.mark.skipif(sys.platform != "linux", reason="affinity is read on Linux")
+    def test_the_default_obeys_affinity(self, folder, run_python):
+        """As under `taskset -c 0`: one processor allowed, one thread taken, none started."""
+        script = (
+            "import os, sys, threading, time\n"
+            "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+            "import onward\n"
+            "from onward import _core\n"
+            "llm = onward.LLM(sys.argv[1])\n"
+            "llm.generate([5], max_new_tokens=3)\n"
+            "print(_core.default_threads(), llm.threads, len(os.listdir('/proc/self/task')))\n"
+        )
+        child = run_python(script, folder)
+        assert child.stdout.split() == ["1", "1", "1"], child.stderr
+
+    def test_the_default_is_what_this_process_may_use(self, folder, open_llm):
+        allowed = len(os.sched_getaffinity(0))
+        assert 1 <= _core.default_threads() <= allowed
+        assert open_llm(folder).threads == _core.default_threads()
+
+    def test_omp_num_threads_is_another_programs_business(self, folder, run_python):
+        """The pool is our own; the variable neither breaks nor changes anything."""
+        script = "import sys, onward; print(onward.LLM(sys.argv[1]).threads)"
+        expected = str(_core.default_threads())
+        for value in ("1", "-3", "many"):
+            child = run_python(script, folder, OMP_NUM_THREADS=value)
+            assert child.stdout.strip() == expected, child.stderr
+
+    @pytest.mark.parametrize("threads", [1, 2, 3, 8])
+    def test_what_was_asked_for_is_used(self, threads, folder, open_llm, llm):
+        other = open_llm(folder, threads=threads)
+        assert other.threads == threads
+        assert tokens_of(other) == tokens_of(llm)
+
+    @pytest.mark.parametrize("threads", [0, -1, 10_000, 2**40])
+    def test_impossible_counts_are_value_errors(self, threads, folder):
+        with pytest.raises(ValueError, match=r"threads: is .*expected an integer 1 to 1024"):
+            onward.LLM(folder, threads=threads)
+
+    @pytest.mark.parametrize("threads", [1.0, "2", True])
+    def test_no_integers_are_type_errors(self, threads, folder):
+        with pytest.raises(TypeError, match="threads"):
+            onward.LLM(folder, threads=threads)
+
+    def test_the_core_refuses_them_too(self):
+        from builders.core_engine import new_engine, seeded_model
+
+        for threads in (0, -1):
+            with pytest.raises(ValueError, match="threads"):
+                new_engine(seeded_model("f32"), threads=threads)
