@@ -105,7 +105,7 @@ def measure(model: str | None, dtype: str, threads: int | None, rounds: int) -> 
             paired(f"prefill {PREFILL_TOKENS}", "GFLOP/s", rounds, peak, prefill_rate, gigaflops),
         ]
         return {
-            "model": llm.name, "dtype": llm.dtype, "backend": llm.backend, "threads": llm.threads,
+            "model": llm.name, "dtype": llm.dtype, "isa": isa, "threads": llm.threads,
             "rounds": rounds, "gigabytes_per_decode_token": gigabytes,
             "gigaflop_per_prefill_token": gigaflops, "lines": [asdict(line) for line in lines],
         }
@@ -123,7 +123,7 @@ def main() -> None:
     if arguments.json:
         print(json.dumps(report, indent=2))
         return
-    print(f"{report['model']}, {report['dtype']}, {report['backend']}, "
+    print(f"{report['model']}, {report['dtype']}, {report['isa']}, "
           f"{report['threads']} threads, {report['rounds']} rounds\n")
     print("| | tokens/s | ceiling measured | of the ceiling (min to max) |")
     print("|---|---|---|---|")

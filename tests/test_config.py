@@ -211,6 +211,59 @@ def test_odd_derived_head_dim() -> None:
         read_spec(config_of(hidden_size=30))
 
 
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "llama 3.2": {
+        "rope_theta": 500000.0,
+        "max_position_embeddings": 131072,
+        "rope_scaling": {
+            "factor": 32.0,
+            "high_freq_factor": 4.0,
+            "low_freq_factor": 1.0,
+            "original_max_position_embeddings": 8192,
+            "rope_type": "llama3",
+        },
+        "eos_token_id": [128001, 128008, 128009],
+        "pretraining_tp": 1,
+    },
+    "yarn llama 2": {
+        "_name_or_path": "x",
+        "auto_map": {"AutoConfig": "configuration_llama.LlamaConfig"},
+        "max_position_embeddings": 65536,
+        "rope_scaling": {
+            "factor": 16.0,
+            "original_max_position_embeddings": 4096,
+            "type": "yarn",
+            "finetuned": True,
+        },
+    },
+    "mistral 0.3": {"model_type": "mistral", "sliding_window": None, "rope_theta": 1e6},
+    "qwen 2.5": {
+        "model_type": "qwen2",
+        "max_window_layers": 21,
+        "sliding_window": 131072,
+        "use_mrope": False,
+        "use_sliding_window": False,
+        "rope_theta": 1000000.0,
+    },
+    "qwen 3": {
+        "model_type": "qwen3",
+        "attention_bias": False,
+        "head_dim": 128,
+        "max_window_layers": 28,
+        "rope_scaling": None,
+        "sliding_window": None,
+        "use_sliding_window": False,
+    },
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_fields_of_published_configs_are_understood(name: str) -> None:
+    spec = read_spec(config_of(**PUBLISHED[name]))
+    assert spec.windows == ()
+    assert spec.max_context == PUBLISHED[name].get("max_position_embeddings", 64)
+
+
 def test_endless_context_is_accepted() -> None:
     assert read_spec(config_of(max_position_embeddings=2**40)).max_context == 2**31 - 1
     assert read_spec(config_of(max_position_embeddings=1_024_000)).max_context == 1_024_000
@@ -272,6 +325,16 @@ def test_field_that_changes_the_network_is_refused(field: str, value: object) ->
 )
 def test_field_that_changes_nothing_is_let_through(field: str, value: object) -> None:
     assert read_spec(config_of(**{field: value})) == read_spec(TINY)
+
+
+def test_message_shows_no_control_characters_and_no_novel() -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_spec(config_of(**{"\x1b[31mbias" + "x" * 10_000 + "_bias": 1}))
+    assert str(caught.value).startswith("config.json: ?[31mbiasxxx")
+    assert len(str(caught.value)) < 300
+    with pytest.raises(ConfigError) as caught:
+        read_spec(config_of(hidden_act="\x1b[31m" + "x" * 10_000))
+    assert "\x1b" not in str(caught.value) and len(str(caught.value)) < 300
 
 
 def test_generation_settings_in_config_are_let_through() -> None:

@@ -91,9 +91,7 @@ def test_linear(isa: str, dtype: str, n: int, k: int, rows: int) -> None:
 
 @pytest.mark.parametrize("rows", [1, 3, 7, 13])
 @pytest.mark.parametrize(("n", "k"), [(16, 64), (48, 31), (112, 608)])
-def test_linear_bits_are_those_of_generic(
-    isa: str, dtype: str, n: int, k: int, rows: int
-) -> None:
+def test_linear_bits_are_those_of_generic(isa: str, dtype: str, n: int, k: int, rows: int) -> None:
     w, x = stored(normal(1, n, k), dtype), stored(normal(2, rows, k), dtype)
     for b, a in ((None, None), (normal(3, n), normal(4, rows, n))):
         assert_bits(kernels.linear(isa, w, x, b, a), kernels.linear("generic", w, x, b, a))
@@ -337,7 +335,7 @@ def test_an_instruction_set_that_cannot_run_is_refused(monkeypatch: pytest.Monke
     monkeypatch.setenv("ONWARD_CPU_ISA", "sse9")
     with pytest.raises(InvalidArgument, match=r"ONWARD_CPU_ISA: .*'sse9', expected one of generic"):
         kernels.selected()
-    absent = [name for name in ("neon", "avx512bf16") if name not in ISAS][0]
+    absent = next(name for name in ("neon", "avx512bf16") if name not in ISAS)
     monkeypatch.setenv("ONWARD_CPU_ISA", absent)
     with pytest.raises(InvalidArgument, match=f"processor cannot run it, found '{absent}'"):
         kernels.selected()

@@ -1,8 +1,6 @@
 // The submodule `kernels`: every instruction set's inner loops on plain numpy arrays, and probes of
 // what the machine can do. For tests and benchmarks; knows nothing of models. Packing here is the
 // plainest there is, element by element: it says what the layouts of cpu/kernels.h mean.
-#include "cpu/kernels.h"
-
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
@@ -17,6 +15,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "cpu/kernels.h"
 #include "onward/error.h"
 
 namespace py = pybind11;
@@ -213,9 +212,9 @@ Floats attend(const std::string& isa, const Floats& q, const py::array& keys,
   expect_shape("keys", keys, {positions, head_dim});
   expect_shape("values", values, {positions, head_dim});
   if (first_position < 0 || first_position + tokens > positions) {
-    throw InvalidArgument("kernels: first_position is " + std::to_string(first_position) +
-                          ", expected 0 to positions - tokens = " +
-                          std::to_string(positions - tokens));
+    throw InvalidArgument(
+        "kernels: first_position is " + std::to_string(first_position) +
+        ", expected 0 to positions - tokens = " + std::to_string(positions - tokens));
   }
   if (window < 0 || head_dim < 2 || head_dim > 512) {
     throw InvalidArgument("kernels: window is " + std::to_string(window) + " and head_dim " +
@@ -228,10 +227,10 @@ Floats attend(const std::string& isa, const Floats& q, const py::array& keys,
   // Room behind each row, to see that a kernel writes head_dim elements a head and no more.
   const int64_t row = group * head_dim, out_stride = row + kLane;
   std::vector<float> padded(static_cast<size_t>(tokens * out_stride), -1.0f);
-  (bf16 ? kernels.attend_bf16 : kernels.attend_f32)(
-      {q.data(), row, padded.data(), out_stride, blocks.pointers.data(), blocks.k_offset,
-       blocks.v_offset, round_up(head_dim, kLane), head_dim, group, tokens, first_position, window,
-       scale});
+  (bf16 ? kernels.attend_bf16
+        : kernels.attend_f32)({q.data(), row, padded.data(), out_stride, blocks.pointers.data(),
+                               blocks.k_offset, blocks.v_offset, round_up(head_dim, kLane),
+                               head_dim, group, tokens, first_position, window, scale});
   Floats out({tokens, group, head_dim});
   for (int64_t t = 0; t < tokens; ++t) {
     const float* begin = padded.data() + t * out_stride;
@@ -328,8 +327,9 @@ double probe(const std::string& isa, const std::string& kind, double seconds, in
 void bind_kernels(py::module_& m) {
   py::module_ k = m.def_submodule("kernels", "Inner loops of every instruction set, and probes.");
   k.def("available", &available, "Instruction sets this machine can run, slowest first.");
-  k.def("selected", [] { return std::string(select_kernels().name); },
-        "The instruction set in use: the best one, or what ONWARD_CPU_ISA names.");
+  k.def(
+      "selected", [] { return std::string(select_kernels().name); },
+      "The instruction set in use: the best one, or what ONWARD_CPU_ISA names.");
   k.def("linear", &linear, py::arg("isa"), py::arg("weights"), py::arg("x"),
         py::arg("bias") = py::none(), py::arg("add") = py::none(),
         "add + (x @ weights.T + bias). weights (n, k), x (rows, k): float32, or bf16 as uint16.");

@@ -48,7 +48,9 @@ const std::vector<Candidate>& candidates() {
   return all;
 }
 
-bool available(const Candidate& candidate) { return candidate.kernels != nullptr && candidate.runs; }
+bool available(const Candidate& candidate) {
+  return candidate.kernels != nullptr && candidate.runs;
+}
 
 std::string join_available() {
   std::string names;

@@ -16,8 +16,9 @@ from onward.errors import Error
 
 if TYPE_CHECKING:
     from onward._core import __version__, kv_cache_bytes
+    from onward.default_llm import chat, generate, stream
     from onward.generation import Stream
-    from onward.llm import LLM, chat, generate, stream
+    from onward.llm import LLM
     from onward.options import GenerationOptions
     from onward.result import Result, Timings, Usage
 
@@ -25,9 +26,9 @@ _HOMES = {
     "__version__": "onward._core",
     "kv_cache_bytes": "onward._core",
     "LLM": "onward.llm",
-    "chat": "onward.llm",
-    "generate": "onward.llm",
-    "stream": "onward.llm",
+    "chat": "onward.default_llm",
+    "generate": "onward.default_llm",
+    "stream": "onward.default_llm",
     "Stream": "onward.generation",
     "GenerationOptions": "onward.options",
     "Result": "onward.result",

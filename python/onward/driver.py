@@ -7,7 +7,8 @@ KeyboardInterrupt included, ends the call of the one who ran it; the others go o
 
 A KeyboardInterrupt can arrive between any two bytecodes of the main thread, and finalizers can run
 anywhere. So ``_lock`` is held for a few bytecodes only and never while the engine computes, every
-turn ends in a ``finally``, and no event exists only on the interpreter's stack.
+turn ends in a ``finally``, and no event exists only on the interpreter's stack. An interrupt on the
+way out of a turn leaves it taken: its own thread sees that, by its stack, and gives it back.
 
 Knows nothing of text, options or prompts.
 """
@@ -16,8 +17,10 @@ from __future__ import annotations
 
 import itertools
 import operator
+import sys
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
 from queue import SimpleQueue
@@ -28,6 +31,7 @@ from onward.errors import ClosedError, Error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
     from numpy import int32
     from numpy.typing import NDArray
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _step = operator.methodcaller("step")
 POLL_S = 0.001
+LEFT_OVER_S = 0.1
 
 
 class Call:
@@ -73,6 +78,13 @@ class Call:
         """Give up what is still running. May be called from anywhere, any number of times."""
         self._driver.cancel(self, tuple(self.open_requests))
 
+    def __del__(self) -> None:
+        try:
+            if self.open_requests:
+                self.close()
+        except Exception:  # the interpreter is already taking itself apart
+            return
+
 
 class Driver:
     """Hands one engine around among calls from any number of threads."""
@@ -89,7 +101,8 @@ class Driver:
         """Whose turn it is. Only they touch the engine."""
         self._waiting: dict[Call, bool] = {}
         """Who wants the turn, in order, and whether they go ahead of those who would step."""
-        self._calls: dict[int, Call] = {}
+        self._calls: dict[int, weakref.ref[Call]] = {}
+        """Whose a request of the engine is. Weak, so that a call that is dropped is noticed."""
         self._to_cancel: deque[int] = deque()
         self._events: deque[tuple[int, Event]] = deque()
         """Events that have left the engine and are in no mailbox yet."""
@@ -102,7 +115,7 @@ class Driver:
         def hand_in(engine: Engine) -> None:
             for prompt, options in requests:
                 request = engine.submit(prompt, **options)
-                self._calls[request] = call
+                self._calls[request] = weakref.ref(call)
                 call.requests.append(request)
                 call.open_requests.add(request)
 
@@ -115,7 +128,11 @@ class Driver:
 
     def run(self, work: Callable[[Engine], T]) -> T:
         """Call ``work`` with the engine, between two steps."""
-        return self._take_turn(Call(self), work)
+        call = Call(self)
+        try:
+            return self._take_turn(call, work)
+        finally:
+            call.close()
 
     def advance(self, call: Call) -> None:
         """Run one step, or wait until somebody else's brought mail."""
@@ -140,10 +157,13 @@ class Driver:
             call.open_requests.discard(request)
             if self._calls.pop(request, None) is not None:
                 self._to_cancel.append(request)
-        # Not blocking: a finalizer may run inside this thread's own critical section.
-        if self._lock.acquire(blocking=False):
+        # Hardly waiting: a finalizer may run inside this thread's own critical section.
+        left_over = self._is_left_over(call)
+        if self._lock.acquire(timeout=LEFT_OVER_S if left_over else 0):
             try:
-                if self._turn is None:
+                if left_over and self._turn is call:
+                    self._pass_turn()
+                elif self._turn is None:
                     self._cancel_now()
             finally:
                 self._lock.release()
@@ -190,12 +210,26 @@ class Driver:
                     self._cancel_now()
                     return self._engine
                 if self._turn is not None and self._turn.thread == call.thread:
+                    if self._is_left_over(self._turn):
+                        self._turn = None
+                        continue
                     raise Error(
                         "engine: called by a signal handler or finalizer that interrupted this "
                         "thread's own call, expected that call to end first"
                     )
                 self._waiting[call] = ahead
             call.wake.get()
+
+    def _is_left_over(self, call: Call) -> bool:
+        """Whether this thread once took the turn for ``call`` and is no longer inside it."""
+        if self._turn is not call or call.thread != threading.get_ident():
+            return False
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            if frame.f_code in _TURNS and frame.f_locals.get("call") is call:
+                return False
+            frame = frame.f_back
+        return True
 
     def _may_take_turn(self, call: Call) -> bool:
         return not self._forking and process.may_run(call.thread)
@@ -244,7 +278,8 @@ class Driver:
         then delivered twice has the same serial number, and the mailbox's reader drops it."""
         while self._events:
             _, event = self._events[0]
-            call = self._calls.get(event.request)
+            owner = self._calls.get(event.request)
+            call = None if owner is None else owner()
             if call is not None:
                 call.mailbox.append(self._events[0])
             if event.finish_reason is not None:
@@ -287,9 +322,10 @@ class Driver:
         self._forking = self._held_for_fork = False
         self._lock = threading.Lock()
         self._turn = None
-        for call in self._calls.values():
-            call.lost = "stream: belongs to the parent process, expected one of this process"
-            call.mailbox.clear()
+        for owner in self._calls.values():
+            if (call := owner()) is not None:
+                call.lost = "stream: belongs to the parent process, expected one of this process"
+                call.mailbox.clear()
         for collection in (self._calls, self._waiting, self._to_cancel, self._events):
             collection.clear()
         if self._engine is not None:
@@ -299,3 +335,6 @@ class Driver:
         """Let the present step end; called when no further one may begin elsewhere."""
         while self._turn is not None and time.monotonic() < deadline:
             time.sleep(POLL_S)
+
+
+_TURNS = (Driver.advance.__code__, Driver._take_turn.__code__)

@@ -1,4 +1,4 @@
-"""LLM: a loaded model that turns prompts into text, and the functions that keep one for you.
+"""LLM: a loaded model that turns prompts into text.
 
 Brings the pieces together: the model's files, its tokenizer and chat template, the options and the
 driver. Holds no rule of its own about any of them.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-import threading
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -376,74 +375,5 @@ def _read_tokenizer(loaded: LoadedModel) -> tuple[Tokenizer | None, TokenizerErr
         return None, error
 
 
-# One LLM per model for the functions below.
-_llms: dict[str | None, LLM] = {}
-_loading = threading.Lock()
-
-
-def _renew_lock() -> None:
-    global _loading
-    _loading = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_lock)
-
-
-def _llm(model: str | os.PathLike[str] | None) -> LLM:
-    key = None if model is None else os.fspath(model)
-    with _loading:
-        if key not in _llms:
-            _llms[key] = LLM(model)
-        return _llms[key]
-
-
-@overload
-def generate(
-    prompt: str | TokenIds,
-    model: str | os.PathLike[str] | None = None,
-    **options: Unpack[GenerationKwargs],
-) -> Result: ...
-
-
-@overload
-def generate(
-    prompt: list[str] | list[list[int]],
-    model: str | os.PathLike[str] | None = None,
-    **options: Unpack[GenerationKwargs],
-) -> list[Result]: ...
-
-
-@with_options
-def generate(
-    prompt: Any, model: str | os.PathLike[str] | None = None, **options: Any
-) -> Result | list[Result]:
-    """``LLM(model).generate(prompt)``, with an LLM that is loaded once and kept."""
-    answer: Result | list[Result] = _llm(model).generate(prompt, **options)
-    return answer
-
-
-@with_options
-def stream(
-    prompt: str | TokenIds,
-    model: str | os.PathLike[str] | None = None,
-    **options: Unpack[GenerationKwargs],
-) -> Stream:
-    """``LLM(model).stream(prompt)``, with an LLM that is loaded once and kept."""
-    return _llm(model).stream(prompt, **options)
-
-
-@with_options
-def chat(
-    messages: Messages,
-    model: str | os.PathLike[str] | None = None,
-    *,
-    template_options: Mapping[str, Any] | None = None,
-    **options: Unpack[GenerationKwargs],
-) -> Result:
-    """``LLM(model).chat(messages)``, with an LLM that is loaded once and kept."""
-    return _llm(model).chat(messages, template_options=template_options, **options)
-
-
-# Importing the module onward.chat, above, put it in the place of the function of that name.
-vars(sys.modules["onward"])["chat"] = chat
+# Importing the module onward.chat, above, hid the function of that name in the package.
+vars(sys.modules["onward"]).pop("chat", None)

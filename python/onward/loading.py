@@ -87,7 +87,7 @@ def check_tensors(plan: list[PlannedTensor], checkpoint: Checkpoint, spec: Decod
         hint = ""
         if missing == ["lm_head.weight"]:
             hint = "; tie_word_embeddings is false, so the output head needs a matrix of its own"
-        raise WeightError(f"{checkpoint.where}: missing tensors: {labels(missing)}{hint}")
+        raise WeightError(f"weights: missing tensors: {labels(missing)}{hint}")
     left_over = sorted(names - wanted)
     if spec.tied_head and "lm_head.weight" in left_over:
         _check_tied_head(checkpoint)
@@ -95,8 +95,7 @@ def check_tensors(plan: list[PlannedTensor], checkpoint: Checkpoint, spec: Decod
     left_over = [name for name in left_over if not name.endswith(_BUFFERS)]
     if left_over:
         raise WeightError(
-            f"{checkpoint.where}: {spec.architecture} has no place for these tensors: "
-            f"{labels(left_over)}"
+            f"weights: {spec.architecture} has no place for these tensors: {labels(left_over)}"
         )
     for planned in plan:
         for source, expected in zip(planned.sources, planned.shapes, strict=True):

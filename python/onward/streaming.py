@@ -170,6 +170,8 @@ class _Window:
         self._shown = self._decode(self._ids)
 
     def push(self, token_id: int) -> tuple[str, str]:
+        if not self._decoding.has_text(token_id, self._skip):
+            return "", ""
         self._ids.append(token_id)
         text = self._decode(self._ids)
         if self._incomplete_is_possible and text.endswith(_REPLACEMENT):
@@ -207,6 +209,9 @@ class _Window:
             self._shown = alone
         elif len(self._ids) > 2 and self._decode(self._ids[:1]):
             self._ids = [self._ids[0], self._ids[-1]]
+            self._shown = self._decode(self._ids)
+        elif len(self._ids) > _WINDOW_IDS:
+            del self._ids[:-8]
             self._shown = self._decode(self._ids)
 
     def _tail(self, prompt: Sequence[int]) -> list[int]:
@@ -249,7 +254,7 @@ class _Runs(_Window):
             self._ids = [token_id]
             self._shown = self._decode(self._ids)
             return new, ""
-        if first:  # a decoder may strip the start of a text
+        if first and tentative:  # a decoder may strip the start of a text
             tentative = self._decode(self._ids)
         return "", tentative
 
@@ -283,8 +288,12 @@ class _Runs(_Window):
         run = self._run_of(prompt)
         if not run:
             return super()._tail(prompt)
-        visible = [i for i in prompt if self._decoding.has_text(i, self._skip)]
-        return super()._tail(visible[: -len(run)]) + run
+        before = len(prompt)
+        for _ in run:
+            before -= 1
+            while not self._decoding.has_text(prompt[before], self._skip):
+                before -= 1
+        return super()._tail(prompt[:before]) + run
 
 
 def _shared(left: str, right: str) -> int:

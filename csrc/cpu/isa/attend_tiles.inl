@@ -1,6 +1,7 @@
 // Causal attention over cache blocks with an online softmax (Milakov & Gimelshein 2018), for an
 // instruction set that is described by sixteen-float Lanes. Included inside the anonymous namespace
-// of each such file, after linear_tiles.inl; knows nothing of layers, sequences or threads.
+// of each such file, after linear_tiles.inl and row_kernels.inl; knows nothing of layers, sequences
+// or threads.
 //
 // A row is one query head of one token. Rows are taken in chunks whose state fits the first-level
 // cache; a chunk walks the key tiles, and in each tile its rows go in register tiles, so that a
@@ -10,6 +11,10 @@ constexpr int64_t kTileBlocks = 4;
 constexpr int64_t kTileKeys = kTileBlocks * kBlockTokens;  // 64, aligned to absolute positions
 constexpr int64_t kChunkRows = 48;
 constexpr int64_t kChunkFloats = 6144;  // 48 rows of 128, 24 of 256: sets the largest head_dim
+
+// With more than four rows arithmetic takes longer than memory. To the second level: the blocks of
+// a layer tend to lie multiples of 4 KiB apart, and would push each other out of the first.
+constexpr Fetch attend_fetch(int rows) { return rows <= 4 ? Fetch::kToL2 : Fetch::kNothing; }
 
 // What the cache holds, and how a vector of it becomes floats.
 struct F32Cache : F32Format {};
@@ -66,7 +71,12 @@ __attribute__((always_inline)) inline void score_blocks(const AttendArgs& a, con
 #pragma GCC unroll 8
     for (int b = 0; b < kBlocks; ++b) sum[r][b] = zero();
   }
-  accumulate<Cache, false>(sum, keys, kBlockTokens * Cache::kElementBytes, q, a.head_dim, nullptr);
+  // Meanwhile the values of these blocks are fetched, which are as long.
+  const char* ahead[kBlocks];
+#pragma GCC unroll 8
+  for (int b = 0; b < kBlocks; ++b) ahead[b] = block_bytes(a, block + b) + a.v_offset;
+  const int64_t step = kBlockTokens * Cache::kElementBytes;
+  accumulate<Cache, attend_fetch(kRows)>(sum, keys, step, q, a.head_dim, ahead, step);
   const Lanes scale = set(a.scale);
   float* scores[kRows];
 #pragma GCC unroll 8
@@ -128,6 +138,7 @@ __attribute__((always_inline)) inline void add_values(const AttendArgs& a, const
                                                       int64_t vector, float* out) {
   const int64_t row_bytes = a.v_stride * Cache::kElementBytes;
   const int64_t vector_bytes = kLane * Cache::kElementBytes;
+  const int64_t last_block = (a.first_position + a.tokens - 1) / kBlockTokens;
   Lanes sum[kRows][kVectors];
   out += vector * kLane;
 #pragma GCC unroll 8
@@ -148,11 +159,19 @@ __attribute__((always_inline)) inline void add_values(const AttendArgs& a, const
     }
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      weights[r] =
-          reinterpret_cast<const char*>(p[r] + (block - range.tile_block) * kBlockTokens);
+      weights[r] = reinterpret_cast<const char*>(p[r] + (block - range.tile_block) * kBlockTokens);
     }
-    accumulate<Cache, false>(sum, values, row_bytes, weights, left < kBlockTokens ? left : kBlockTokens,
-                             nullptr);
+    // Meanwhile keys of the next tile are fetched.
+    const int64_t next = block + kTileBlocks < last_block ? block + kTileBlocks : last_block;
+    const char* ahead[kVectors];
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      ahead[v] =
+          block_bytes(a, next) + a.k_offset + vector * kBlockTokens * vector_bytes + v * kLaneBytes;
+    }
+    accumulate<Cache, attend_fetch(kRows)>(sum, values, row_bytes, weights,
+                                           left < kBlockTokens ? left : kBlockTokens, ahead,
+                                           kVectors * vector_bytes);
   }
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
@@ -204,9 +223,9 @@ void attend_tile(const AttendArgs& a, AttendChunk& chunk, int64_t row, int64_t t
 template <class Cache>
 void attend_chunk(const AttendArgs& a, int64_t begin, int64_t count) {
   using TileFunction = void (*)(const AttendArgs&, AttendChunk&, int64_t row, int64_t tile);
-  static constexpr TileFunction kTiles[kTileRows] = {
-      attend_tile<Cache, 1>, attend_tile<Cache, 2>, attend_tile<Cache, 3>,
-      attend_tile<Cache, 4>, attend_tile<Cache, 5>, attend_tile<Cache, 6>};
+  static constexpr TileFunction kTiles[kTileRows] = {attend_tile<Cache, 1>, attend_tile<Cache, 2>,
+                                                     attend_tile<Cache, 3>, attend_tile<Cache, 4>,
+                                                     attend_tile<Cache, 5>, attend_tile<Cache, 6>};
   AttendChunk chunk;
   for (int64_t r = 0; r < count; ++r) {
     const int64_t token = (begin + r) / a.group;

@@ -152,9 +152,11 @@ struct Bf16Format {
   }
 };
 
+// clang-format off: each builds on the ones before
 #include "cpu/isa/linear_tiles.inl"
 #include "cpu/isa/row_kernels.inl"
 #include "cpu/isa/attend_tiles.inl"
+// clang-format on
 
 uint64_t probe_read(const void* data, int64_t bytes) {
   const char* p = static_cast<const char*>(data);
@@ -175,9 +177,8 @@ uint64_t probe_read(const void* data, int64_t bytes) {
   return total;
 }
 
-constexpr Kernels kKernels = {"avx2",      linear_f32, linear_bf16, attend_f32, attend_bf16,
-                              rms_norm,    silu_mul,   round_bf16,  probe_read, probe_f32,
-                              probe_bf16};
+constexpr Kernels kKernels = {"avx2",   linear_f32, linear_bf16, attend_f32, attend_bf16, rms_norm,
+                              silu_mul, round_bf16, probe_read,  probe_f32,  probe_bf16};
 
 }  // namespace
 

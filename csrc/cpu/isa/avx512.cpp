@@ -1,5 +1,5 @@
-// The kernels for AVX-512 (F, BW, DQ, VL) without bf16 arithmetic: bf16 words are widened to f32 and
-// fused one after the other, to the bits of vdpbf16ps.
+// The kernels for AVX-512 (F, BW, DQ, VL) without bf16 arithmetic: bf16 words are widened to f32
+// and fused one after the other, to the bits of vdpbf16ps.
 #include "cpu/kernels.h"
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && \
@@ -32,9 +32,11 @@ struct Bf16Format {
   static Lanes fuse(Lanes weight, Lanes input, Lanes sum) { return fma(weight, input, sum); }
 };
 
+// clang-format off: each builds on the ones before
 #include "cpu/isa/linear_tiles.inl"
 #include "cpu/isa/row_kernels.inl"
 #include "cpu/isa/attend_tiles.inl"
+// clang-format on
 
 uint64_t probe_read(const void* data, int64_t bytes) {
   const char* p = static_cast<const char*>(data);
@@ -50,9 +52,8 @@ uint64_t probe_read(const void* data, int64_t bytes) {
   return static_cast<uint64_t>(_mm512_reduce_add_epi64(total));
 }
 
-constexpr Kernels kKernels = {"avx512",    linear_f32, linear_bf16, attend_f32, attend_bf16,
-                              rms_norm,    silu_mul,   round_bf16,  probe_read, probe_f32,
-                              probe_bf16};
+constexpr Kernels kKernels = {"avx512", linear_f32, linear_bf16, attend_f32, attend_bf16, rms_norm,
+                              silu_mul, round_bf16, probe_read,  probe_f32,  probe_bf16};
 
 }  // namespace
 

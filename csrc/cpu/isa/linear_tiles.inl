@@ -11,6 +11,8 @@ constexpr int64_t kLaneBytes = 64;
 constexpr int64_t kPrefetchBytes = 6144;  // ahead in the panel: 4 to 8 KiB do equally well
 constexpr float kInfinity = __builtin_inff();
 
+enum class Fetch { kNothing, kToL1, kToL2 };
+
 // A format says how a step of the chain reads one vector of columns and fuses it into the sum.
 // kDepth: elements of k in a step; kParts: fused adds in a step. With two parts the input has been
 // widened to floats; else it is read as words of four bytes, as the weights are.
@@ -52,22 +54,22 @@ __attribute__((always_inline)) inline void fuse_part(Lanes (&sum)[kRows][kVector
 }
 
 // `steps` steps of every chain. weights[v]: first word of vector v, the next one weight_step bytes
-// on. inputs[r]: first input of row r, four bytes a part. ahead: what to prefetch, kVectors lines a step in sequence, if kPrefetch.
-template <class Format, bool kPrefetch, int kRows, int kVectors>
-__attribute__((always_inline)) inline void accumulate(Lanes (&sum)[kRows][kVectors],
-                                                      const char* const (&weights)[kVectors],
-                                                      int64_t weight_step,
-                                                      const char* const (&inputs)[kRows],
-                                                      int64_t steps, const char* ahead) {
+// on. inputs[r]: first input of row r, four bytes a part. ahead[v]: what to prefetch meanwhile,
+// ahead_step bytes on each step.
+template <class Format, Fetch kFetch, int kRows, int kVectors>
+__attribute__((always_inline)) inline void accumulate(
+    Lanes (&sum)[kRows][kVectors], const char* const (&weights)[kVectors], int64_t weight_step,
+    const char* const (&inputs)[kRows], int64_t steps, const char* const (&ahead)[kVectors],
+    int64_t ahead_step) {
   for (int64_t step = 0; step < steps; ++step) {
     const char* w[kVectors];
     const char* x[kRows];
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
       w[v] = weights[v] + step * weight_step;
-      if constexpr (kPrefetch) {
-        __builtin_prefetch(ahead + (step * kVectors + v) * kLaneBytes);
-      }
+      const char* next = ahead[v] + step * ahead_step;
+      if constexpr (kFetch == Fetch::kToL1) __builtin_prefetch(next, 0, 3);
+      if constexpr (kFetch == Fetch::kToL2) __builtin_prefetch(next, 0, 2);
     }
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) x[r] = inputs[r] + step * 4 * Format::kParts;
@@ -109,8 +111,12 @@ __attribute__((noinline)) void linear_tile(const LinearArgs& a, int64_t row, int
   }
   const int64_t steps = stretch.end - stretch.begin;
   // The passes over a stretch share the lines of what lies ahead.
-  const char* ahead = panel - vector * kLaneBytes + stretch.ahead_bytes + vector * steps * kLaneBytes;
-  accumulate<Format, true>(sum, weights, step_bytes, inputs, steps, ahead);
+  const char* ahead[kVectors];
+  const char* share = panel + stretch.ahead_bytes + (steps - 1) * vector * kLaneBytes;
+#pragma GCC unroll 8
+  for (int v = 0; v < kVectors; ++v) ahead[v] = share + v * kLaneBytes;
+  accumulate<Format, Fetch::kToL1>(sum, weights, step_bytes, inputs, steps, ahead,
+                                   kVectors * kLaneBytes);
   const bool last = stretch.end == a.k / Format::kDepth;
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {

@@ -65,8 +65,7 @@ inline Lanes select_less(Lanes a, Lanes b, Lanes yes, Lanes no) {
 }
 
 inline Lanes lane_numbers() {
-  static constexpr float kNumbers[kLane] = {0, 1, 2,  3,  4,  5,  6,  7,
-                                            8, 9, 10, 11, 12, 13, 14, 15};
+  static constexpr float kNumbers[kLane] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   return load(kNumbers);
 }
 
@@ -110,8 +109,8 @@ inline float32x4_t widen_bf16(uint16x4_t bits) {
 inline Lanes load_bf16(const uint16_t* p) {
   const uint16x8_t lo = vld1q_u16(p);
   const uint16x8_t hi = vld1q_u16(p + 8);
-  return {widen_bf16(vget_low_u16(lo)), widen_bf16(vget_high_u16(lo)),
-          widen_bf16(vget_low_u16(hi)), widen_bf16(vget_high_u16(hi))};
+  return {widen_bf16(vget_low_u16(lo)), widen_bf16(vget_high_u16(lo)), widen_bf16(vget_low_u16(hi)),
+          widen_bf16(vget_high_u16(hi))};
 }
 
 // Nearest, ties to even; a NaN keeps its upper bits and becomes quiet.
@@ -166,9 +165,11 @@ struct Bf16Format {
   static Lanes fuse(Lanes weight, Lanes input, Lanes sum) { return fma(weight, input, sum); }
 };
 
+// clang-format off: each builds on the ones before
 #include "cpu/isa/linear_tiles.inl"
 #include "cpu/isa/row_kernels.inl"
 #include "cpu/isa/attend_tiles.inl"
+// clang-format on
 
 uint64_t probe_read(const void* data, int64_t bytes) {
   const uint64_t* p = static_cast<const uint64_t*>(data);
@@ -181,9 +182,8 @@ uint64_t probe_read(const void* data, int64_t bytes) {
   return vgetq_lane_u64(sum[0], 0) + vgetq_lane_u64(sum[0], 1);
 }
 
-constexpr Kernels kKernels = {"neon",      linear_f32, linear_bf16, attend_f32, attend_bf16,
-                              rms_norm,    silu_mul,   round_bf16,  probe_read, probe_f32,
-                              probe_bf16};
+constexpr Kernels kKernels = {"neon",   linear_f32, linear_bf16, attend_f32, attend_bf16, rms_norm,
+                              silu_mul, round_bf16, probe_read,  probe_f32,  probe_bf16};
 
 }  // namespace
 

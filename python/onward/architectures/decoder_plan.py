@@ -86,7 +86,7 @@ def decoder_spec(
         tied_head=config.flag("tie_word_embeddings", False),
         windows=windows if any(windows) else (),
     )
-    if "quantization_config" in config:
+    if config.section("quantization_config") is not None:
         raise config.error(
             "quantization_config", "is present: weights quantised this way are not supported"
         )

@@ -1,0 +1,221 @@
+"""Stop strings: the first to be complete wins, and no part of it is ever shown."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from builders.tokenizers import byte_level, sentencepiece, smollm2
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onward.errors import ArgumentTypeError, InvalidArgument
+from onward.streaming import TextStream
+from onward.tokenizer import Tokenizer
+
+
+def _run(
+    tokenizer: Tokenizer, ids: list[int], stop: Any, skip: bool = True, prompt: tuple[int, ...] = ()
+) -> tuple[list[str], str | None]:
+    """The pieces up to the stop, without those of ids after it."""
+    stream = TextStream(tokenizer, prompt, stop, skip)
+    pieces = []
+    for token_id in ids:
+        pieces.append(stream.push(token_id))
+        if stream.stopped is not None:
+            assert stream.push(97) == stream.finish() == ""
+            break
+    else:
+        pieces.append(stream.finish())
+    assert stream.text == "".join(pieces)
+    return pieces, stream.stopped
+
+
+def _letters(text: str, stop: Any, **options: Any) -> tuple[str, str | None]:
+    pieces, stopped = _run(Tokenizer(byte_level()), list(text.encode()), stop, **options)
+    return "".join(pieces), stopped
+
+
+@pytest.fixture(scope="module")
+def words() -> Tokenizer:
+    return Tokenizer(
+        byte_level(added=["Paris", "Pa", "one,", " two,", " three,", " fo", "ur,", " five"])
+    )
+
+
+def _ids(tokenizer: Tokenizer, *pieces: str) -> list[int]:
+    ids = [tokenizer.token_to_id(piece) for piece in pieces]
+    return [i for i in ids if i is not None]
+
+
+def test_stop_over_several_tokens(words: Tokenizer) -> None:
+    ids = _ids(words, "one,", " two,", " three,", " fo", "ur,", " five")
+    pieces, stopped = _run(words, ids, [" four"])
+    assert "".join(pieces) == "one, two, three,"
+    assert pieces == ["one,", " two,", " three,", "", ""]
+    assert stopped == " four"
+
+
+def test_stop_inside_a_token(words: Tokenizer) -> None:
+    pieces, stopped = _run(words, _ids(words, "one,", "Paris", " five"), ["Pari"])
+    assert (pieces, stopped) == (["one,", ""], "Pari")
+
+
+def test_false_start_is_shown_later(words: Tokenizer) -> None:
+    assert _run(words, [*_ids(words, "Pa"), 98, 99], ["Pari"])[0] == ["", "Pab", "c", ""]
+    assert _run(words, _ids(words, "Pa"), ["Pari"])[0] == ["", "Pa"]
+
+
+def test_only_what_may_become_a_stop_is_held() -> None:
+    tokenizer = Tokenizer(byte_level())
+    pieces, _ = _run(tokenizer, list(b"abcabd"), ["abd"])
+    assert pieces == ["", "", "abc", "", "", ""]
+    pieces, _ = _run(tokenizer, list(b"aaab"), ["aab"])
+    assert pieces == ["", "", "a", ""]
+
+
+def test_earliest_completion_wins() -> None:
+    assert _letters("abcdef", ["cdef", "de"]) == ("abc", "de")
+    assert _letters("abcdef", ["f", "bcd"]) == ("a", "bcd")
+    assert _letters("abcdef", ["bc", "abcd"]) == ("a", "bc")
+    assert _letters("xaby", ["b", "ab"]) == ("x", "ab")  # together: the longest
+    assert _letters("xaby", ["ab", "b"]) == ("x", "ab")
+
+
+def test_stop_is_not_looked_for_in_the_prompt() -> None:
+    tokenizer = Tokenizer(byte_level())
+    pieces, stopped = _run(tokenizer, list(b"bcab"), ["ab"], prompt=(97,))
+    assert ("".join(pieces), stopped) == ("bc", "ab")
+    pieces, stopped = _run(tokenizer, list(b"xyz"), ["a"], prompt=(97, 97))
+    assert ("".join(pieces), stopped) == ("xyz", None)
+
+
+def test_stop_that_an_unfinished_character_ends() -> None:
+    tokenizer = Tokenizer(byte_level())
+    pieces, stopped = _run(tokenizer, list("xa🦙".encode()), ["a🦙"])
+    assert (pieces, stopped) == (["x", "", "", "", "", ""], "a🦙")
+    pieces, stopped = _run(tokenizer, [0x61, 0xF0, 0x9F], ["\ufffd"])
+    assert ("".join(pieces), stopped) == ("a", "\ufffd")
+
+
+@pytest.mark.parametrize("stop", ["", [""], ["a", ""]])
+def test_empty_stop_string(stop: Any) -> None:
+    with pytest.raises(InvalidArgument, match="empty"):
+        TextStream(Tokenizer(byte_level()), [], stop)
+
+
+@pytest.mark.parametrize("stop", [[3], [None], [b"a"], [["a"]]])
+def test_stop_that_is_no_string(stop: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match="expected a str"):
+        TextStream(Tokenizer(byte_level()), [], stop)
+
+
+def test_one_string_is_one_stop() -> None:
+    assert _letters("abc", "bc") == ("a", "bc")
+    assert _letters("abc", ("bc", "bc")) == ("a", "bc")
+    assert _letters("abc", ()) == ("abc", None)
+
+
+@pytest.mark.parametrize("skip", [True, False])
+def test_special_token_as_stop(skip: bool) -> None:
+    tokenizer = Tokenizer(byte_level())
+    for stop, text in (("<|end|>", "ab"), ("b<|end|>", "a"), ("b<|end|>c", "a")):
+        pieces, stopped = _run(tokenizer, [97, 98, 256, 99, 100], [stop], skip)
+        assert ("".join(pieces), stopped) == (text, stop)
+    # A false start, and the token spelled letter by letter.
+    pieces, stopped = _run(tokenizer, [97, 98, 256, 100], ["b<|end|>c"], skip)
+    assert ("".join(pieces), stopped) == ("abd" if skip else "ab<|end|>d", None)
+    pieces, stopped = _run(tokenizer, list(b"ab<|end|>c"), ["<|end|>"], skip)
+    assert ("".join(pieces), stopped) == ("ab", "<|end|>")
+
+
+def test_stop_over_a_hidden_token() -> None:
+    """Where special tokens are not shown, what is shown counts."""
+    tokenizer = Tokenizer(byte_level())
+    assert _run(tokenizer, [97, 256, 98], ["ab"], True) == (["", "", ""], "ab")
+    assert _run(tokenizer, [97, 256, 98], ["ab"], False)[1] is None
+    assert _run(tokenizer, [97, 256, 98], ["end"], True)[1] is None
+    assert _run(tokenizer, [97, 256, 98], ["end"], False)[1] == "end"
+
+
+def test_added_token_as_stop() -> None:
+    tokenizer = Tokenizer(byte_level(added=["<tool>"]))
+    for skip in (True, False):
+        pieces, stopped = _run(tokenizer, [97, 257, 98], ["<tool>"], skip)
+        assert ("".join(pieces), stopped) == ("a", "<tool>")
+
+
+def test_smollm2_end_of_turn_as_stop() -> None:
+    tokenizer = smollm2()
+    ids = tokenizer.encode("Gravity is a force.<|im_end|>\n")
+    for skip in (True, False):
+        pieces, stopped = _run(tokenizer, ids, ["<|im_end|>"], skip)
+        assert ("".join(pieces), stopped) == ("Gravity is a force.", "<|im_end|>")
+
+
+def test_stop_in_a_run_of_byte_tokens_ends_at_once() -> None:
+    """The run is still held for display, but a text that ends here ends with the stop string."""
+    tokenizer = Tokenizer(sentencepiece())
+    hello = tokenizer.token_to_id("hello")
+    assert hello is not None
+    line, llama = 3 + 10, [3 + byte for byte in "🦙".encode()]
+    assert _run(tokenizer, [hello, line], ["\n"]) == (["hello", ""], "\n")
+    assert _run(tokenizer, [hello, *llama, line], ["\n"])[0] == ["hello", "", "", "", "", "🦙"]
+    assert _run(tokenizer, [hello, line, line, hello], ["\n\n"]) == (["hello", "", ""], "\n\n")
+    assert _run(tokenizer, [line, *llama, hello], ["\nx"])[0][-2:] == ["\n🦙hello", ""]
+    assert _run(tokenizer, [hello, line, 2, hello], ["\n</s>"]) == (["hello", "", ""], "\n</s>")
+    assert _run(tokenizer, [hello, 2, line, hello], ["\n</s>"])[1] is None
+
+
+def _plain(text: str, stops: list[str]) -> tuple[str, str | None]:
+    """By the definition: the smallest end of a match; among those, the smallest start."""
+    for end in range(1, len(text) + 1):
+        starts = [(end - len(stop), stop) for stop in stops if text[:end].endswith(stop)]
+        if starts:
+            start, stop = min(starts)
+            return text[:start], stop
+    return text, None
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.text("ab\u00e9c", max_size=40),
+    st.lists(st.text("ab\u00e9", min_size=1, max_size=5), min_size=1, max_size=5),
+)
+def test_any_text_and_any_stops(text: str, stops: list[str]) -> None:
+    ids = list(text.encode())
+    pieces, stopped = _run(Tokenizer(byte_level()), ids, stops)
+    assert ("".join(pieces), stopped) == _plain(text, stops)
+    shown = ""
+    for i, piece in enumerate(pieces[:-1]):
+        shown += piece
+        complete = bytes(ids[: i + 1]).decode("utf-8", "ignore")
+        held = complete[len(shown) :]
+        # Nothing is held but the beginning of a stop string (or, at the end, the stop string).
+        assert not held or any(stop.startswith(held) for stop in stops)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.sampled_from(["hello", "\u2581", "a", "\n", "🦙", "日"]), max_size=12),
+    st.lists(st.sampled_from(["\n", "o\n", "🦙", "a ", "\n\n", "\n🦙", " a", "日"]), min_size=1),
+)
+def test_stops_with_byte_fallback(pieces: list[str], stops: list[str]) -> None:
+    tokenizer = Tokenizer(sentencepiece())
+    ids = []
+    for piece in ["hello", *pieces]:
+        found = tokenizer.token_to_id(piece)
+        ids += [3 + byte for byte in piece.encode()] if found is None else [found]
+    shown, stopped = _run(tokenizer, ids, stops)
+    assert ("".join(shown), stopped) == _plain(tokenizer.decode(ids), stops)
+
+
+def test_long_stop_strings_cost_little() -> None:
+    tokenizer = Tokenizer(byte_level())
+    stops = ["a" * 5000 + "b", *(f"{i:>300}" for i in range(100))]
+    start = time.perf_counter()
+    stream = TextStream(tokenizer, [], stops)
+    for token_id in [97] * 20_000 + [32] * 20_000:
+        stream.push(token_id)
+    assert stream.finish()
+    assert time.perf_counter() - start < 5
