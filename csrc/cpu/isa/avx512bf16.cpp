@@ -1,5 +1,6 @@
-// The AVX-512 kernels with the vdpbf16ps instruction in linear_bf16. Everything else is taken from
-// the avx512 table: a processor with avx512_bf16 runs those as they are.
+// The kernels for AVX-512 with the vdpbf16ps instruction, which linear_bf16 uses. The rest is the
+// same source as for avx512, compiled once more: a table put together at run time, out of both
+// files, would run AVX-512 code on processors that only ask for the table.
 #include "cpu/kernels.h"
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && \
@@ -26,22 +27,19 @@ struct Bf16Format {
   }
 };
 
+// clang-format off: each builds on the ones before
 #include "cpu/isa/linear_tiles.inl"
+#include "cpu/isa/row_kernels.inl"
+#include "cpu/isa/attend_tiles.inl"
+// clang-format on
 
-Kernels with_bf16(const Kernels& avx512) {
-  Kernels kernels = avx512;
-  kernels.name = "avx512bf16";
-  kernels.linear_bf16 = linear_bf16;
-  kernels.probe_bf16 = probe_bf16;
-  return kernels;
-}
+constexpr Kernels kKernels = {"avx512bf16", linear_f32, linear_bf16, attend_f32,
+                              attend_bf16,  rms_norm,   silu_mul,    round_bf16,
+                              probe_read,   probe_f32,  probe_bf16};
 
 }  // namespace
 
-const Kernels* avx512bf16_kernels() {
-  static const Kernels kernels = with_bf16(*avx512_kernels());
-  return &kernels;
-}
+const Kernels* avx512bf16_kernels() { return &kKernels; }
 
 }  // namespace onward::cpu
 
