@@ -148,7 +148,7 @@ def test_decoding_sequences_share_a_step_fairly(model):
 
 
 def test_a_short_prompt_is_not_kept_waiting_by_a_long_one(model):
-    """A prompt of 3,000 tokens is read in chunks; a sequence that decodes gets its token each step."""
+    """A prompt of 3,000 tokens is read in chunks; who decodes gets a token in every step."""
     engine = new_engine(model, chunk=64)
     short = submit(engine, [5], max_new_tokens=30)
     engine.step()

@@ -85,7 +85,7 @@ def test_a_prompt_is_computed_once():
 
 @pytest.mark.parametrize(("dtype", "bytes_per_value"), [("f32", 4), ("bf16", 2)])
 def test_the_engine_takes_what_the_formula_says(dtype, bytes_per_value):
-    """Blocks of 16 tokens, taken as the sequence grows: 40 tokens hold 3 blocks, 48 too, 49 four."""
+    """Blocks of 16 tokens, taken as the sequence grows: 40 and 48 tokens hold three, 49 four."""
     shape = Shape(num_layers=2, num_heads=4, num_kv_heads=2, head_dim=32)
     engine = new_engine(seeded_model(dtype, shape))
     block_bytes = _core.kv_cache_bytes(2, 2, 32, 16, bytes_per_value)

@@ -1,5 +1,5 @@
-"""The same prompt gives the same bits: in any batch, at any thread count, however the prompt is cut,
-with the cache and without, and for float32 on every instruction set.
+"""The same prompt gives the same bits: in any batch, at any thread count, however it is cut, with
+the cache and without, and for float32 on every instruction set.
 
 Bits are compared, never tolerances. The model is small but awkward: no size is a multiple of 64,
 prompts cross many cache blocks (16 tokens) and attention tiles (64 keys), and the window starts in

@@ -148,7 +148,7 @@ class TestTokenIds:
     @pytest.mark.parametrize("bad", [1.5, 3.0, True, None, "3", math.nan, np.float32(3)])
     def test_no_integers(self, llm, bad):
         for prompt in ([3, bad], [bad, 3]):
-            with pytest.raises((ValueError, TypeError), match="prompt|token"):
+            with pytest.raises((ValueError, TypeError), match=r"prompt|token"):
                 llm.generate(prompt)
 
     @pytest.mark.parametrize(

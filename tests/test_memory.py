@@ -130,9 +130,7 @@ def folder(tmp_path):
 @pytest.fixture
 def medium_folder(tmp_path):
     """About 30 MB of weights in float32."""
-    return write_seeded(
-        tmp_path / "medium", hidden_size=512, intermediate_size=1024, num_layers=3
-    )
+    return write_seeded(tmp_path / "medium", hidden_size=512, intermediate_size=1024, num_layers=3)
 
 
 @pytest.mark.parametrize(
@@ -187,9 +185,7 @@ def test_close_gives_the_weights_back_at_once(speaks, medium_folder, measured):
 @pytest.mark.parametrize("scaling", [None, {"rope_type": "dynamic", "factor": 2.0}])
 def test_memory_follows_the_text_not_the_context(context, scaling, tmp_path, measured):
     """Neither the cache nor the rotary angles are taken for max_position_embeddings."""
-    folder = write_seeded(
-        tmp_path / "model", max_position_embeddings=context, rope_scaling=scaling
-    )
+    folder = write_seeded(tmp_path / "model", max_position_embeddings=context, rope_scaling=scaling)
     grown, llm_context, weight_bytes = measured(HUGE_CONTEXT, folder)
     assert weight_bytes < MIB
     assert llm_context >= min(context, 2**31 - 1)

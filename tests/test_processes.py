@@ -1,4 +1,4 @@
-"""Processes: forks of a process that uses the engine, clean exits, closing, and how many threads."""
+"""Processes: forks of one that uses the engine, clean exits, closing, and how many threads."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from typing import ClassVar
 
 import onward
 import pytest
@@ -37,7 +38,7 @@ def tokens_of(llm: onward.LLM) -> tuple[int, ...]:
 
 
 def in_forked_child(work) -> str:
-    """Runs work() in a forked child, which must end by itself in time; what it returned, as text."""
+    """What work() returned in a forked child, as text; the child must end by itself in time."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -108,9 +109,10 @@ class TestFork:
         expected = tokens_of(llm)
         try:
             with multiprocessing.get_context("fork").Pool(3) as pool:
-                assert pool.map_async(work_on_shared, range(12)).get(CHILD_LIMIT_S) == [expected] * 12
+                found = pool.map_async(work_on_shared, range(12)).get(CHILD_LIMIT_S)
         finally:
             _llm = None
+        assert found == [expected] * 12
         assert tokens_of(llm) == expected
 
 
@@ -136,9 +138,9 @@ def test_spawned_workers_load_their_own(folder, llm):
 class TestExit:
     """stderr must be empty and the exit code 0, whatever is still alive."""
 
-    SCRIPTS = {
+    SCRIPTS: ClassVar[dict[str, str]] = {
         "a live model": "llm = onward.LLM(folder); llm.generate([5], max_new_tokens=3)",
-        "a half-read stream": "s = onward.LLM(folder).stream([5], max_new_tokens=99); s.__iter__()",
+        "an unread stream": "s = onward.LLM(folder).stream([5], max_new_tokens=99)",
         "a stream that ran": (
             "llm = onward.LLM(folder); s = llm.stream([5], max_new_tokens=9); list(s)"
         ),
@@ -156,14 +158,14 @@ class TestExit:
             "import atexit; llm = onward.LLM(folder)\n"
             "atexit.register(lambda: llm.generate([5], max_new_tokens=3))"
         ),
-        "sys.exit in a stream": (
-            "import sys\nfor _ in [0]:\n"
-            "    s = onward.LLM(folder).stream([5], max_new_tokens=99)\n    sys.exit(0)"
+        "sys.exit in a half-read stream": (
+            "for piece in onward.LLM(folder).stream([5], max_new_tokens=99):\n    sys.exit(0)"
         ),
     }
 
     @pytest.mark.parametrize("name", SCRIPTS)
     def test_it_ends_quietly(self, name, folder, run_python):
+        write_pieces_tokenizer(folder, [f"<{token}>" for token in range(256)])
         script = f"import sys, onward\nfolder = sys.argv[1]\n{self.SCRIPTS[name]}"
         child = run_python(script, folder, timeout=CHILD_LIMIT_S)
         assert (child.returncode, child.stdout, child.stderr) == (0, "", "")
@@ -198,8 +200,17 @@ class TestClose:
             lambda llm: llm.detokenize([3]),
             lambda llm: llm.stats(),
         ],
-        ids=["generate", "nothing", "text", "stream", "chat", "logits", "tokenize", "detokenize",
-             "stats"],
+        ids=[
+            "generate",
+            "nothing",
+            "text",
+            "stream",
+            "chat",
+            "logits",
+            "tokenize",
+            "detokenize",
+            "stats",
+        ],
     )
     def test_use_after_close_is_a_clear_error(self, closed, call):
         with pytest.raises(ClosedError, match="LLM: was closed"):

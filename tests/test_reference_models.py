@@ -1,8 +1,9 @@
 """Small models of every family and rope kind against transformers, which made their values.
 
 tests/fixtures/README.md says what is in a folder. Float32 agrees to 1e-4 of the range of the
-logits, and greedy tokens one for one. What bf16 may differ by is stated here and was measured: the
-weights, the activations that enter a product, keys and values all have 8 bits.
+logits (measured: 2e-6), and greedy tokens one for one. bf16 was measured to differ by 1.8 % of the
+range at worst and 0.25 % in the root mean square, where weights,
+activations that enter a product, keys and values are all rounded to 8 bits.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ FOLDERS = sorted(
     path.parent for path in (Path(__file__).parent / "fixtures" / "models").glob("*/expected.npz")
 )
 F32_TOLERANCE = 1e-4  # of the range of the logits, at worst
-BF16_WORST, BF16_TYPICAL = 0.08, 0.015  # the worst value, and the root mean square
+BF16_WORST, BF16_TYPICAL = 0.03, 0.005  # the largest, and the root mean square
 EXPECTED_FAMILIES = {"llama", "mistral", "qwen2", "qwen3"}
 
 
@@ -66,7 +67,7 @@ def test_greedy_tokens_in_float32(folder, cache, open_llm):
 
 
 def test_greedy_tokens_of_all_prefixes_in_one_batch(folder, open_llm):
-    """The continuation of the prompt and 1, 2, ... tokens of its answer is the rest of the answer."""
+    """The continuation of the prompt and some tokens of its answer is the rest of the answer."""
     arrays, facts = expected(folder)
     llm = open_llm(folder)
     prompt, greedy = arrays["token_ids"][: facts["prompt_tokens"]].tolist(), arrays["greedy"]
@@ -83,8 +84,8 @@ def test_greedy_tokens_of_all_prefixes_in_one_batch(folder, open_llm):
 
 def test_logits_in_bfloat16(folder, open_llm):
     arrays, facts = expected(folder)
-    shares = difference(open_llm(folder, dtype="bf16").logits(arrays["token_ids"]),
-                        arrays["logits"])
+    found = open_llm(folder, dtype="bf16").logits(arrays["token_ids"])
+    shares = difference(found, arrays["logits"])
     assert shares.max() < BF16_WORST, facts["note"]
     assert np.sqrt((shares**2).mean()) < BF16_TYPICAL, facts["note"]
     assert shares.max() > F32_TOLERANCE, "bf16 that is as good as f32 is f32"

@@ -203,18 +203,14 @@ class TestMinNewTokens:
     @pytest.mark.parametrize("minimum", [0, 1, 5, 7])
     def test_no_stop_token_before_so_many(self, minimum):
         engine = table_engine(self.TABLE)
-        request = submit(
-            engine, [1], max_new_tokens=7, min_new_tokens=minimum, stop_token_ids=[2]
-        )
+        request = submit(engine, [1], max_new_tokens=7, min_new_tokens=minimum, stop_token_ids=[2])
         output = drain(engine, [request])[request]
         assert output.tokens == [3] * minimum + [2] * (minimum < 7)
         assert output.finish == ("length" if minimum == 7 else "stop")
 
     def test_every_stop_token_is_masked(self):
         engine = table_engine(self.TABLE)
-        found = complete(
-            engine, [[1]], max_new_tokens=4, min_new_tokens=4, stop_token_ids=[3, 2]
-        )
+        found = complete(engine, [[1]], max_new_tokens=4, min_new_tokens=4, stop_token_ids=[3, 2])
         assert found == [[4, 4, 4, 4]]
 
     def test_it_holds_when_sampling(self):

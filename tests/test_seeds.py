@@ -1,4 +1,4 @@
-"""Random numbers: a pure function of (seed, stream, step), the same in any company and any process."""
+"""Random numbers: a pure function of (seed, stream, step), in any company and any process."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_oracle_is_philox():
 @pytest.mark.parametrize("stream", [0, 1, 2**32 + 5, 2**64 - 1])
 @pytest.mark.parametrize("seed", [0, 1, 42, 2**32, 2**64 - 1])
 def test_draws_are_philox_of_seed_stream_and_step(seed, stream):
-    """Of 64 equal tokens the one drawn is the first six bits: key = seed, counter = step, stream."""
+    """Of 64 equal tokens the first six bits name one; key = seed, counter = (step, stream)."""
     engine = table_engine(np.zeros(64))
     [tokens] = complete(engine, [[0]], temperature=1.0, seed=seed, stream=stream)
     for step, token in enumerate(tokens):

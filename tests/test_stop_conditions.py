@@ -111,7 +111,7 @@ class TestStopTokens:
 
 class TestStopStrings:
     def test_a_stop_string_over_two_tokens(self, tmp_path, open_llm):
-        """" four" is " fo" and "ur,": no piece of the stream may show its first half."""
+        """ " four" is " fo" and "ur,": no piece of the stream may show its first half."""
         llm = open_llm(write_script(tmp_path, SCRIPT))
         result = llm.generate([1], stop=[" four"])
         assert result.text == "one, two, three,"
@@ -171,7 +171,7 @@ class TestStreamedText:
     """Through the whole engine; the rules of cutting text are in test_streaming.py."""
 
     def test_a_character_of_several_tokens_comes_at_once(self, tmp_path, open_llm):
-        """"a🦙é" as seven bytes: the stream never shows half of one."""
+        """ "a🦙é" as seven bytes: the stream never shows half of one."""
         llm = open_llm(write_byte_script(tmp_path, "a🦙é".encode()))
         stream = llm.stream([1], max_new_tokens=7)
         assert list(stream) == ["a", "🦙", "é"]

@@ -198,9 +198,7 @@ print("usable", flush=True)
 """
 
 
-@pytest.mark.parametrize(
-    "call", ["generate", "batch", "no cache", "prefill", "stream", "logits"]
-)
+@pytest.mark.parametrize("call", ["generate", "batch", "no cache", "prefill", "stream", "logits"])
 def test_ctrl_c_ends_a_call_within_a_second(call, tmp_path, child_environment):
     """And the engine is usable after it: same answer, nothing left running."""
     folder = write_seeded(tmp_path, hidden_size=128, num_layers=4)

@@ -167,9 +167,7 @@ def drain(engine: _core.Engine, requests: Iterable[int]) -> dict[int, Output]:
     return outputs
 
 
-def complete(
-    engine: _core.Engine, prompts: Sequence[ArrayLike], **options: Any
-) -> list[list[int]]:
+def complete(engine: _core.Engine, prompts: Sequence[ArrayLike], **options: Any) -> list[list[int]]:
     """The tokens of each prompt, all in the engine together."""
     requests = [submit(engine, prompt, **options) for prompt in prompts]
     outputs = drain(engine, requests)

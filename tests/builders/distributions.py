@@ -18,7 +18,7 @@ SEEDS_IN_FLIGHT = 500
 
 
 def table_engine(rows: ArrayLike, chunk: int = 512) -> _core.Engine:
-    """M-TABLE in the core: logits after token i are exactly rows[i], or rows[0] where there is none.
+    """M-TABLE in the core: logits after token i are exactly rows[i] (rows[0] past the last row).
 
     Hidden size 64: the RMSNorm of a one-hot is 8 times it, and 1/8 takes that back without a
     rounding, so the sampler sees the very floats of the table.
@@ -96,8 +96,7 @@ def assert_distribution(tokens: NDArray[np.int64], expected: Mapping[int, float]
     if len(expected) == 1:
         return
     statistic = sum(
-        (found[token] - len(tokens) * p) ** 2 / (len(tokens) * p)
-        for token, p in expected.items()
+        (found[token] - len(tokens) * p) ** 2 / (len(tokens) * p) for token, p in expected.items()
     )
     assert statistic < ONE_IN_A_MILLION[len(expected) - 1], f"drew {found}, expected {expected}"
 
