@@ -52,7 +52,11 @@ def multiply_adds_per_token(spec: onward.spec.DecoderSpec, positions: int) -> in
 
 
 def paired(
-    name: str, unit: str, rounds: int, ceiling: Callable[[], float], rate: Callable[[], float],
+    name: str,
+    unit: str,
+    rounds: int,
+    ceiling: Callable[[], float],
+    rate: Callable[[], float],
     cost_per_token: float,
 ) -> Line:
     """Runs ceiling and rate in turn; ``cost_per_token`` is in the ceiling's unit."""
@@ -66,8 +70,13 @@ def paired(
     print("\r" + " " * 60 + "\r", end="", file=sys.stderr)
     fractions = [r * cost_per_token / c for r, c in zip(rates, ceilings, strict=True)]
     return Line(
-        name, statistics.median(rates), statistics.median(ceilings), unit,
-        statistics.median(fractions), min(fractions), max(fractions),
+        name,
+        statistics.median(rates),
+        statistics.median(ceilings),
+        unit,
+        statistics.median(fractions),
+        min(fractions),
+        max(fractions),
     )
 
 
@@ -80,8 +89,9 @@ def measure(model: str | None, dtype: str, threads: int | None, rounds: int) -> 
         prompt = rng.integers(0, spec.vocab_size, PREFILL_TOKENS).tolist()
 
         def decode_rate() -> float:
-            result = llm.generate(prompt[:16], max_new_tokens=DECODE_TOKENS, ignore_eos=True,
-                                  temperature=0.0)
+            result = llm.generate(
+                prompt[:16], max_new_tokens=DECODE_TOKENS, ignore_eos=True, temperature=0.0
+            )
             return result.timings.decode_tokens_per_s
 
         def prefill_rate() -> float:
@@ -105,9 +115,14 @@ def measure(model: str | None, dtype: str, threads: int | None, rounds: int) -> 
             paired(f"prefill {PREFILL_TOKENS}", "GFLOP/s", rounds, peak, prefill_rate, gigaflops),
         ]
         return {
-            "model": llm.name, "dtype": llm.dtype, "isa": isa, "threads": llm.threads,
-            "rounds": rounds, "gigabytes_per_decode_token": gigabytes,
-            "gigaflop_per_prefill_token": gigaflops, "lines": [asdict(line) for line in lines],
+            "model": llm.name,
+            "dtype": llm.dtype,
+            "isa": isa,
+            "threads": llm.threads,
+            "rounds": rounds,
+            "gigabytes_per_decode_token": gigabytes,
+            "gigaflop_per_prefill_token": gigaflops,
+            "lines": [asdict(line) for line in lines],
         }
 
 
@@ -123,14 +138,18 @@ def main() -> None:
     if arguments.json:
         print(json.dumps(report, indent=2))
         return
-    print(f"{report['model']}, {report['dtype']}, {report['isa']}, "
-          f"{report['threads']} threads, {report['rounds']} rounds\n")
+    print(
+        f"{report['model']}, {report['dtype']}, {report['isa']}, "
+        f"{report['threads']} threads, {report['rounds']} rounds\n"
+    )
     print("| | tokens/s | ceiling measured | of the ceiling (min to max) |")
     print("|---|---|---|---|")
     for line in report["lines"]:
-        print(f"| {line['name']} | {line['tokens_per_s']:.1f} | "
-              f"{line['ceiling']:.1f} {line['ceiling_unit']} | {line['fraction_median']:.0%} "
-              f"({line['fraction_min']:.0%} to {line['fraction_max']:.0%}) |")
+        print(
+            f"| {line['name']} | {line['tokens_per_s']:.1f} | "
+            f"{line['ceiling']:.1f} {line['ceiling_unit']} | {line['fraction_median']:.0%} "
+            f"({line['fraction_min']:.0%} to {line['fraction_max']:.0%}) |"
+        )
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ with onward.LLM() as llm:
         result = llm.generate(prompt, max_new_tokens=TOKENS, ignore_eos=True, cache=cache)
         computed = llm.stats()["kv_computations"] - before
         texts[cache] = result.text
-        print(f"cache={cache!s:5}  {computed:4} K/V computations  "
-              f"{result.timings.time_per_output_token_s * 1e3:.1f} ms a token")
+        print(
+            f"cache={cache!s:5}  {computed:4} K/V computations  "
+            f"{result.timings.time_per_output_token_s * 1e3:.1f} ms a token"
+        )
     assert texts[True] == texts[False]

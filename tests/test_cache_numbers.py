@@ -5,8 +5,9 @@ The shape of Llama 3.1 8B: 32 layers, 32 query heads on 8 kv heads of 128, value
 
 from __future__ import annotations
 
-import onward
 import pytest
+
+import onward
 from builders.core_engine import (
     Shape,
     complete,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from builders.hostile_templates import BREAK_OUT, NOTHING
 from builders.tokenizers import (
     byte_level,
@@ -22,7 +23,7 @@ from builders.tokenizers import (
     wrapped,
     write_folder,
 )
-from onward.chat import ChatTemplate, chat_prompt_ids
+from onward.chat_template import ChatTemplate, chat_prompt_ids
 from onward.errors import ArgumentTypeError, InvalidArgument, TemplateError
 from onward.tokenizer import Tokenizer
 
@@ -399,6 +400,6 @@ def test_threads_render_at_once() -> None:
 
 
 def test_modules_are_imported_when_needed(run_python: Callable[..., Any]) -> None:
-    source = "import sys, onward.chat, onward.tokenizer, onward.streaming;"
+    source = "import sys, onward.chat_template, onward.tokenizer, onward.streaming;"
     source += "print(sorted({'jinja2', 'tokenizers'} & set(sys.modules)))"
     assert run_python(source).stdout == "[]\n"

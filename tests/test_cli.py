@@ -15,8 +15,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import onward
 import pytest
+
+import onward
 from closed_form import chain, write_pieces_tokenizer, write_script, write_table
 from onward.cli import main, parser
 from onward.options import OPTIONS

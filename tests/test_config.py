@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from builders.checkpoints import TINY, config_of
 from onward import architectures
 from onward.architectures import read_spec, tensor_plan

@@ -13,6 +13,8 @@ import json
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+
 from builders.core_engine import (
     ALL_CHUNK,
     DTYPES,
@@ -26,7 +28,6 @@ from builders.core_engine import (
     seeded_model,
     submit,
 )
-from numpy.typing import NDArray
 
 PROMPT_TOKENS = 150
 NEW_TOKENS = 24

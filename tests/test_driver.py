@@ -17,6 +17,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+
 from onward.driver import Call, Driver
 from onward.errors import ClosedError, Error, NumericsError
 from onward.generation import Generation, Stream

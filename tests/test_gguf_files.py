@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from builders.checkpoints import (
     TINY,
     TINY_GGUF,

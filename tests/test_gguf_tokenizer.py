@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders.tokenizers import LETTERS, MARK, gguf_byte_level, gguf_sentencepiece, smollm2
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from builders.tokenizers import LETTERS, MARK, gguf_byte_level, gguf_sentencepiece, smollm2
 from onward.errors import TokenizerError
 from onward.tokenizer import Tokenizer
 

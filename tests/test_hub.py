@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from builders.checkpoints import TINY_GGUF, gguf_bytes, tiny_gguf_tensors, write_folder
 from onward import hub
 from onward.errors import ArgumentTypeError, MissingExtra, ModelNotFound

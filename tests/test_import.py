@@ -6,8 +6,9 @@ import json
 import subprocess
 from collections.abc import Callable
 
-import onward
 import pytest
+
+import onward
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -56,7 +57,12 @@ def test_version_and_cache_bytes_come_from_the_core() -> None:
 
 @pytest.mark.parametrize(
     "first",
-    ["import onward", "import onward.llm", "from onward.llm import LLM", "import onward.chat"],
+    [
+        "import onward",
+        "import onward.llm",
+        "from onward.llm import LLM",
+        "import onward.chat_template",
+    ],
 )
 def test_onward_chat_is_the_function_whatever_was_imported_first(
     run_python: Run, first: str

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+
 from builders.core_engine import GREEDY, Shape, new_engine, seeded_model, submit
 from closed_form import chain, write_pieces_tokenizer, write_seen, write_table
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onward
 import pytest
+
+import onward
 from closed_form import chain, write_generation_config, write_script, write_table
 from onward import LLM, progress
 from onward.errors import (
@@ -200,6 +201,16 @@ def test_without_a_template_chat_is_an_error_and_generate_works(
     with pytest.raises(TemplateError, match="no chat template"):
         llm.chat("hi")
     assert llm.generate("<s>").text == SAID
+
+
+def test_a_conversational_model_that_ends_at_once_says_what_to_do(llm: LLM) -> None:
+    """A bare question makes instruct models end the turn; silence alone would look like a fault."""
+    with pytest.warns(UserWarning, match=r"prompt: the model ended at once.*chat\(\)"):
+        assert llm.generate(" four.").token_ids == (2,)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert llm.generate([6]).token_ids == (2,)  # ids are taken as they are meant
+        assert llm.generate(" three,").token_ids == (6, 2)
 
 
 # Text and ids

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from builders.resources import needs_proc
 from builders.seeded_folder import write_seeded
 from closed_form import write_pieces_tokenizer

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import onward
 import pytest
+
+import onward
 from builders.core_engine import drain, new_engine, submit
 from closed_form import base_config, chain, seen_tensors, table_tensors, write_folder
 from onward.errors import NumericsError

@@ -8,10 +8,11 @@ from dataclasses import fields
 from typing import Any, get_type_hints
 
 import numpy as np
-import onward
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+import onward
 from onward import LLM
 from onward.errors import ArgumentTypeError, ConfigError, InvalidArgument
 from onward.model_defaults import read_model_defaults, without_counterpart

@@ -10,8 +10,9 @@ import threading
 import time
 from typing import ClassVar
 
-import onward
 import pytest
+
+import onward
 from builders.core_engine import new_engine, seeded_model
 from builders.seeded_folder import write_seeded
 from closed_form import write_pieces_tokenizer, write_seen

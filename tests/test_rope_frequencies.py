@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from builders.checkpoints import config_of
 from onward.architectures import read_spec
 from onward.errors import ConfigError

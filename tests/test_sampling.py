@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from builders.core_engine import complete, drain, submit
 from builders.distributions import (
     assert_distribution,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from builders.core_engine import complete, new_engine, random_prompt, seeded_model
 from builders.distributions import table_engine
 from closed_form import write_table

@@ -13,8 +13,9 @@ import json
 from pathlib import Path
 
 import numpy as np
-import onward
 import pytest
+
+import onward
 from builders.core_engine import ISAS, instruction_set, new_engine
 from onward.hub import find_model
 from onward.loading import load_model

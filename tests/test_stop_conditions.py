@@ -6,6 +6,7 @@ Through the whole engine; how text is cut has tests of its own (test_stop_string
 from __future__ import annotations
 
 import pytest
+
 from closed_form import (
     chain,
     write_byte_script,

@@ -6,9 +6,10 @@ import time
 from typing import Any
 
 import pytest
-from builders.tokenizers import byte_level, sentencepiece, smollm2
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from builders.tokenizers import byte_level, sentencepiece, smollm2
 from onward.errors import ArgumentTypeError, InvalidArgument
 from onward.streaming import TextStream
 from onward.tokenizer import Tokenizer

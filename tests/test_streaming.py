@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable
 
 import pytest
-from builders.tokenizers import BYTES, MARK, byte_level, sentencepiece, smollm2, text_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tokenizers import AddedToken, decoders
+
+from builders.tokenizers import BYTES, MARK, byte_level, sentencepiece, smollm2, text_of
 from onward.errors import InvalidArgument
 from onward.streaming import TextStream
 from onward.tokenizer import Tokenizer
-from tokenizers import AddedToken, decoders
 
 TEXTS = (
     "plain words, and more",

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+
 from builders.seeded_folder import write_seeded
 from closed_form import write_pieces_tokenizer, write_seen
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers import processors
+
 from builders.tokenizers import byte_level, sentencepiece, smollm2, write_folder
 from onward.errors import ArgumentTypeError, InvalidArgument, TokenizerError
 from onward.tokenizer import Tokenizer
-from tokenizers import processors
 
 FIXTURES = Path(__file__).parent / "fixtures"
 EXPECTED = FIXTURES / "tokenizers" / "expected.json"

@@ -1,4 +1,4 @@
-"""Text generation with nothing hidden: ``onward.generate("What is gravity?")``.
+"""Text generation with nothing hidden: ``onward.chat("What is gravity?")``.
 
 This file only names what the package offers. Each name is imported when it is first used
 (PEP 562), so ``import onward`` costs milliseconds, starts no thread and loads no model.

@@ -6,6 +6,7 @@ Knows events and text; does not know how the engine is driven, or where options 
 from __future__ import annotations
 
 import time
+import warnings
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
@@ -38,8 +39,12 @@ class Generation:
         prompt_token_ids: tuple[int, ...],
         options: GenerationOptions,
         sink: TextSink | None,
+        *,
+        conversational: bool = False,
     ) -> None:
+        """``conversational``: the prompt is plain text, the model was trained on conversations."""
         self._where = where
+        self._conversational = conversational
         self._prompt_token_ids = prompt_token_ids
         self._options = options
         self._sink = sink
@@ -73,6 +78,12 @@ class Generation:
         elif event.finish_reason is not None:
             self._finish_reason = event.finish_reason
             self._stop_reason = event.token if event.finish_reason == "stop" else None
+            if self._conversational and event.finish_reason == "stop" and len(self._token_ids) == 1:
+                warnings.warn(
+                    f"{self._where}: the model ended at once; it was trained on conversations, "
+                    "and chat() puts a question into the form it knows",
+                    stacklevel=2,
+                )
         return piece
 
     def result(self) -> Result:

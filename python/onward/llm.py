@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import sys
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onward import _core
-from onward.chat import ChatTemplate, chat_prompt_ids
+from onward.chat_template import ChatTemplate, chat_prompt_ids
 from onward.driver import Call, Driver
 from onward.errors import ArgumentTypeError, InvalidArgument, TokenizerError
 from onward.generation import Generation, Stream
@@ -217,13 +216,9 @@ class LLM:
         tokenizer = self._text_tokenizer()
         if isinstance(messages, str):
             messages = [{"role": "user", "content": messages}]
-        if self._template is None:
-            self._template = (
-                ChatTemplate.from_folder(self._files.path, tokenizer)
-                if self._files.kind == "folder"
-                else ChatTemplate.from_gguf(self._metadata, tokenizer)
-            )
-        return chat_prompt_ids(self._template, tokenizer, messages, **(template_options or {}))
+        return chat_prompt_ids(
+            self._chat_template(), tokenizer, messages, **(template_options or {})
+        )
 
     def tokenize(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """The token ids of a text, with the BOS that ``generate`` would put in front."""
@@ -311,6 +306,16 @@ class LLM:
             raise TokenizerError(str(self._no_tokenizer))
         return self._tokenizer
 
+    def _chat_template(self) -> ChatTemplate:
+        if self._template is None:
+            tokenizer = self._text_tokenizer()
+            self._template = (
+                ChatTemplate.from_folder(self._files.path, tokenizer)
+                if self._files.kind == "folder"
+                else ChatTemplate.from_gguf(self._metadata, tokenizer)
+            )
+        return self._template
+
     def _submit(
         self, prompts: Sequence[object], batch: bool, given: Mapping[str, object]
     ) -> tuple[Call, list[Generation]]:
@@ -325,7 +330,7 @@ class LLM:
             rows.append(self._reader.read(where, prompt, encoder))
         copies: Counter[bytes] = Counter()
         requests, generations = [], []
-        for where, ids in zip(wheres, rows, strict=True):
+        for where, ids, prompt in zip(wheres, rows, prompts, strict=True):
             seed, stream = options.seed, copies[ids.tobytes()]
             if seed is None:
                 seed, stream = secrets.randbits(64), 0
@@ -338,7 +343,10 @@ class LLM:
                 sink = TextStream(
                     self._tokenizer, prompt_ids, list(options.stop), options.skip_special_tokens
                 )
-            generations.append(Generation(where, prompt_ids, effective, sink))
+            conversational = isinstance(prompt, str) and bool(self._chat_template().names)
+            generations.append(
+                Generation(where, prompt_ids, effective, sink, conversational=conversational)
+            )
         return self._driver.submit(requests), generations
 
     def _engine_options(self, options: GenerationOptions, stream: int) -> dict[str, Any]:
@@ -373,7 +381,3 @@ def _read_tokenizer(loaded: LoadedModel) -> tuple[Tokenizer | None, TokenizerErr
         if present:
             raise
         return None, error
-
-
-# Importing the module onward.chat, above, hid the function of that name in the package.
-vars(sys.modules["onward"]).pop("chat", None)

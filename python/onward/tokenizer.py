@@ -2,8 +2,8 @@
 
 A Tokenizer is made from a model folder (tokenizer.json and its companions) or from the metadata
 of a GGUF file. It knows the special tokens and whether a BOS belongs in front of a prompt. It does
-not know chat templates (chat.py), text that is still growing (streaming.py), or the end tokens
-that config.json and generation_config.json name.
+not know chat templates (chat_template.py), text that is still growing (streaming.py), or the end
+tokens that config.json and generation_config.json name.
 
 Decisions, where libraries differ:
 

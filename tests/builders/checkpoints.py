@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
 from onward import architectures
 
 Config = dict[str, Any]

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import ArrayLike, NDArray
+
 from onward import _core
 
 ALL_CHUNK = 1 << 20

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from builders.core_engine import Shape, complete, drain, new_engine, spec_of, submit
 from numpy.typing import ArrayLike, NDArray
+
+from builders.core_engine import Shape, complete, drain, new_engine, spec_of, submit
 from onward import _core
 
 DRAWS = 20_000

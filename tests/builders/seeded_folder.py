@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from closed_form import base_config, base_tensors, write_folder
 
 

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+
 from onward.errors import ModelNotFound
 from onward.tokenizer import Tokenizer
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 OTHERS = [byte for byte in range(256) if byte not in PRINTABLE]
