@@ -55,7 +55,9 @@ bool available(const Candidate& candidate) {
 std::string join_available() {
   std::string names;
   for (const Candidate& candidate : candidates()) {
-    if (available(candidate)) names += (names.empty() ? "" : ",") + std::string(candidate.name);
+    if (!available(candidate)) continue;
+    if (!names.empty()) names += ',';
+    names += candidate.name;
   }
   return names;
 }
