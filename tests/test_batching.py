@@ -169,7 +169,6 @@ def test_events_of_a_step_come_in_order_of_submission(model):
     assert engine.step() == []
 
 
-@pytest.mark.xfail(strict=True, reason="the turn moves by sequences served, not by those passed")
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_turns_stay_fair_around_a_prompt_that_waits(model, place):
     """Three sequences decode, two places a step, and a prompt stands somewhere before or among them
@@ -185,7 +184,6 @@ def test_turns_stay_fair_around_a_prompt_that_waits(model, place):
     assert max(counts.values()) - min(counts.values()) <= 1, counts
 
 
-@pytest.mark.xfail(strict=True, reason="decodes take the whole step as long as they fill it")
 @pytest.mark.parametrize("chunk", [1, 2, 3])
 def test_a_prompt_is_read_although_decodes_fill_every_step(model, chunk):
     """Three sequences decode 300 tokens each; a short prompt that comes later must not have to wait

@@ -228,7 +228,6 @@ except Exception as error:
 """
 
 
-@pytest.mark.xfail(strict=True, reason="the second finish() reads through a null pointer")
 def test_a_builder_that_is_finished_twice_is_an_error(run_python):
     child = run_python(FINISH_TWICE)
     assert child.returncode == 0, "ended by a signal"

@@ -191,7 +191,6 @@ class TestThreadCount:
         with pytest.raises(TypeError, match="threads"):
             onward.LLM(folder, threads=threads)
 
-    @pytest.mark.xfail(strict=True, reason="the core takes any number, and computes on one thread")
     @pytest.mark.parametrize("threads", [0, -1])
     def test_the_core_refuses_them_too(self, threads):
         with pytest.raises(ValueError, match="threads"):

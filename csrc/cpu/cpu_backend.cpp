@@ -13,6 +13,7 @@
 #include "base/thread_pool.h"
 #include "cpu/kernels.h"
 #include "cpu/rotate.h"
+#include "onward/error.h"
 
 namespace onward::cpu {
 namespace {
@@ -229,6 +230,11 @@ void CpuBackend::silu_mul(const float* gate_up, int64_t width, int64_t rows, flo
 
 }  // namespace
 
-std::unique_ptr<Backend> make_backend(int threads) { return std::make_unique<CpuBackend>(threads); }
+std::unique_ptr<Backend> make_backend(int threads) {
+  if (threads < 1) {
+    throw InvalidArgument("threads: found " + std::to_string(threads) + ", expected at least 1");
+  }
+  return std::make_unique<CpuBackend>(threads);
+}
 
 }  // namespace onward::cpu

@@ -53,9 +53,8 @@ struct LinearArgs {
 //   score = scale * (in-order fma chain over head_dim from +0); tile maximum; p = exp(score - m);
 //   the sum of p runs in 16 lanes (lane = position % 16, ascending), folded as above at the end;
 //   each output element is one fma chain over keys in order, rescaled once per tile;
-//   out = acc / sum. A tile without a visible key leaves the row untouched; inside a tile, keys
-//   beyond the last position any row of the call may see are never read (they may hold stale NaN),
-//   and a masked key counts as p = 0.
+//   out = acc / sum. A key that a row does not see takes no part in that row's sums, whatever it
+//   holds: it may be stale, or the NaN of a later token.
 struct AttendArgs {
   const float* q;
   int64_t q_stride;

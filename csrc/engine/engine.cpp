@@ -94,24 +94,38 @@ void Engine::cancel(int64_t request) {
 void Engine::cancel_all() { running_.clear(); }
 
 Engine::StepPlan Engine::plan_step() {
+  // Whoever waits for one token takes turns with the prompt at the head of the queue: the one who
+  // was served longest ago comes first, a decode before the prompt. So a prompt is read although
+  // decodes would fill every step, and a prompt of any length takes no decode's place.
+  std::vector<Sequence*> turns;
+  std::vector<Sequence*> prompts;  // first come, first served
+  for (const auto& sequence : running_) {
+    (sequence->pending() == 1 ? turns : prompts).push_back(sequence.get());
+  }
+  if (!prompts.empty()) turns.push_back(prompts.front());
+  std::stable_sort(turns.begin(), turns.end(), [](const Sequence* a, const Sequence* b) {
+    return a->last_turn() < b->last_turn();
+  });
   StepPlan plan;
   int64_t budget = prefill_chunk_tokens_;
-  const size_t count = running_.size();
-  const auto take = [&](Sequence& sequence) {
-    const int64_t tokens = std::min(sequence.pending(), budget);
-    budget -= tokens;
-    plan.shares.push_back({&sequence, tokens, sequence.generated() == 0});
-  };
-  // Decodes first: each keeps somebody waiting for one token only. Where they do not all fit, they
-  // take turns.
-  for (size_t i = 0; i < count && budget > 0; ++i) {
-    Sequence& sequence = *running_[(first_in_turn_ + i) % count];
-    if (sequence.pending() == 1) take(sequence);
+  bool head_has_turn = false;
+  for (Sequence* sequence : turns) {
+    if (budget == 0) break;
+    --budget;
+    sequence->take_turn(turn_);
+    if (sequence->pending() > 1) {
+      head_has_turn = true;  // takes its share below, with what is left of the step
+    } else {
+      plan.shares.push_back({sequence, 1, sequence->generated() == 0});
+    }
   }
-  if (budget == 0) first_in_turn_ = (first_in_turn_ + plan.shares.size()) % count;
-  // Prompts share what is left, first come, first served.
-  for (size_t i = 0; i < count && budget > 0; ++i) {
-    if (running_[i]->pending() > 1) take(*running_[i]);
+  ++turn_;
+  if (head_has_turn) ++budget;
+  for (Sequence* sequence : prompts) {
+    if (budget == 0) break;
+    const int64_t tokens = std::min(sequence->pending(), budget);
+    budget -= tokens;
+    plan.shares.push_back({sequence, tokens, sequence->generated() == 0});
   }
 
   StepBatch& batch = plan.batch;

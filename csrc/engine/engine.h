@@ -55,7 +55,7 @@ class Engine {
   int64_t next_id_ = 0;
   std::deque<std::unique_ptr<Sequence>> running_;
   std::vector<Event> finished_at_submit_;  // requests that ask for no token
-  size_t first_in_turn_ = 0;  // whose decode comes first in the next step
+  int64_t turn_ = 0;  // counts planned steps
   EngineStats stats_;
 };
 

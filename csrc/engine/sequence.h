@@ -34,6 +34,8 @@ class Sequence {
     return generated() >= request_.max_new_tokens || size() >= max_context_;
   }
   BlockTable& blocks() { return blocks_; }
+  int64_t last_turn() const { return last_turn_; }
+  void take_turn(int64_t turn) { last_turn_ = turn; }
 
   // The step's tokens are in the cache.
   void advance(int64_t tokens) { computed_ += tokens; }
@@ -65,6 +67,7 @@ class Sequence {
   std::vector<int32_t> tokens_;  // prompt, then output
   int64_t computed_ = 0;         // positions whose keys and values are in the cache
   int64_t max_context_;
+  int64_t last_turn_ = -1;       // the step in which it was last served
   Sampler sampler_;
   BlockTable blocks_;
 };

@@ -89,6 +89,7 @@ void ModelBuilder::add(const std::string& name, const std::vector<TensorSource>&
 }
 
 std::shared_ptr<const Model> ModelBuilder::finish() {
+  if (!model_) throw WeightError("weights: the builder was finished before, expected a new one");
   std::string missing;
   for (const auto& [name, slot] : slots_) {
     if (!slot.filled) missing += (missing.empty() ? "" : ", ") + name;

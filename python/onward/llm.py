@@ -302,8 +302,7 @@ class LLM:
     def _text_tokenizer(self) -> Tokenizer:
         self._driver.check_open()
         if self._tokenizer is None:
-            assert self._no_tokenizer is not None
-            raise TokenizerError(str(self._no_tokenizer))
+            raise TokenizerError(self._no_tokenizer)
         return self._tokenizer
 
     def _chat_template(self) -> ChatTemplate:
@@ -366,13 +365,13 @@ class LLM:
         }
 
 
-def _read_tokenizer(loaded: LoadedModel) -> tuple[Tokenizer | None, TokenizerError | None]:
+def _read_tokenizer(loaded: LoadedModel) -> tuple[Tokenizer | None, str]:
     """The tokenizer, or why there is none: a model without one can still be asked with ids."""
     files = loaded.files
     try:
         if files.kind == "folder":
-            return Tokenizer.from_folder(files.path), None
-        return Tokenizer.from_gguf(loaded.metadata), None
+            return Tokenizer.from_folder(files.path), ""
+        return Tokenizer.from_gguf(loaded.metadata), ""
     except TokenizerError as error:
         if files.kind == "folder":
             present = any(files.path.glob("*token*")) or any(files.path.glob("vocab*"))
@@ -380,4 +379,4 @@ def _read_tokenizer(loaded: LoadedModel) -> tuple[Tokenizer | None, TokenizerErr
             present = any(key.startswith("tokenizer.ggml.tokens") for key in loaded.metadata)
         if present:
             raise
-        return None, error
+        return None, str(error)  # the exception itself would keep the whole model alive

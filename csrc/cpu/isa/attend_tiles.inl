@@ -131,11 +131,14 @@ float soften(const KeyRange& range, AttendRow& row, float* sum, float* p) {
   return rescale;
 }
 
-// Columns [16 * vector, 16 * (vector + kVectors)) of the output: out = out * rescale + p * values.
+// Columns [16 * vector, 16 * (vector + kVectors)) of the output of kRows rows:
+// out = out * rescale + p * values, over keys [first_key, last_key], which every row sees.
 template <class Cache, int kRows, int kVectors>
-__attribute__((always_inline)) inline void add_values(const AttendArgs& a, const KeyRange& range,
-                                                      const float* rescale, const Probabilities& p,
-                                                      int64_t vector, float* out) {
+__attribute__((always_inline)) inline void add_columns(const AttendArgs& a, int64_t tile_key,
+                                                       int64_t first_key, int64_t last_key,
+                                                       const float* rescale,
+                                                       const float (*p)[kTileKeys], int64_t vector,
+                                                       float* out) {
   const int64_t row_bytes = a.v_stride * Cache::kElementBytes;
   const int64_t vector_bytes = kLane * Cache::kElementBytes;
   const int64_t last_block = (a.first_position + a.tokens - 1) / kBlockTokens;
@@ -149,19 +152,23 @@ __attribute__((always_inline)) inline void add_values(const AttendArgs& a, const
       sum[r][v] = mul(load(out + r * a.v_stride + v * kLane), factor);
     }
   }
-  for (int64_t block = range.first_block; block <= range.last_block; ++block) {
-    const int64_t left = range.last_key + 1 - block * kBlockTokens;
+  for (int64_t key = first_key; key <= last_key;) {
+    const int64_t slot = key % kBlockTokens;
+    const int64_t left = last_key + 1 - key;
+    const int64_t count = left < kBlockTokens - slot ? left : kBlockTokens - slot;
     const char* values[kVectors];  // (16, v_stride)
     const char* weights[kRows];
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
-      values[v] = block_bytes(a, block) + a.v_offset + (vector + v) * vector_bytes;
+      values[v] = block_bytes(a, key / kBlockTokens) + a.v_offset + slot * row_bytes +
+                  (vector + v) * vector_bytes;
     }
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      weights[r] = reinterpret_cast<const char*>(p[r] + (block - range.tile_block) * kBlockTokens);
+      weights[r] = reinterpret_cast<const char*>(p[r] + (key - tile_key));
     }
     // Meanwhile keys of the next tile are fetched.
+    const int64_t block = key / kBlockTokens;
     const int64_t next = block + kTileBlocks < last_block ? block + kTileBlocks : last_block;
     const char* ahead[kVectors];
 #pragma GCC unroll 8
@@ -169,14 +176,58 @@ __attribute__((always_inline)) inline void add_values(const AttendArgs& a, const
       ahead[v] =
           block_bytes(a, next) + a.k_offset + vector * kBlockTokens * vector_bytes + v * kLaneBytes;
     }
-    accumulate<Cache, attend_fetch(kRows)>(sum, values, row_bytes, weights,
-                                           left < kBlockTokens ? left : kBlockTokens, ahead,
+    accumulate<Cache, attend_fetch(kRows)>(sum, values, row_bytes, weights, count, ahead,
                                            kVectors * vector_bytes);
+    key += count;
   }
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) store(out + r * a.v_stride + v * kLane, sum[r][v]);
+  }
+}
+
+template <class Cache, int kRows>
+void add_values(const AttendArgs& a, int64_t tile_key, int64_t first_key, int64_t last_key,
+                const float* rescale, const float (*p)[kTileKeys], float* out) {
+  constexpr int kVectors = tile_vectors(kRows);
+  const int64_t vectors = a.v_stride / kLane;
+  int64_t v = 0;
+  for (; v + kVectors <= vectors; v += kVectors) {
+    add_columns<Cache, kRows, kVectors>(a, tile_key, first_key, last_key, rescale, p, v, out);
+  }
+  for (; v < vectors; ++v) {
+    add_columns<Cache, kRows, 1>(a, tile_key, first_key, last_key, rescale, p, v, out);
+  }
+}
+
+// The same where the rows do not see the same keys: those that all see are added together, those
+// before and after them row by row. A hidden value is not even multiplied by 0: it may be a NaN.
+template <class Cache, int kRows>
+void add_ragged_values(const AttendArgs& a, const AttendRow* rows, const KeyRange& range,
+                       int64_t tile_key, const float* rescale, const float (*p)[kTileKeys],
+                       float* out) {
+  const int64_t begin = range.first_block * kBlockTokens;
+  const int64_t end = range.last_key < tile_key + kTileKeys ? range.last_key + 1
+                                                           : tile_key + kTileKeys;
+  const auto later = [](int64_t x, int64_t y) { return x > y ? x : y; };
+  const auto earlier = [](int64_t x, int64_t y) { return x < y ? x : y; };
+  const int64_t shared_begin = later(begin, rows[kRows - 1].first_key);
+  const int64_t shared_end = earlier(end, rows[0].last_key + 1);
+  const bool shared = shared_begin < shared_end;
+  const float ones[kTileRows] = {1, 1, 1, 1, 1, 1};
+  for (int r = 0; r < kRows; ++r) {
+    const int64_t row_end = earlier(end, rows[r].last_key + 1);
+    add_values<Cache, 1>(a, tile_key, later(begin, rows[r].first_key),
+                         (shared ? shared_begin : row_end) - 1, rescale + r, p + r,
+                         out + r * a.v_stride);
+  }
+  if (!shared) return;
+  add_values<Cache, kRows>(a, tile_key, shared_begin, shared_end - 1, ones, p, out);
+  for (int r = 0; r < kRows; ++r) {
+    const int64_t row_end = earlier(end, rows[r].last_key + 1);
+    if (shared_end == row_end) continue;
+    add_values<Cache, 1>(a, tile_key, shared_end, row_end - 1, ones, p + r, out + r * a.v_stride);
   }
 }
 
@@ -211,12 +262,14 @@ void attend_tile(const AttendArgs& a, AttendChunk& chunk, int64_t row, int64_t t
   float rescale[kRows];
   for (int r = 0; r < kRows; ++r) rescale[r] = soften(range, rows[r], chunk.sum[row + r], p[r]);
 
-  const int64_t vectors = a.v_stride / kLane;
-  int64_t v = 0;
-  for (; v + kVectors <= vectors; v += kVectors) {
-    add_values<Cache, kRows, kVectors>(a, range, rescale, p, v, out);
+  const int64_t tile_key = range.tile_block * kBlockTokens;
+  if (range.whole) {
+    const int64_t end = (range.last_block + 1) * kBlockTokens;
+    add_values<Cache, kRows>(a, tile_key, range.first_block * kBlockTokens, end - 1, rescale, p,
+                             out);
+  } else {
+    add_ragged_values<Cache, kRows>(a, rows, range, tile_key, rescale, p, out);
   }
-  for (; v < vectors; ++v) add_values<Cache, kRows, 1>(a, range, rescale, p, v, out);
 }
 
 // Rows [begin, begin + count) of the call.
