@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from builders.hostile_templates import BREAK_OUT, NOTHING
-from builders.tokenizers import (
+from builders.tiny_tokenizers import (
     byte_level,
     sentencepiece,
     smollm2,

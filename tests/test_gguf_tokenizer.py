@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders.tokenizers import LETTERS, MARK, gguf_byte_level, gguf_sentencepiece, smollm2
+from builders.tiny_tokenizers import LETTERS, MARK, gguf_byte_level, gguf_sentencepiece, smollm2
 from onward.errors import TokenizerError
 from onward.tokenizer import Tokenizer
 

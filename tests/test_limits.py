@@ -8,8 +8,17 @@ import math
 import numpy as np
 import pytest
 
-from builders.core_engine import GREEDY, Shape, new_engine, seeded_model, submit
+from builders.core_engine import (
+    GREEDY,
+    Shape,
+    new_engine,
+    seeded_model,
+    spec_of,
+    submit,
+    weight_shapes,
+)
 from closed_form import chain, write_pieces_tokenizer, write_seen, write_table
+from onward import _core
 
 PIECES = ["<pad>", "<s>", "</s>", "three", "four", "five", "six", "seven"]
 
@@ -232,3 +241,13 @@ def test_a_builder_that_is_finished_twice_is_an_error(run_python):
     child = run_python(FINISH_TWICE)
     assert child.returncode == 0, "ended by a signal"
     assert child.stdout.endswith("Error\n")
+
+
+def test_a_strided_buffer_is_refused():
+    """Its memory is not the rows in order: packing it would read other numbers, or past its end."""
+    shape = Shape(num_layers=1)
+    builder = _core.ModelBuilder(spec_of(shape), "f32", 1)
+    rows, columns = weight_shapes(shape)["embed"][0]
+    transposed = np.ones((columns, rows), np.float32).T
+    with pytest.raises(ValueError, match="'embed' is strided, expected contiguous"):
+        builder.add("embed", [(transposed, "F32", transposed.shape, None)])

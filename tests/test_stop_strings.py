@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders.tokenizers import byte_level, sentencepiece, smollm2
+from builders.tiny_tokenizers import byte_level, sentencepiece, smollm2
 from onward.errors import ArgumentTypeError, InvalidArgument
 from onward.streaming import TextStream
 from onward.tokenizer import Tokenizer

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders
 
-from builders.tokenizers import BYTES, MARK, byte_level, sentencepiece, smollm2, text_of
+from builders.tiny_tokenizers import BYTES, MARK, byte_level, sentencepiece, smollm2, text_of
 from onward.errors import InvalidArgument
 from onward.streaming import TextStream
 from onward.tokenizer import Tokenizer

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tokenizers import processors
 
-from builders.tokenizers import byte_level, sentencepiece, smollm2, write_folder
+from builders.tiny_tokenizers import byte_level, sentencepiece, smollm2, write_folder
 from onward.errors import ArgumentTypeError, InvalidArgument, TokenizerError
 from onward.tokenizer import Tokenizer
 

@@ -77,6 +77,10 @@ void add_weight(ModelBuilder& builder, const std::string& name, const std::vecto
   std::vector<TensorSource> sources;
   for (const Part& part : parts) {
     infos.push_back(std::get<0>(part).request());
+    if (PyBuffer_IsContiguous(infos.back().view(), 'C') == 0) {
+      throw onward::InvalidArgument("weights: the buffer of a part of '" + name +
+                                    "' is strided, expected contiguous memory");
+    }
     sources.push_back(make_source(infos.back(), part));
   }
   py::gil_scoped_release release;

@@ -25,7 +25,7 @@ constexpr int64_t kBlockTokens = 16;  // tokens of a cache block: keys are lanes
 //   x: (rows, k), f32 or bf16 bits to match; stride in elements. k is a multiple of kLane.
 //   y: (rows, width) f32; bias: (width) or null; add: y keeps its old value, y = y + (sum + bias).
 // bf16 rule (that of the vdpbf16ps instruction): within a pair the odd element is fused in first,
-// then the even one; denormal inputs and results count as zero.
+// then the even one; denormal inputs and results count as zero, in bias and residual too.
 struct LinearArgs {
   const void* panel;
   int64_t width;  // 16, 32, 48 or 64
@@ -64,7 +64,7 @@ struct AttendArgs {
   int64_t k_offset;
   int64_t v_offset;
   int64_t v_stride;
-  int64_t head_dim;
+  int64_t head_dim;  // 2 to 512
   int64_t group;
   int64_t tokens;
   int64_t first_position;

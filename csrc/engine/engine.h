@@ -25,8 +25,8 @@ class Engine {
   int64_t submit(Request request);
 
   // Runs one step and returns its events, in order of submission; nothing when there is nothing to
-  // do. `poll` is called before every layer and may throw to give the step up: then no sequence has
-  // moved and the next step starts over. A request that fails ends with an error event
+  // do. `poll` is called between the verbs of every layer and may throw to give the step up: then no
+  // sequence has moved and the next step starts over. A request that fails ends with an error event
   // and leaves the others alone.
   std::vector<Event> step(const Decoder::Poll& poll);
 

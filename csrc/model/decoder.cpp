@@ -88,19 +88,19 @@ void Decoder::forward(const StepBatch& batch, const Poll& poll, std::vector<floa
 
   backend_.embed(model_->embed, batch.token_ids.data(), rows, a.x);
   for (int64_t index = 0; index < model_->spec.num_layers; ++index) {
-    poll();
-    layer(index, batch, rows);
+    layer(index, batch, rows, poll);
   }
   poll();
   head(batch, logits);
 }
 
-void Decoder::layer(int64_t index, const StepBatch& batch, int64_t rows) {
+void Decoder::layer(int64_t index, const StepBatch& batch, int64_t rows, const Poll& poll) {
   const DecoderSpec& spec = model_->spec;
   const LayerWeights& w = model_->layers[static_cast<size_t>(index)];
   Activations& a = *activations_;
 
   backend_.rms_norm(a.x, w.attention_norm, spec.norm_eps, spec.hidden_size, rows, a.normed);
+  poll();
   backend_.linear(w.qkv, w.qkv_bias, a.normed, rows, false, a.qkv);
 
   RotateArgs rotate;
@@ -125,12 +125,16 @@ void Decoder::layer(int64_t index, const StepBatch& batch, int64_t rows) {
   attend.layer = index;
   attend.window = spec.window(index);
   attend.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.head_dim)));
+  poll();
   backend_.attend(attend, layout_, batch.slices);
+  poll();
   backend_.linear(w.o, w.o_bias, a.attended, rows, true, a.x);
 
   backend_.rms_norm(a.x, w.mlp_norm, spec.norm_eps, spec.hidden_size, rows, a.normed);
+  poll();
   backend_.linear(w.gate_up, w.gate_up_bias, a.normed, rows, false, a.gate_up);
   backend_.silu_mul(a.gate_up, w.down.inputs, rows, a.gated);
+  poll();
   backend_.linear(w.down, w.down_bias, a.gated, rows, true, a.x);
 }
 

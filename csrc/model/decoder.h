@@ -38,7 +38,7 @@ class Decoder {
  private:
   struct Activations;
 
-  void layer(int64_t index, const StepBatch& batch, int64_t rows);
+  void layer(int64_t index, const StepBatch& batch, int64_t rows, const Poll& poll);
   void head(const StepBatch& batch, std::vector<float>& logits);
 
   std::shared_ptr<const Model> model_;
