@@ -10,14 +10,21 @@
 
 namespace onward {
 
-AlignedBuffer::AlignedBuffer(size_t bytes) : bytes_(bytes) {
-  if (bytes == 0) return;
-  const size_t padded = (bytes + 63) / 64 * 64;
+namespace {
+constexpr size_t kHugePage = size_t{2} << 20;
+constexpr size_t kMappingBytes = size_t{64} << 20;
+}  // namespace
+
+void* allocate_zeroed(size_t bytes) {
+  const size_t padded = (std::max<size_t>(bytes, 1) + 63) / 64 * 64;
   if (padded < bytes) throw std::bad_alloc();
-  data_ = std::aligned_alloc(64, padded);
-  if (data_ == nullptr) throw std::bad_alloc();
-  std::memset(data_, 0, padded);
+  void* memory = std::aligned_alloc(64, padded);
+  if (memory == nullptr) throw std::bad_alloc();
+  std::memset(memory, 0, padded);
+  return memory;
 }
+
+AlignedBuffer::AlignedBuffer(size_t bytes) : data_(allocate_zeroed(bytes)), bytes_(bytes) {}
 
 AlignedBuffer::~AlignedBuffer() { std::free(data_); }
 
@@ -29,11 +36,6 @@ AlignedBuffer& AlignedBuffer::operator=(AlignedBuffer&& other) noexcept {
   std::swap(bytes_, other.bytes_);
   return *this;
 }
-
-namespace {
-constexpr size_t kHugePage = size_t{2} << 20;
-constexpr size_t kMappingBytes = size_t{64} << 20;
-}  // namespace
 
 Arena::Arena(Arena&& other) noexcept
     : mappings_(std::move(other.mappings_)), bytes_used_(other.bytes_used_) {

@@ -7,7 +7,10 @@
 
 namespace onward {
 
-// A block from the C heap. Movable, not copyable.
+// Zeroed memory, 64-byte aligned, for free(). Throws std::bad_alloc.
+void* allocate_zeroed(size_t bytes);
+
+// A block from allocate_zeroed. Movable, not copyable.
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;

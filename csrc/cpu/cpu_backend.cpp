@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <new>
 
 #include "base/buffer.h"
 #include "base/half.h"
@@ -35,13 +34,7 @@ class CpuBackend final : public Backend {
   std::string name() const override { return std::string("cpu:") + kernels_.name; }
   int threads() const override { return pool_.threads(); }
 
-  void* allocate(size_t bytes) override {
-    void* memory = std::aligned_alloc(64, static_cast<size_t>(round_up(
-                                              static_cast<int64_t>(std::max<size_t>(bytes, 1)), 64)));
-    if (memory == nullptr) throw std::bad_alloc();
-    std::memset(memory, 0, bytes);
-    return memory;
-  }
+  void* allocate(size_t bytes) override { return allocate_zeroed(bytes); }
   void release(void* memory) noexcept override { std::free(memory); }
   void upload(void* device, const void* host, size_t bytes) override {
     std::memcpy(device, host, bytes);
