@@ -67,6 +67,16 @@ def test_generate_prints_the_text_and_nothing_else(
     assert capsys.readouterr() == (SAID + "\n", "")
 
 
+def test_a_warning_is_a_line_without_a_source(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Here: a bare prompt at which a conversational model ends the turn."""
+    assert main(["generate", "ur.", "--model", model]) == 0
+    out, err = capsys.readouterr()
+    assert out == "</s>\n"
+    assert err.startswith("onward: note: prompt: the model ended at once") and err.count("\n") == 1
+
+
 @pytest.mark.parametrize("arguments", [[], ["-"]])
 def test_generate_reads_stdin_without_its_last_newline(
     model: str,

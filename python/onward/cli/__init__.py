@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 
 from onward.cli import chat, doctor, generate
@@ -49,7 +50,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             print(f"onward {onward.__version__}")
             return DONE
-        code = int(arguments.run(arguments))
+        with warnings.catch_warnings():
+            warnings.showwarning = _note
+            code = int(arguments.run(arguments))
         sys.stdout.flush()
         return code
     except BrokenPipeError:
@@ -64,6 +67,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain(str(error), FAILED)
     except MemoryError:
         return _complain("out of memory", FAILED)
+
+
+def _note(message: Warning | str, *_: object) -> None:
+    """A warning as a line of ours, without the source that a library's user would look for."""
+    _complain(f"note: {message}", DONE)
 
 
 def _complain(message: str, code: int) -> int:

@@ -23,7 +23,6 @@ PACKAGES = {
     "safetensors": "",
     "tokenizers": "",
     "jinja2": "",
-    "gguf": "reads .gguf files: pip install 'onward[gguf]'",
     "huggingface_hub": "fetches models by hub id: pip install 'onward[hub]'",
 }
 # What is measured, with its unit -> the core's name for it.
