@@ -1,5 +1,5 @@
-// What a device must be able to do: hold memory, pack weights, and run the fused verbs of a decoder.
-// The decoder, the cache and the engine see devices through this class only.
+// What a device must be able to do: hold memory, pack weights, and run the fused verbs of a
+// decoder. The decoder, the cache and the engine see devices through this class only.
 //
 // Activations are float32 rows on the device, padded: a row of n values takes activation_stride(n)
 // floats, and the padding is 0. Weights and cache have dtypes of their own; sums are float32.
@@ -67,9 +67,9 @@ class WeightStore {
 
 // Consecutive tokens of one sequence inside a step.
 struct SequenceSlice {
-  int64_t first_row = 0;        // among the step's rows
+  int64_t first_row = 0;  // among the step's rows
   int64_t tokens = 0;
-  int64_t first_position = 0;   // in the sequence
+  int64_t first_position = 0;     // in the sequence
   void* const* blocks = nullptr;  // blocks[b] holds positions [16 b, 16 b + 16)
 };
 
@@ -81,7 +81,7 @@ struct RotateArgs {
   int64_t v_offset = 0;
   const float* cosines = nullptr;  // (rows, head_dim / 2), times the attention factor
   const float* sines = nullptr;    // (rows, head_dim / 2)
-  Vector q_norm;                   // (head_dim) each, or empty: RMSNorm per head before the rotation
+  Vector q_norm;  // (head_dim) each, or empty: RMSNorm per head before the rotation
   Vector k_norm;
   float norm_eps = 0;
   int64_t num_heads = 0;

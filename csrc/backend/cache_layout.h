@@ -22,9 +22,7 @@ struct CacheLayout {
 
   int64_t value_bytes() const { return dtype_block_bytes(dtype); }
   int64_t value_stride() const { return (head_dim + 15) / 16 * 16; }
-  int64_t head_bytes() const {
-    return kBlockTokens * (head_dim + value_stride()) * value_bytes();
-  }
+  int64_t head_bytes() const { return kBlockTokens * (head_dim + value_stride()) * value_bytes(); }
   int64_t keys_offset(int64_t layer, int64_t kv_head) const {
     return (layer * num_kv_heads + kv_head) * head_bytes();
   }

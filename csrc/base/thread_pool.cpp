@@ -81,9 +81,8 @@ struct ThreadPool::Workers {
 };
 
 ThreadPool::ThreadPool(int threads) : threads_(threads) {
-  std::call_once(fork_handler_once, [] {
-    pthread_atfork(nullptr, nullptr, [] { fork_generation.fetch_add(1); });
-  });
+  std::call_once(fork_handler_once,
+                 [] { pthread_atfork(nullptr, nullptr, [] { fork_generation.fetch_add(1); }); });
 }
 
 ThreadPool::~ThreadPool() {

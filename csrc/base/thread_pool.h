@@ -24,9 +24,10 @@ class ThreadPool {
   // re-entrant; one caller at a time. body must not throw.
   template <typename Body>
   void run(int64_t tasks, const Body& body) {
-    run_erased(tasks, [](const void* context, int64_t task) {
-      (*static_cast<const Body*>(context))(task);
-    }, &body);
+    run_erased(
+        tasks,
+        [](const void* context, int64_t task) { (*static_cast<const Body*>(context))(task); },
+        &body);
   }
 
  private:

@@ -136,10 +136,14 @@ py::dict stats(PyEngine& engine) {
 
 py::object finish_reason(const Event& event) {
   switch (event.finish) {
-    case FinishReason::none: return py::none();
-    case FinishReason::stop: return py::str("stop");
-    case FinishReason::length: return py::str("length");
-    case FinishReason::error: return py::str("error");
+    case FinishReason::none:
+      return py::none();
+    case FinishReason::stop:
+      return py::str("stop");
+    case FinishReason::length:
+      return py::str("length");
+    case FinishReason::error:
+      return py::str("error");
   }
   return py::none();
 }
@@ -166,18 +170,17 @@ void bind_engine(py::module_& m) {
            [](PyEngine& engine) {
              return engine.alone([](Engine& e) { return e.step(SignalPoll()); });
            })
-      .def("cancel",
-           [](PyEngine& engine, int64_t request) {
-             engine.alone([=](Engine& e) { e.cancel(request); });
-           },
-           py::arg("request"))
+      .def(
+          "cancel",
+          [](PyEngine& engine, int64_t request) {
+            engine.alone([=](Engine& e) { e.cancel(request); });
+          },
+          py::arg("request"))
       .def("logits", &logits, py::arg("token_ids"))
       .def("stats", &stats)
       .def("reset_after_fork", &PyEngine::reset_after_fork)
-      .def_property_readonly("backend", [](const PyEngine& engine) {
-        return engine.engine().backend().name();
-      })
-      .def_property_readonly("threads", [](const PyEngine& engine) {
-        return engine.engine().backend().threads();
-      });
+      .def_property_readonly(
+          "backend", [](const PyEngine& engine) { return engine.engine().backend().name(); })
+      .def_property_readonly(
+          "threads", [](const PyEngine& engine) { return engine.engine().backend().threads(); });
 }

@@ -34,11 +34,23 @@ DecoderSpec make_spec(const std::string& architecture, int64_t vocab_size, int64
                       int64_t rope_dynamic_original_context, bool qkv_bias, bool output_bias,
                       bool mlp_bias, bool qk_norm, bool tied_head,
                       const std::vector<int64_t>& windows) {
-  DecoderSpec spec{architecture, vocab_size,   hidden_size, intermediate_size, num_layers,
-                   num_heads,    num_kv_heads, head_dim,    norm_eps,          max_context,
+  DecoderSpec spec{architecture,
+                   vocab_size,
+                   hidden_size,
+                   intermediate_size,
+                   num_layers,
+                   num_heads,
+                   num_kv_heads,
+                   head_dim,
+                   norm_eps,
+                   max_context,
                    {rope_inv_freq, rope_attention_factor, rope_theta, rope_dynamic_factor,
                     rope_dynamic_original_context},
-                   qkv_bias,     output_bias,  mlp_bias,    qk_norm,           tied_head,
+                   qkv_bias,
+                   output_bias,
+                   mlp_bias,
+                   qk_norm,
+                   tied_head,
                    windows};
   spec.validate();
   return spec;
@@ -117,7 +129,6 @@ void bind_model(py::module_& m) {
            }),
            py::arg("spec"), py::arg("dtype"), py::arg("threads"))
       .def("add", &add_weight, py::arg("name"), py::arg("parts"))
-      .def("finish", [](ModelBuilder& builder) {
-        return std::const_pointer_cast<Model>(builder.finish());
-      });
+      .def("finish",
+           [](ModelBuilder& builder) { return std::const_pointer_cast<Model>(builder.finish()); });
 }

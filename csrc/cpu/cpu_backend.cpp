@@ -128,9 +128,8 @@ void CpuBackend::linear(const Matrix& weight, const Vector& bias, const float* x
                         bool add, float* y) {
   const bool bf16 = weight.dtype == DType::bf16;
   const int64_t value_bytes = dtype_block_bytes(weight.dtype);
-  const char* input = bf16
-                          ? reinterpret_cast<const char*>(rounded_to_bf16(x, rows * weight.inputs))
-                          : reinterpret_cast<const char*>(x);
+  const char* input = bf16 ? reinterpret_cast<const char*>(rounded_to_bf16(x, rows * weight.inputs))
+                           : reinterpret_cast<const char*>(x);
   const auto kernel = bf16 ? kernels_.linear_bf16 : kernels_.linear_f32;
   const int64_t panels = (weight.outputs + kPanelColumns - 1) / kPanelColumns;
   const int64_t row_chunks = (rows + kLinearRows - 1) / kLinearRows;

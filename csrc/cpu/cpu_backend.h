@@ -7,7 +7,8 @@
 
 namespace onward::cpu {
 
-// InvalidArgument when threads is below 1, or ONWARD_CPU_ISA names an instruction set that is unknown or cannot run here.
+// InvalidArgument when threads is below 1, or ONWARD_CPU_ISA names an instruction set that is
+// unknown or cannot run here.
 std::unique_ptr<Backend> make_backend(int threads);
 
 }  // namespace onward::cpu

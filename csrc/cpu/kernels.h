@@ -15,8 +15,9 @@
 
 namespace onward::cpu {
 
-constexpr int64_t kLane = 16;         // floats in the widest register: all padding is to this
-constexpr int64_t kPanelColumns = 64; // output columns of a packed panel (the last may be narrower)
+constexpr int64_t kLane = 16;  // floats in the widest register: all padding is to this
+constexpr int64_t kPanelColumns =
+    64;                               // output columns of a packed panel (the last may be narrower)
 constexpr int64_t kBlockTokens = 16;  // tokens of a cache block: keys are lanes
 
 // One panel of packed weights times some rows: y[r][c] (+)= sum_k x[r][k] * panel[k][c] + bias[c].
@@ -80,7 +81,8 @@ struct Kernels {
   void (*attend_f32)(const AttendArgs&);   // keys and values stored as f32
   void (*attend_bf16)(const AttendArgs&);  // keys and values stored as bf16 bits
 
-  // y[i] = x[i] * (1 / sqrt(mean(x^2) + eps)) * weight[i], i < n. y may be x. (Zhang & Sennrich 2019)
+  // y[i] = x[i] * (1 / sqrt(mean(x^2) + eps)) * weight[i], i < n. y may be x. (Zhang & Sennrich
+  // 2019)
   void (*rms_norm)(const float* x, const float* weight, float eps, int64_t n, float* y);
   // y[i] = silu(gate[i]) * up[i]; n is a multiple of kLane. (SwiGLU, Shazeer 2020)
   void (*silu_mul)(const float* gate, const float* up, int64_t n, float* y);

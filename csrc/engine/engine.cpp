@@ -158,8 +158,7 @@ std::vector<Event> Engine::step(const Decoder::Poll& poll) {
       if (share.logits_row < 0) continue;
       Event event;
       try {
-        event =
-            share.sequence->sample(logits.data() + share.logits_row * model_->spec.vocab_size);
+        event = share.sequence->sample(logits.data() + share.logits_row * model_->spec.vocab_size);
       } catch (const Error& error) {
         event.request = share.sequence->id();
         event.finish = FinishReason::error;

@@ -25,9 +25,9 @@ class Engine {
   int64_t submit(Request request);
 
   // Runs one step and returns its events, in order of submission; nothing when there is nothing to
-  // do. `poll` is called between the verbs of every layer and may throw to give the step up: then no
-  // sequence has moved and the next step starts over. A request that fails ends with an error event
-  // and leaves the others alone.
+  // do. `poll` is called between the verbs of every layer and may throw to give the step up: then
+  // no sequence has moved and the next step starts over. A request that fails ends with an error
+  // event and leaves the others alone.
   std::vector<Event> step(const Decoder::Poll& poll);
 
   // Frees the request's place; unknown and finished ids are ignored.
@@ -55,7 +55,7 @@ class Engine {
   int64_t next_id_ = 0;
   std::deque<std::unique_ptr<Sequence>> running_;
   std::vector<Event> finished_at_submit_;  // requests that ask for no token
-  int64_t turn_ = 0;  // counts planned steps
+  int64_t turn_ = 0;                       // counts planned steps
   EngineStats stats_;
 };
 

@@ -24,16 +24,16 @@ struct Event {
   int64_t request = 0;
   int32_t token = -1;  // -1: the event carries no token
   FinishReason finish = FinishReason::none;
-  std::string error;   // with FinishReason::error
+  std::string error;  // with FinishReason::error
   bool numerics_error = false;
-  double time = 0;     // seconds of the steady clock
+  double time = 0;  // seconds of the steady clock
 };
 
 struct EngineStats {
   int64_t steps = 0;
-  int64_t prefill_tokens = 0;    // tokens computed before a request's first output
-  int64_t decode_tokens = 0;     // tokens computed after it
-  int64_t kv_computations = 0;   // tokens whose keys and values were computed (each in all layers)
+  int64_t prefill_tokens = 0;   // tokens computed before a request's first output
+  int64_t decode_tokens = 0;    // tokens computed after it
+  int64_t kv_computations = 0;  // tokens whose keys and values were computed (each in all layers)
   int64_t running = 0;
   int64_t cache_blocks_in_use = 0;
   int64_t cache_block_bytes = 0;

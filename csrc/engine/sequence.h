@@ -30,9 +30,7 @@ class Sequence {
   int64_t computed() const { return computed_; }
   int64_t pending() const { return size() - computed_; }
   int64_t generated() const { return size() - static_cast<int64_t>(request_.prompt.size()); }
-  bool full() const {
-    return generated() >= request_.max_new_tokens || size() >= max_context_;
-  }
+  bool full() const { return generated() >= request_.max_new_tokens || size() >= max_context_; }
   BlockTable& blocks() { return blocks_; }
   int64_t last_turn() const { return last_turn_; }
   void take_turn(int64_t turn) { last_turn_ = turn; }
@@ -67,7 +65,7 @@ class Sequence {
   std::vector<int32_t> tokens_;  // prompt, then output
   int64_t computed_ = 0;         // positions whose keys and values are in the cache
   int64_t max_context_;
-  int64_t last_turn_ = -1;       // the step in which it was last served
+  int64_t last_turn_ = -1;  // the step in which it was last served
   Sampler sampler_;
   BlockTable blocks_;
 };

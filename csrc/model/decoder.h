@@ -13,9 +13,9 @@ namespace onward {
 
 // One step: consecutive rows belong to consecutive tokens of each slice.
 struct StepBatch {
-  std::vector<int32_t> token_ids;      // (rows)
-  std::vector<SequenceSlice> slices;   // cover the rows in order
-  std::vector<int64_t> logits_rows;    // rows whose logits are wanted
+  std::vector<int32_t> token_ids;     // (rows)
+  std::vector<SequenceSlice> slices;  // cover the rows in order
+  std::vector<int64_t> logits_rows;   // rows whose logits are wanted
 };
 
 class Decoder {

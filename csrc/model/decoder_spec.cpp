@@ -48,8 +48,9 @@ void DecoderSpec::validate() const {
   }
   if (rope.dynamic_factor != 0 &&
       !(rope.dynamic_factor >= 1 && rope.dynamic_original_context >= 1 && head_dim > 2)) {
-    throw InvalidArgument("spec: rope_dynamic_factor needs a factor of at least 1, an original "
-                          "context and a head_dim above 2");
+    throw InvalidArgument(
+        "spec: rope_dynamic_factor needs a factor of at least 1, an original "
+        "context and a head_dim above 2");
   }
   if (!windows.empty()) {
     in_range("windows length", static_cast<int64_t>(windows.size()), num_layers, num_layers);

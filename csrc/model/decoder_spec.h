@@ -9,10 +9,10 @@
 namespace onward {
 
 struct RopeSpec {
-  std::vector<float> inv_freq;      // (head_dim / 2), already scaled
-  float attention_factor = 1.0f;    // multiplies cos and sin (yarn)
-  double theta = 10000.0;           // used by dynamic scaling only
-  double dynamic_factor = 0.0;      // 0: no dynamic scaling
+  std::vector<float> inv_freq;    // (head_dim / 2), already scaled
+  float attention_factor = 1.0f;  // multiplies cos and sin (yarn)
+  double theta = 10000.0;         // used by dynamic scaling only
+  double dynamic_factor = 0.0;    // 0: no dynamic scaling
   int64_t dynamic_original_context = 0;
 };
 

@@ -10,11 +10,10 @@ namespace {
 std::vector<float> dynamic_inv_freq(const RopeSpec& rope, int64_t position) {
   const double half = static_cast<double>(rope.inv_freq.size());
   const double dim = 2 * half;
-  const double ratio = static_cast<double>(position + 1) /
-                       static_cast<double>(rope.dynamic_original_context);
-  const double base =
-      rope.theta *
-      std::pow(rope.dynamic_factor * ratio - (rope.dynamic_factor - 1), dim / (dim - 2));
+  const double ratio =
+      static_cast<double>(position + 1) / static_cast<double>(rope.dynamic_original_context);
+  const double base = rope.theta * std::pow(rope.dynamic_factor * ratio - (rope.dynamic_factor - 1),
+                                            dim / (dim - 2));
   std::vector<float> inv_freq(rope.inv_freq.size());
   for (size_t i = 0; i < inv_freq.size(); ++i) {
     inv_freq[i] = static_cast<float>(1.0 / std::pow(base, static_cast<double>(i) / half));

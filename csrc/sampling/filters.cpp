@@ -57,7 +57,8 @@ Candidates scaled_candidates(const float* logits, int64_t vocab_size, float larg
   candidates.score.reserve(static_cast<size_t>(vocab_size));
   for (int64_t id = 0; id < vocab_size; ++id) {
     // In double: at temperatures near the smallest float the quotient leaves float32, to -infinity.
-    const float score = static_cast<float>((static_cast<double>(logits[id]) - largest) / temperature);
+    const float score =
+        static_cast<float>((static_cast<double>(logits[id]) - largest) / temperature);
     if (score == -std::numeric_limits<float>::infinity()) continue;
     candidates.id.push_back(static_cast<int32_t>(id));
     candidates.score.push_back(score);

@@ -65,8 +65,8 @@ int32_t Sampler::sample(float* logits, int64_t step, const std::vector<int32_t>&
   keep_top_k(candidates, options_.top_k);
   keep_top_p(candidates, options_.top_p);
   keep_min_p(candidates, options_.min_p);
-  return draw(candidates, philox_uniform(options_.seed, options_.stream,
-                                         static_cast<uint64_t>(step)));
+  return draw(candidates,
+              philox_uniform(options_.seed, options_.stream, static_cast<uint64_t>(step)));
 }
 
 }  // namespace onward

@@ -208,8 +208,8 @@ void add_ragged_values(const AttendArgs& a, const AttendRow* rows, const KeyRang
                        int64_t tile_key, const float* rescale, const float (*p)[kTileKeys],
                        float* out) {
   const int64_t begin = range.first_block * kBlockTokens;
-  const int64_t end = range.last_key < tile_key + kTileKeys ? range.last_key + 1
-                                                           : tile_key + kTileKeys;
+  const int64_t end =
+      range.last_key < tile_key + kTileKeys ? range.last_key + 1 : tile_key + kTileKeys;
   const auto later = [](int64_t x, int64_t y) { return x > y ? x : y; };
   const auto earlier = [](int64_t x, int64_t y) { return x < y ? x : y; };
   const int64_t shared_begin = later(begin, rows[kRows - 1].first_key);

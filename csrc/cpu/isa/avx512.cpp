@@ -32,7 +32,8 @@ struct Bf16Format {
   static Lanes fuse(Lanes weight, Lanes input, Lanes sum) { return fma(weight, input, sum); }
 };
 
-// clang-format off: each builds on the ones before
+// Each builds on the ones before.
+// clang-format off
 #include "cpu/isa/linear_tiles.inl"
 #include "cpu/isa/row_kernels.inl"
 #include "cpu/isa/attend_tiles.inl"

@@ -27,7 +27,8 @@ struct Bf16Format {
   }
 };
 
-// clang-format off: each builds on the ones before
+// Each builds on the ones before.
+// clang-format off
 #include "cpu/isa/linear_tiles.inl"
 #include "cpu/isa/row_kernels.inl"
 #include "cpu/isa/attend_tiles.inl"

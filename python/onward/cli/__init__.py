@@ -13,6 +13,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from typing import TextIO
 
 from onward.cli import chat, doctor, generate
 from onward.errors import ArgumentTypeError, Error, InvalidArgument
@@ -69,7 +70,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain("out of memory", FAILED)
 
 
-def _note(message: Warning | str, *_: object) -> None:
+def _note(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
     """A warning as a line of ours, without the source that a library's user would look for."""
     _complain(f"note: {message}", DONE)
 
