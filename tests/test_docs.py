@@ -1,0 +1,24 @@
+"""The documents hold: their links lead somewhere, and every option is explained."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from onward.options import OPTIONS
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.md")])
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_to_files(document: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]+)\)", document.read_text(encoding="utf-8"))
+    assert [link for link in links if not (document.parent / link).exists()] == []
+
+
+def test_every_option_is_explained() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/generation.md").read_text(), re.MULTILINE)
+    assert set(rows) >= {option.name for option in OPTIONS}
