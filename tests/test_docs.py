@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from onward.hub import find_model
 from onward.options import OPTIONS
 
 ROOT = Path(__file__).parent.parent
@@ -22,3 +25,19 @@ def test_links_lead_to_files(document: Path) -> None:
 def test_every_option_is_explained() -> None:
     rows = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/generation.md").read_text(), re.MULTILINE)
     assert set(rows) >= {option.name for option in OPTIONS}
+
+
+def test_the_python_of_the_readme_runs() -> None:
+    """As it stands there, with the default model's file in the place of the reader's."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (source,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    source = source.replace("path/to/model", str(find_model(None).path))
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", source],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    assert "gravity" in run.stdout.lower()
