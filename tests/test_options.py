@@ -72,7 +72,10 @@ def test_library_defaults() -> None:
 
 @pytest.mark.parametrize(
     "function",
-    [onward.generate, onward.stream, onward.chat, LLM.generate, LLM.stream, LLM.chat],
+    [
+        *(onward.generate, onward.stream, onward.chat),
+        *(LLM.generate, LLM.stream, LLM.chat, LLM.agenerate, LLM.astream),
+    ],
 )
 def test_signatures_and_docstrings_spell_every_option_out(function: Any) -> None:
     parameters = inspect.signature(function).parameters

@@ -57,12 +57,18 @@ class Call:
         self.mailbox: deque[tuple[int, Event]] = deque()
         self.wake: SimpleQueue[None] = SimpleQueue()
         self.lost: str | None = None
+        self.closed = False
         self._last_read = -1
 
     def next_event(self) -> Event:
-        """The next event of any of this call's requests; runs the engine if none is there yet."""
+        """The next event of any of this call's requests; runs the engine if none is there yet.
+
+        Raises Error when another thread closes the call meanwhile.
+        """
         while True:
             self._driver.check_open(self)
+            if self.closed:
+                raise Error("call: was closed by another thread, expected an open one")
             while self.mailbox:
                 serial, event = self.mailbox.popleft()
                 if serial > self._last_read:
@@ -76,6 +82,7 @@ class Call:
 
     def close(self) -> None:
         """Give up what is still running. May be called from anywhere, any number of times."""
+        self.closed = True
         self._driver.cancel(self, tuple(self.open_requests))
 
     def __del__(self) -> None:

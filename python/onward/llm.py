@@ -10,7 +10,7 @@ import os
 import secrets
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -33,6 +33,7 @@ from onward.result import Result
 from onward.spec import DecoderSpec
 from onward.streaming import TextStream
 from onward.tokenizer import Tokenizer
+from onward.workers import Workers
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -99,6 +100,7 @@ class LLM:
                 f"generation_config.json: {', '.join(ignored)}: not supported yet, has no effect",
                 stacklevel=2,
             )
+        self._workers = Workers()
         self._driver = Driver(
             _core.Engine(loaded.core, threads=self._threads, prefill_chunk_tokens=chunk)
         )
@@ -126,9 +128,54 @@ class LLM:
         ``[[1, 2], [3]]`` are two, ``[]`` is none. Prompts are continued as they are; ``chat`` puts
         a conversation into the form the model was trained on.
         """
+        call, generations, batch = self._begin(prompt, options)
+        results = self._finish(call, generations)
+        return results if batch else results[0]
+
+    @overload
+    async def agenerate(
+        self, prompt: str | TokenIds, **options: Unpack[GenerationKwargs]
+    ) -> Result: ...
+
+    @overload
+    async def agenerate(
+        self,
+        prompt: list[str] | list[list[int]] | list[NDArray[np.integer[Any]]] | tuple[str, ...],
+        **options: Unpack[GenerationKwargs],
+    ) -> list[Result]: ...
+
+    @with_options
+    async def agenerate(self, prompt: Any, **options: Any) -> Result | list[Result]:
+        """``generate`` for asyncio: the event loop goes on, and calls that are awaited together
+        share the engine's steps. Cancelling the task frees the engine after the present step."""
+        call, generations, batch = await self._workers.run(self._begin, prompt, options)
+        try:
+            results = await self._workers.run(self._finish, call, generations)
+        finally:
+            call.close()
+        return results if batch else results[0]
+
+    @with_options
+    async def astream(
+        self, prompt: str | TokenIds, **options: Unpack[GenerationKwargs]
+    ) -> AsyncGenerator[str, None]:
+        """``stream`` for asyncio. Leaving the iteration, or cancelling its task, frees the engine
+        after the present step."""
+        stream = await self._workers.run(lambda: self.stream(prompt, **options))
+        try:
+            while (piece := await self._workers.run(lambda: next(stream, None))) is not None:
+                yield piece
+        finally:
+            stream.close()
+
+    def _begin(
+        self, prompt: Any, options: Mapping[str, object]
+    ) -> tuple[Call, list[Generation], bool]:
         self._driver.check_open()
         batch = is_batch(prompt)
-        call, generations = self._submit(list(prompt) if batch else [prompt], batch, options)
+        return *self._submit(list(prompt) if batch else [prompt], batch, options), batch
+
+    def _finish(self, call: Call, generations: list[Generation]) -> list[Result]:
         unfinished = dict(zip(call.requests, generations, strict=True))
         try:
             while unfinished:
@@ -142,8 +189,7 @@ class LLM:
                     call.cancel(event.request)
         finally:
             call.close()
-        results = [generation.result() for generation in generations]
-        return results if batch else results[0]
+        return [generation.result() for generation in generations]
 
     @with_options
     def stream(self, prompt: str | TokenIds, **options: Unpack[GenerationKwargs]) -> Stream:
@@ -281,6 +327,7 @@ class LLM:
         driver: Driver | None = getattr(self, "_driver", None)
         if driver is not None:
             driver.close()
+            self._workers.close()
 
     def __enter__(self) -> LLM:
         return self
