@@ -120,6 +120,13 @@ py::array_t<float> logits(PyEngine& engine, const TokenIds& token_ids) {
   return py::array_t<float>({static_cast<int64_t>(ids.size()), vocab_size}, values.data());
 }
 
+py::array_t<double> score(PyEngine& engine, const TokenIds& token_ids) {
+  const std::vector<int32_t> ids = to_vector(token_ids);
+  const std::vector<double> scores =
+      engine.alone([&](Engine& e) { return e.score(ids, SignalPoll()); });
+  return py::array_t<double>(static_cast<py::ssize_t>(scores.size()), scores.data());
+}
+
 py::dict stats(PyEngine& engine) {
   const onward::EngineStats stats = engine.alone([](Engine& e) { return e.stats(); });
   py::dict result;
@@ -177,6 +184,7 @@ void bind_engine(py::module_& m) {
           },
           py::arg("request"))
       .def("logits", &logits, py::arg("token_ids"))
+      .def("score", &score, py::arg("token_ids"))
       .def("stats", &stats)
       .def("reset_after_fork", &PyEngine::reset_after_fork)
       .def_property_readonly(

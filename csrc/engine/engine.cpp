@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "onward/error.h"
+#include "sampling/log_probability.h"
 
 namespace onward {
 namespace {
@@ -184,26 +185,48 @@ void Engine::count(int64_t tokens, bool prefill) {
   stats_.kv_computations += tokens;
 }
 
-std::vector<float> Engine::logits(const std::vector<int32_t>& token_ids,
-                                  const Decoder::Poll& poll) {
+template <typename Consume>
+void Engine::read(const std::vector<int32_t>& token_ids, const Decoder::Poll& poll,
+                  const Consume& consume) {
   check_tokens("token_ids", token_ids);
   const int64_t tokens = static_cast<int64_t>(token_ids.size());
-  std::vector<float> all;
-  all.reserve(static_cast<size_t>(tokens * model_->spec.vocab_size));
   BlockTable blocks(pool_);
   blocks.reserve_tokens(tokens);
+  std::vector<float> logits;  // (chunk, vocab_size)
   for (int64_t first = 0; first < tokens; first += prefill_chunk_tokens_) {
     const int64_t chunk = std::min(prefill_chunk_tokens_, tokens - first);
     StepBatch batch;
     batch.token_ids.assign(token_ids.begin() + first, token_ids.begin() + first + chunk);
     batch.slices.push_back({0, chunk, first, blocks.blocks()});
     for (int64_t row = 0; row < chunk; ++row) batch.logits_rows.push_back(row);
-    std::vector<float> logits;
     decoder_.forward(batch, poll, logits);
     count(chunk, true);
-    all.insert(all.end(), logits.begin(), logits.end());
+    consume(first, logits);
   }
+}
+
+std::vector<float> Engine::logits(const std::vector<int32_t>& token_ids,
+                                  const Decoder::Poll& poll) {
+  std::vector<float> all;
+  read(token_ids, poll, [&](int64_t, const std::vector<float>& logits) {
+    all.insert(all.end(), logits.begin(), logits.end());
+  });
   return all;
+}
+
+std::vector<double> Engine::score(const std::vector<int32_t>& token_ids,
+                                  const Decoder::Poll& poll) {
+  const int64_t tokens = static_cast<int64_t>(token_ids.size());
+  const int64_t vocab_size = model_->spec.vocab_size;
+  std::vector<double> scores;
+  read(token_ids, poll, [&](int64_t first, const std::vector<float>& logits) {
+    const int64_t rows = static_cast<int64_t>(logits.size()) / vocab_size;
+    for (int64_t row = 0; row < rows && first + row + 1 < tokens; ++row) {
+      scores.push_back(log_probability(logits.data() + row * vocab_size, vocab_size,
+                                       token_ids[first + row + 1]));
+    }
+  });
+  return scores;
 }
 
 EngineStats Engine::stats() const {

@@ -36,6 +36,9 @@ class Engine {
 
   // Logits after every token: (token_ids, vocab_size), in chunks like any prompt.
   std::vector<float> logits(const std::vector<int32_t>& token_ids, const Decoder::Poll& poll);
+  // Natural logarithms of the probabilities of token_ids[1..], each after those before it: one
+  // prefill. NumericsError when a logit is not finite.
+  std::vector<double> score(const std::vector<int32_t>& token_ids, const Decoder::Poll& poll);
 
   EngineStats stats() const;
   const Model& model() const { return *model_; }
@@ -45,6 +48,11 @@ class Engine {
   struct StepPlan;
   void check_tokens(const char* where, const std::vector<int32_t>& token_ids) const;
   StepPlan plan_step();
+  // One prefill in chunks, in a place of its own; consume(first, logits) gets the logits of a
+  // chunk's tokens from position `first` on: (chunk tokens, vocab_size).
+  template <typename Consume>
+  void read(const std::vector<int32_t>& token_ids, const Decoder::Poll& poll,
+            const Consume& consume);
   void count(int64_t tokens, bool prefill);
 
   std::shared_ptr<const Model> model_;

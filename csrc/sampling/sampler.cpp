@@ -1,29 +1,15 @@
 #include "sampling/sampler.h"
 
-#include <cmath>
 #include <limits>
-#include <string>
 
 #include "base/philox.h"
 #include "onward/error.h"
 #include "sampling/filters.h"
+#include "sampling/log_probability.h"
 #include "sampling/processors.h"
 
 namespace onward {
 namespace {
-
-void require_finite(const float* logits, int64_t vocab_size) {
-  // x - x is 0 for a finite x and NaN otherwise, so one sum tells, without a branch per logit.
-  float witness = 0;
-  for (int64_t id = 0; id < vocab_size; ++id) witness += logits[id] - logits[id];
-  if (witness == 0) return;
-  for (int64_t id = 0; id < vocab_size; ++id) {
-    if (std::isfinite(logits[id])) continue;
-    throw NumericsError("logits: token " + std::to_string(id) + " has a non-finite logit, found " +
-                        std::to_string(logits[id]) +
-                        ", expected a finite number; the weights or their dtype are at fault");
-  }
-}
 
 // The first of the largest, as torch.argmax; -1 when all are -infinity.
 int64_t argmax(const float* scores, int64_t vocab_size) {

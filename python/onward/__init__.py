@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from onward.llm import LLM
     from onward.options import GenerationOptions
     from onward.result import Result, Timings, Usage
+    from onward.scoring import Score
 
 _HOMES = {
     "__version__": "onward._core",
@@ -32,6 +33,7 @@ _HOMES = {
     "Stream": "onward.generation",
     "GenerationOptions": "onward.options",
     "Result": "onward.result",
+    "Score": "onward.scoring",
     "Timings": "onward.result",
     "Usage": "onward.result",
 }
@@ -41,6 +43,7 @@ __all__ = [
     "Error",
     "GenerationOptions",
     "Result",
+    "Score",
     "Stream",
     "Timings",
     "Usage",

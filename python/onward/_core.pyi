@@ -136,6 +136,9 @@ class Engine:
     def logits(self, token_ids: NDArray[np.int32]) -> NDArray[np.float32]:
         """(tokens, vocab_size): what each token predicts."""
 
+    def score(self, token_ids: NDArray[np.int32]) -> NDArray[np.float64]:
+        """(tokens - 1): ln of the probability of each token after the first."""
+
     def stats(self) -> dict[str, int]:
         """Counters since the engine was made, and what it holds now."""
 

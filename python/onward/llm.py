@@ -12,6 +12,7 @@ import warnings
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -30,6 +31,7 @@ from onward.options import GenerationOptions, check_integer, resolve, shown, wit
 from onward.progress import ProgressBar
 from onward.prompts import Prompt, PromptReader, TokenIds, is_batch
 from onward.result import Result
+from onward.scoring import Score, windows
 from onward.spec import DecoderSpec
 from onward.streaming import TextStream
 from onward.tokenizer import Tokenizer
@@ -281,6 +283,34 @@ class LLM:
         ids = self._reader.read("token_ids", token_ids, None)
         return self._driver.run(lambda engine: engine.logits(ids))
 
+    def score(
+        self, text: str | TokenIds, *, window: int | None = None, stride: int | None = None
+    ) -> Score:
+        """The log-probability of each token of a text, or of token ids, and its perplexity.
+
+        A text longer than ``window`` (the model's context) is read in windows, each beginning
+        ``stride`` tokens (half a window) after the one before: every token is scored once, in the
+        first window that has it.
+
+        Raises InvalidArgument for fewer than two tokens, and NumericsError where the model's
+        logits are not finite.
+        """
+        self._driver.check_open()
+        size = self.context if window is None else check_integer("window", window, 2, self.context)
+        step = max(size // 2, 1)
+        if stride is not None:
+            step = check_integer("stride", stride, 1, size - 1)
+        given = self._text_tokenizer().encode(text) if isinstance(text, str) else text
+        ids = self._reader.ids("text", given)
+        if len(ids) < 2:
+            raise InvalidArgument(f"text: has {len(ids)} tokens, expected at least 2 to score one")
+        scores: list[float] = []
+        for begin, end, first in windows(len(ids), size, step):
+            part = ids[begin:end]
+            found = self._driver.run(partial(_score, part))
+            scores.extend(found[first - begin - 1 :].tolist())
+        return Score(tuple(ids.tolist()), tuple(scores))
+
     @property
     def name(self) -> str:
         """What the model is called: a folder's or file's name, or the hub id."""
@@ -410,6 +440,10 @@ class LLM:
             "stream": stream,
             "cache": options.cache,
         }
+
+
+def _score(ids: NDArray[np.int32], engine: _core.Engine) -> NDArray[np.float64]:
+    return engine.score(ids)
 
 
 def _read_tokenizer(loaded: LoadedModel) -> tuple[Tokenizer | None, str]:
