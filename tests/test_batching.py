@@ -198,3 +198,16 @@ def test_a_prompt_is_read_although_decodes_fill_every_step(model, chunk):
     while not any(event.request == late for event in engine.step()):
         steps += 1
         assert steps < 100, "the prompt is starved"
+
+
+def test_a_prompt_is_read_although_another_request_has_no_cache(model):
+    """Which is read again, all 60 tokens and more, for each of its 200 tokens."""
+    engine = new_engine(model, chunk=16)
+    submit(engine, random_prompt(60), max_new_tokens=200, cache=False)
+    for _ in range(10):
+        engine.step()
+    late = submit(engine, random_prompt(40), max_new_tokens=1)
+    steps = 0
+    while not any(event.request == late for event in engine.step()):
+        steps += 1
+        assert steps < 10, "the prompt is starved"

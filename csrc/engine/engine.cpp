@@ -103,6 +103,10 @@ Engine::StepPlan Engine::plan_step() {
   for (const auto& sequence : running_) {
     (sequence->pending() == 1 ? turns : prompts).push_back(sequence.get());
   }
+  // A sequence without a cache reads all it has written again for every token: it comes after those
+  // who wait for their first one.
+  std::stable_partition(prompts.begin(), prompts.end(),
+                        [](const Sequence* sequence) { return sequence->generated() == 0; });
   if (!prompts.empty()) turns.push_back(prompts.front());
   std::stable_sort(turns.begin(), turns.end(), [](const Sequence* a, const Sequence* b) {
     return a->last_turn() < b->last_turn();
