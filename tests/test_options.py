@@ -16,7 +16,14 @@ import onward
 from onward import LLM
 from onward.errors import ArgumentTypeError, ConfigError, InvalidArgument
 from onward.model_defaults import read_model_defaults, without_counterpart
-from onward.options import BY_NAME, OPTIONS, GenerationKwargs, GenerationOptions, ModelDefaults
+from onward.options import (
+    BY_NAME,
+    OPTIONS,
+    GenerationKwargs,
+    GenerationOptions,
+    ModelDefaults,
+    chain,
+)
 from onward.options import resolve as resolve_options
 from onward.prompts import PromptReader, is_batch
 
@@ -57,10 +64,32 @@ def test_library_defaults() -> None:
         max_new_tokens=256,
         min_new_tokens=0,
         temperature=0.0,
+        dynatemp_range=0.0,
+        dynatemp_exponent=1.0,
+        top_n_sigma=0.0,
         top_k=0,
         top_p=1.0,
         min_p=0.0,
+        typical_p=1.0,
+        epsilon_cutoff=0.0,
+        eta_cutoff=0.0,
+        xtc_probability=0.0,
+        xtc_threshold=0.1,
+        mirostat=0,
+        mirostat_tau=5.0,
+        mirostat_eta=0.1,
         repetition_penalty=1.0,
+        presence_penalty=0.0,
+        frequency_penalty=0.0,
+        dry_multiplier=0.0,
+        dry_base=1.75,
+        dry_allowed_length=2,
+        dry_sequence_breakers=(),
+        no_repeat_ngram_size=0,
+        logit_bias={},
+        bad_words_ids=(),
+        allowed_token_ids=None,
+        suppress_tokens=(),
         seed=None,
         stop=(),
         stop_token_ids=(),
@@ -112,6 +141,15 @@ def test_signatures_and_docstrings_spell_every_option_out(function: Any) -> None
         ("stop", None, ()),
         ("stop_token_ids", [5, np.int32(3)], (3, 5)),
         ("stop_token_ids", None, ()),
+        ("presence_penalty", -2, -2.0),
+        ("logit_bias", {np.int64(3): -100, 0: -math.inf}, {3: -100.0, 0: -math.inf}),
+        ("logit_bias", None, {}),
+        ("bad_words_ids", [[1], (2, 3)], ((1,), (2, 3))),
+        ("allowed_token_ids", [7], (7,)),
+        ("allowed_token_ids", None, None),
+        ("no_repeat_ngram_size", 2**70, 2**70),
+        ("mirostat", 2, 2),
+        ("typical_p", 1, 1.0),
         ("ignore_eos", True, True),
         ("skip_special_tokens", False, False),
         ("cache", False, False),
@@ -148,10 +186,41 @@ def test_legal_values(name: str, value: object, expected: object) -> None:
         ("stop", ["a", ""]),
         ("stop_token_ids", [VOCAB]),
         ("stop_token_ids", [-1]),
+        ("presence_penalty", math.nan),
+        ("frequency_penalty", math.inf),
+        ("logit_bias", {VOCAB: 5}),
+        ("logit_bias", {-1: 5}),
+        ("logit_bias", {"3": -100}),
+        ("logit_bias", {3: math.inf}),
+        ("logit_bias", {3: math.nan}),
+        ("logit_bias", {3: HUGE}),
+        ("bad_words_ids", [[]]),
+        ("bad_words_ids", [[1, VOCAB]]),
+        ("allowed_token_ids", []),
+        ("allowed_token_ids", [VOCAB]),
+        ("suppress_tokens", [-1]),
+        ("no_repeat_ngram_size", -1),
+        ("typical_p", 0),
+        ("typical_p", 1.1),
+        ("top_n_sigma", -1),
+        ("epsilon_cutoff", 1.1),
+        ("eta_cutoff", -0.1),
+        ("xtc_probability", 2),
+        ("xtc_threshold", math.nan),
+        ("dynatemp_range", -1),
+        ("dynatemp_exponent", math.inf),
+        ("dry_multiplier", -1),
+        ("dry_base", 0.9),
+        ("dry_allowed_length", 0),
+        ("dry_sequence_breakers", [VOCAB]),
+        ("mirostat", 1),
+        ("mirostat", 3),
+        ("mirostat_tau", -1),
+        ("mirostat_eta", math.nan),
     ],
 )
 def test_illegal_values_name_the_option_and_what_was_found(name: str, value: object) -> None:
-    with pytest.raises(InvalidArgument, match=rf"^{name}: ") as caught:
+    with pytest.raises(InvalidArgument, match=rf"^{name}(\[3\])?: ") as caught:
         resolve(**{name: value})
     assert isinstance(caught.value, ValueError)
     assert "expected" in str(caught.value)
@@ -180,6 +249,13 @@ def test_illegal_values_name_the_option_and_what_was_found(name: str, value: obj
         ("stop_token_ids", "3"),
         ("stop_token_ids", [1.0]),
         ("stop_token_ids", [True]),
+        ("logit_bias", [3]),
+        ("bad_words_ids", [3]),
+        ("bad_words_ids", "ab"),
+        ("allowed_token_ids", 3),
+        ("suppress_tokens", [True]),
+        ("presence_penalty", "1"),
+        ("mirostat", 2.0),
         ("ignore_eos", 1),
         ("cache", None),
         ("skip_special_tokens", "no"),
@@ -243,11 +319,19 @@ def test_a_filter_without_temperature_turns_sampling_on() -> None:
     assert resolve(top_p=0.9).temperature == 1.0
     assert resolve(top_k=5).temperature == 1.0
     assert resolve(min_p=0.1).temperature == 1.0
+    for name in ("typical_p", "epsilon_cutoff", "eta_cutoff", "xtc_probability", "dynatemp_range"):
+        assert resolve(**{name: 0.5}).temperature == 1.0
+    assert resolve(mirostat=2).temperature == resolve(top_n_sigma=1).temperature == 1.0
 
 
 def test_a_filter_at_its_neutral_value_does_not() -> None:
     assert resolve(top_p=1, top_k=0, min_p=0).temperature == 0.0
     assert resolve(top_k=-1).temperature == 0.0
+    assert resolve(mirostat=0, typical_p=1, xtc_threshold=0.5, mirostat_tau=3).temperature == 0.0
+
+
+def test_a_processor_without_temperature_stays_greedy() -> None:
+    assert resolve(logit_bias={1: 2}, presence_penalty=1, dry_multiplier=1).temperature == 0.0
 
 
 def test_explicit_temperature_0_stays_greedy() -> None:
@@ -267,6 +351,42 @@ def test_sampling_fields_count_only_with_do_sample() -> None:
     assert (quiet.temperature, quiet.top_k, quiet.top_p, quiet.min_p) == (0, 0, 1, 0)
     loud = resolve(defaults(**fields_, do_sample=True))
     assert (loud.temperature, loud.top_k, loud.top_p, loud.min_p) == (0.6, 50, 0.9, 0.05)
+
+
+def test_the_other_names_of_hugging_face() -> None:
+    filters = {"typical_p": 0.9, "epsilon_cutoff": 0.01, "eta_cutoff": 0.02}
+    bans = {"no_repeat_ngram_size": 3, "bad_words_ids": [[1, 2]], "suppress_tokens": [4]}
+    quiet = resolve(defaults(**filters, **bans))
+    assert (quiet.typical_p, quiet.epsilon_cutoff, quiet.eta_cutoff) == (1, 0, 0)
+    assert (quiet.no_repeat_ngram_size, quiet.bad_words_ids) == (3, ((1, 2),))
+    assert quiet.suppress_tokens == (4,)
+    loud = resolve(defaults(**filters, do_sample=True))
+    assert (loud.typical_p, loud.epsilon_cutoff, loud.eta_cutoff) == (0.9, 0.01, 0.02)
+    assert without_counterpart({**filters, **bans}) == []
+
+
+def test_the_tables_empty_bias_cannot_be_changed_through_a_result() -> None:
+    resolve().logit_bias[3] = 1.0
+    assert resolve().logit_bias == {}
+
+
+def test_the_chain_names_the_active_stages_in_order() -> None:
+    assert chain(resolve()) == ["greedy"]
+    assert chain(resolve(temperature=0, top_k=3, logit_bias={1: 1})) == ["logit_bias", "greedy"]
+    assert chain(resolve(top_p=0.9, top_k=5, min_new_tokens=2, repetition_penalty=1.1)) == [
+        "repetition_penalty",
+        "min_new_tokens",
+        "temperature",
+        "top_k",
+        "top_p",
+        "draw",
+    ]
+    assert chain(resolve(mirostat=2, top_k=5, dynatemp_range=0.5)) == [
+        "temperature",
+        "dynatemp_range",
+        "mirostat",
+        "draw",
+    ]
 
 
 def test_do_sample_alone_is_temperature_1_without_top_k() -> None:
@@ -350,7 +470,7 @@ def test_hostile_generation_config_is_a_config_error_that_names_the_field(
 
 
 def test_fields_without_counterpart_are_told_unless_neutral() -> None:
-    neutral = {"num_beams": 1, "no_repeat_ngram_size": 0, "typical_p": 1.0, "suppress_tokens": None}
+    neutral = {"num_beams": 1, "guidance_scale": 1.0, "begin_suppress_tokens": None}
     assert without_counterpart(neutral) == []
     assert without_counterpart({"num_beams": 4}) == ["num_beams=4"]
 
