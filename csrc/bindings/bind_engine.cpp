@@ -157,6 +157,7 @@ void bind_engine(py::module_& m) {
       .def_property_readonly("finish_reason", &finish_reason)
       .def_readonly("error", &Event::error)
       .def_readonly("numerics_error", &Event::numerics_error)
+      .def_readonly("invalid_argument", &Event::invalid_argument)
       .def_readonly("time", &Event::time);
 
   py::class_<SamplingOptions>(m, "SamplingOptions")

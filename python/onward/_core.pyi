@@ -102,6 +102,8 @@ class Event:
     @property
     def numerics_error(self) -> bool: ...
     @property
+    def invalid_argument(self) -> bool: ...
+    @property
     def time(self) -> float:
         """On the clock of time.perf_counter."""
 
