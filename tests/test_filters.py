@@ -162,8 +162,8 @@ class TestMirostat:
             assert found == set(range(kept))
 
     def test_the_cut_follows_what_was_chosen(self):
-        """tau 0: the cut is 0 and only the best stays, whose surprise is 0 among the kept: no
-        movement. tau 1, eta 1 on a coin and a half (.5 .25 .25): a simulation in Python."""
+        """The rule once more, followed along the drawn tokens. Surprises are 1, 2, 2 bits and the
+        cut begins at 1.2, so it comes to keep one token and all three, never two."""
         p = [0.5, 0.25, 0.25]
         tau, eta = 0.6, 0.7
         logits = log_probabilities(p)
@@ -186,14 +186,20 @@ class TestMirostat:
         assert kept_sizes == {1, 3}
 
     def test_the_mean_surprise_comes_to_tau(self):
-        generator = np.random.default_rng(0)
-        logits = generator.standard_normal(400).astype(np.float32) * 3
-        p = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
-        tau = 3.0
-        tokens = draws_along_steps(logits, mirostat=2, mirostat_tau=tau)
-        assert -np.log2(p).mean() > 6
-        # Surprise among the kept; among all it is less than a bit more here.
-        assert tau - 0.1 < -np.log2(p[tokens]).mean() < tau + 1
+        """400 tokens of 7.9 bits together. The mean surprise among the kept comes to tau, for the
+        cut moves by each difference and stays within bounds."""
+        logits = np.random.default_rng(0).standard_normal(400).astype(np.float32)
+        p = np.exp(logits) / np.exp(logits).sum()
+        tau, eta = 5.0, 0.1
+        tokens = draws_along_steps(logits, mirostat=2, mirostat_tau=tau, mirostat_eta=eta)
+        bits = -np.log2(p)
+        cut, surprises = 2 * tau, []
+        for token in tokens[:4000]:
+            assert bits[token] <= cut + 1e-4
+            surprises.append(bits[token] + np.log2(p[bits <= cut].sum()))
+            cut -= eta * (surprises[-1] - tau)
+        assert np.mean(surprises) == pytest.approx(tau, abs=0.05)
+        assert -(p * np.log2(p)).sum() > tau + 2
 
     def test_filters_give_way(self):
         assert possible(P, mirostat=2, mirostat_tau=9.0, top_k=1, top_p=0.1) == {0, 1, 2, 3}

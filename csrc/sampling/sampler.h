@@ -1,5 +1,5 @@
-// Logits in, one token out. Everything random comes from (seed, stream, step), so a token does not
-// depend on the batch, and a step can be repeated.
+// Logits in, one token out. Everything random comes from (seed, stream, step), so a token
+// depends on these and on the sequence, and not on the batch.
 #pragma once
 
 #include <cstdint>
