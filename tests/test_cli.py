@@ -115,6 +115,12 @@ def test_generate_json_is_the_result(model: str, capsys: pytest.CaptureFixture[s
         (["--stop-token-ids", "4"], "one, two,"),
         (["--ignore-eos", "--max-new-tokens", "7"], SAID + "</s>"),
         (["--no-cache"], SAID),
+        (["--allowed-token-ids", "3", "--max-new-tokens", "2"], "one,one,"),
+        (["--logit-bias", "5=1000", "--max-new-tokens", "2"], " three, three,"),
+        (
+            ["--logit-bias", "5=1e3", "--bad-words-ids", "5,5", "--max-new-tokens", "2"],
+            " three, fo",
+        ),
         (["--temperature", "0.5", "--top-k", "1", "--threads", "1", "--dtype", "f32"], SAID),
     ],
 )
@@ -184,7 +190,9 @@ def test_errors_are_one_line_and_an_exit_code(
     assert bool(usage) == (arguments == [])
 
 
-@pytest.mark.parametrize("flag", [["--temprature", "1"], ["--max-new-tokens", "many"]])
+@pytest.mark.parametrize(
+    "flag", [["--temprature", "1"], ["--max-new-tokens", "many"], ["--logit-bias", "5"]]
+)
 def test_what_argparse_refuses_is_code_2(flag: list[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main(["generate", "x", *flag])

@@ -65,6 +65,9 @@ def test_classes_have_the_members_and_parameters_of_the_stub() -> None:
         owner = _core.kernels if node.name == "_Kernels" else getattr(_core, node.name)
         methods = [item for item in node.body if isinstance(item, ast.FunctionDef)]
         built = members(owner)
+        fields = [ast.unparse(i.target) for i in node.body if isinstance(i, ast.AnnAssign)]
+        for field in fields:
+            assert isinstance(built.pop(field), property), f"{node.name}.{field}"
         if "__init__" not in {method.name for method in methods}:
             built.pop("__init__", None)
         assert {method.name for method in methods} == set(built), node.name

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from builders.core_engine import (
-    GREEDY,
     Shape,
     new_engine,
     seeded_model,
@@ -216,7 +215,7 @@ def test_the_core_checks_for_itself():
     with pytest.raises(ValueError, match="stop_token_ids: token id 300 is outside"):
         submit(engine, [1], stop_token_ids=[300])
     with pytest.raises(ValueError, match="token_ids: have 2 dimensions, expected 1"):
-        engine.submit(np.ones((2, 2), np.int32), **GREEDY)
+        submit(engine, np.ones((2, 2), np.int32))
     with pytest.raises(ValueError, match="prefill_chunk_tokens: found 0"):
         new_engine(seeded_model("f32"), chunk=0)
 

@@ -16,9 +16,15 @@ import onward
 from onward import LLM
 from onward.errors import ArgumentTypeError, ConfigError, InvalidArgument
 from onward.model_defaults import read_model_defaults, without_counterpart
-from onward.options import BY_NAME, OPTIONS, GenerationKwargs, GenerationOptions, ModelDefaults
+from onward.options import (
+    BY_NAME,
+    OPTIONS,
+    GenerationKwargs,
+    GenerationOptions,
+    ModelDefaults,
+    chain,
+)
 from onward.options import resolve as resolve_options
-from onward.prompts import PromptReader, is_batch
 
 VOCAB = 100
 PLAIN = ModelDefaults(VOCAB)
@@ -57,10 +63,32 @@ def test_library_defaults() -> None:
         max_new_tokens=256,
         min_new_tokens=0,
         temperature=0.0,
+        dynatemp_range=0.0,
+        dynatemp_exponent=1.0,
+        top_n_sigma=0.0,
         top_k=0,
         top_p=1.0,
         min_p=0.0,
+        typical_p=1.0,
+        epsilon_cutoff=0.0,
+        eta_cutoff=0.0,
+        xtc_probability=0.0,
+        xtc_threshold=0.1,
+        mirostat=0,
+        mirostat_tau=5.0,
+        mirostat_eta=0.1,
         repetition_penalty=1.0,
+        presence_penalty=0.0,
+        frequency_penalty=0.0,
+        dry_multiplier=0.0,
+        dry_base=1.75,
+        dry_allowed_length=2,
+        dry_sequence_breakers=(),
+        no_repeat_ngram_size=0,
+        logit_bias={},
+        bad_words_ids=(),
+        allowed_token_ids=None,
+        suppress_tokens=(),
         seed=None,
         stop=(),
         stop_token_ids=(),
@@ -115,6 +143,15 @@ def test_signatures_and_docstrings_spell_every_option_out(function: Any) -> None
         ("stop", None, ()),
         ("stop_token_ids", [5, np.int32(3)], (3, 5)),
         ("stop_token_ids", None, ()),
+        ("presence_penalty", -2, -2.0),
+        ("logit_bias", {np.int64(3): -100, 0: -math.inf}, {3: -100.0, 0: -math.inf}),
+        ("logit_bias", None, {}),
+        ("bad_words_ids", [[1], (2, 3)], ((1,), (2, 3))),
+        ("allowed_token_ids", [7], (7,)),
+        ("allowed_token_ids", None, None),
+        ("no_repeat_ngram_size", 2**70, 2**70),
+        ("mirostat", 2, 2),
+        ("typical_p", 1, 1.0),
         ("ignore_eos", True, True),
         ("skip_special_tokens", False, False),
         ("cache", False, False),
@@ -151,10 +188,41 @@ def test_legal_values(name: str, value: object, expected: object) -> None:
         ("stop", ["a", ""]),
         ("stop_token_ids", [VOCAB]),
         ("stop_token_ids", [-1]),
+        ("presence_penalty", math.nan),
+        ("frequency_penalty", math.inf),
+        ("logit_bias", {VOCAB: 5}),
+        ("logit_bias", {-1: 5}),
+        ("logit_bias", {"3": -100}),
+        ("logit_bias", {3: math.inf}),
+        ("logit_bias", {3: math.nan}),
+        ("logit_bias", {3: HUGE}),
+        ("bad_words_ids", [[]]),
+        ("bad_words_ids", [[1, VOCAB]]),
+        ("allowed_token_ids", []),
+        ("allowed_token_ids", [VOCAB]),
+        ("suppress_tokens", [-1]),
+        ("no_repeat_ngram_size", -1),
+        ("typical_p", 0),
+        ("typical_p", 1.1),
+        ("top_n_sigma", -1),
+        ("epsilon_cutoff", 1.1),
+        ("eta_cutoff", -0.1),
+        ("xtc_probability", 2),
+        ("xtc_threshold", math.nan),
+        ("dynatemp_range", -1),
+        ("dynatemp_exponent", math.inf),
+        ("dry_multiplier", -1),
+        ("dry_base", 0.9),
+        ("dry_allowed_length", 0),
+        ("dry_sequence_breakers", [VOCAB]),
+        ("mirostat", 1),
+        ("mirostat", 3),
+        ("mirostat_tau", -1),
+        ("mirostat_eta", math.nan),
     ],
 )
 def test_illegal_values_name_the_option_and_what_was_found(name: str, value: object) -> None:
-    with pytest.raises(InvalidArgument, match=rf"^{name}: ") as caught:
+    with pytest.raises(InvalidArgument, match=rf"^{name}(\[3\])?: ") as caught:
         resolve(**{name: value})
     assert isinstance(caught.value, ValueError)
     assert "expected" in str(caught.value)
@@ -183,6 +251,13 @@ def test_illegal_values_name_the_option_and_what_was_found(name: str, value: obj
         ("stop_token_ids", "3"),
         ("stop_token_ids", [1.0]),
         ("stop_token_ids", [True]),
+        ("logit_bias", [3]),
+        ("bad_words_ids", [3]),
+        ("bad_words_ids", "ab"),
+        ("allowed_token_ids", 3),
+        ("suppress_tokens", [True]),
+        ("presence_penalty", "1"),
+        ("mirostat", 2.0),
         ("ignore_eos", 1),
         ("cache", None),
         ("skip_special_tokens", "no"),
@@ -246,11 +321,19 @@ def test_a_filter_without_temperature_turns_sampling_on() -> None:
     assert resolve(top_p=0.9).temperature == 1.0
     assert resolve(top_k=5).temperature == 1.0
     assert resolve(min_p=0.1).temperature == 1.0
+    for name in ("typical_p", "epsilon_cutoff", "eta_cutoff", "xtc_probability", "dynatemp_range"):
+        assert resolve(**{name: 0.5}).temperature == 1.0
+    assert resolve(mirostat=2).temperature == resolve(top_n_sigma=1).temperature == 1.0
 
 
 def test_a_filter_at_its_neutral_value_does_not() -> None:
     assert resolve(top_p=1, top_k=0, min_p=0).temperature == 0.0
     assert resolve(top_k=-1).temperature == 0.0
+    assert resolve(mirostat=0, typical_p=1, xtc_threshold=0.5, mirostat_tau=3).temperature == 0.0
+
+
+def test_a_processor_without_temperature_stays_greedy() -> None:
+    assert resolve(logit_bias={1: 2}, presence_penalty=1, dry_multiplier=1).temperature == 0.0
 
 
 def test_explicit_temperature_0_stays_greedy() -> None:
@@ -270,6 +353,42 @@ def test_sampling_fields_count_only_with_do_sample() -> None:
     assert (quiet.temperature, quiet.top_k, quiet.top_p, quiet.min_p) == (0, 0, 1, 0)
     loud = resolve(defaults(**fields_, do_sample=True))
     assert (loud.temperature, loud.top_k, loud.top_p, loud.min_p) == (0.6, 50, 0.9, 0.05)
+
+
+def test_the_other_names_of_hugging_face() -> None:
+    filters = {"typical_p": 0.9, "epsilon_cutoff": 0.01, "eta_cutoff": 0.02}
+    bans = {"no_repeat_ngram_size": 3, "bad_words_ids": [[1, 2]], "suppress_tokens": [4]}
+    quiet = resolve(defaults(**filters, **bans))
+    assert (quiet.typical_p, quiet.epsilon_cutoff, quiet.eta_cutoff) == (1, 0, 0)
+    assert (quiet.no_repeat_ngram_size, quiet.bad_words_ids) == (3, ((1, 2),))
+    assert quiet.suppress_tokens == (4,)
+    loud = resolve(defaults(**filters, do_sample=True))
+    assert (loud.typical_p, loud.epsilon_cutoff, loud.eta_cutoff) == (0.9, 0.01, 0.02)
+    assert without_counterpart({**filters, **bans}) == []
+
+
+def test_the_tables_empty_bias_cannot_be_changed_through_a_result() -> None:
+    resolve().logit_bias[3] = 1.0
+    assert resolve().logit_bias == {}
+
+
+def test_the_chain_names_the_active_stages_in_order() -> None:
+    assert chain(resolve()) == ["greedy"]
+    assert chain(resolve(temperature=0, top_k=3, logit_bias={1: 1})) == ["logit_bias", "greedy"]
+    assert chain(resolve(top_p=0.9, top_k=5, min_new_tokens=2, repetition_penalty=1.1)) == [
+        "repetition_penalty",
+        "min_new_tokens",
+        "temperature",
+        "top_k",
+        "top_p",
+        "draw",
+    ]
+    assert chain(resolve(mirostat=2, top_k=5, dynatemp_range=0.5)) == [
+        "temperature",
+        "dynatemp_range",
+        "mirostat",
+        "draw",
+    ]
 
 
 def test_do_sample_alone_is_temperature_1_without_top_k() -> None:
@@ -340,6 +459,13 @@ def test_hostile_eos_is_a_config_error(where: str, value: object) -> None:
         ("max_new_tokens", -3),
         ("max_new_tokens", "12"),
         ("min_new_tokens", 1e3),
+        ("no_repeat_ngram_size", 2.5),
+        ("bad_words_ids", [3]),
+        ("bad_words_ids", [[]]),
+        ("suppress_tokens", [VOCAB]),
+        ("typical_p", 0),
+        ("epsilon_cutoff", "small"),
+        ("eta_cutoff", -1),
         ("stop_strings", [""]),
         ("stop_strings", 3),
     ],
@@ -353,111 +479,6 @@ def test_hostile_generation_config_is_a_config_error_that_names_the_field(
 
 
 def test_fields_without_counterpart_are_told_unless_neutral() -> None:
-    neutral = {"num_beams": 1, "no_repeat_ngram_size": 0, "typical_p": 1.0, "suppress_tokens": None}
+    neutral = {"num_beams": 1, "guidance_scale": 1.0, "begin_suppress_tokens": None}
     assert without_counterpart(neutral) == []
     assert without_counterpart({"num_beams": 4}) == ["num_beams=4"]
-
-
-# Prompts
-
-
-class Letters:
-    """Encodes a text as its letters' places in the alphabet."""
-
-    bos_token_id: int | None = None
-
-    def encode(self, text: str) -> list[int]:
-        return [ord(letter) - ord("a") for letter in text]
-
-
-READER = PromptReader(vocab_size=VOCAB, context=16)
-
-
-@pytest.mark.parametrize(
-    "ids",
-    [
-        [1, 2, 3],
-        (1, 2, 3),
-        range(1, 4),
-        [np.int64(1), np.uint8(2), 3],
-        np.array([1, 2, 3]),
-        np.array([1, 2, 3], np.uint32),
-        np.array([1, 0, 2, 0, 3, 0])[::2],
-        np.array([1, 2, 3], object),
-    ],
-)
-def test_integers_of_every_kind_are_the_same_prompt(ids: Any) -> None:
-    read = READER.read("prompt", ids, None)
-    assert read.dtype == np.int32 and read.flags.c_contiguous
-    assert read.tolist() == [1, 2, 3]
-
-
-@pytest.mark.parametrize(
-    ("token", "told"),
-    [
-        (VOCAB, "100"),
-        (-1, "-1"),
-        (2**31, "2147483648"),
-        (2**63, "9223372036854775808"),
-        pytest.param(10**5000, "thousands of digits", id="huge"),
-        (1.5, "1.5"),
-        (True, "True"),
-        (None, "None"),
-        ("a", "'a'"),
-    ],
-)
-def test_a_bad_token_id_is_named_with_its_position(token: object, told: str) -> None:
-    expected = f"prompt: token id .*{told}.* at position 1, expected integers 0 to 99"
-    with pytest.raises(InvalidArgument, match=expected):
-        READER.read("prompt", [5, token], None)
-
-
-@pytest.mark.parametrize(
-    "array", [np.array([5.0, 1.5]), np.array([True]), np.array([2**63], np.uint64), np.array([-1])]
-)
-def test_bad_arrays(array: Any) -> None:
-    with pytest.raises(InvalidArgument, match="prompt: token id"):
-        READER.read("prompt", array, None)
-
-
-@pytest.mark.parametrize("prompt", [None, 3, 2.5, b"bytes", {1: 2}, {1}, np.int64(4), iter([1])])
-def test_other_things_are_type_errors(prompt: object) -> None:
-    with pytest.raises(ArgumentTypeError, match=r"prompt: .*expected"):
-        READER.read("prompt", prompt, None)
-
-
-def test_a_prompt_longer_than_the_context_states_both_numbers() -> None:
-    assert READER.read("prompt", [1] * 16, None).size == 16
-    with pytest.raises(InvalidArgument, match=r"has 17 tokens, .*context of 16"):
-        READER.read("prompt", [1] * 17, None)
-
-
-def test_an_empty_text_is_the_bos_or_an_error() -> None:
-    encoder = Letters()
-    with pytest.raises(InvalidArgument, match=r"prompt\[1\]: is empty and the model has no begin"):
-        READER.read("prompt[1]", "", encoder)
-    encoder.bos_token_id = 7
-    assert READER.read("prompt", "", encoder).tolist() == [7]
-    for empty in ([], np.array([], np.int64), np.array([])):
-        with pytest.raises(InvalidArgument, match="is empty"):
-            READER.read("prompt", empty, encoder)
-
-
-@pytest.mark.parametrize(
-    ("prompt", "expected"),
-    [
-        ("text", False),
-        ([1, 2], False),
-        ((1, 2), False),
-        (np.array([1, 2]), False),
-        ([], True),
-        (["a"], True),
-        (("a", "b"), True),
-        ([[1], [2, 3]], True),
-        ([np.array([1])], True),
-        (np.array([[1, 2], [3, 4]]), True),
-        ([1, "a"], False),
-    ],
-)
-def test_what_is_a_batch(prompt: object, expected: bool) -> None:
-    assert is_batch(prompt) is expected

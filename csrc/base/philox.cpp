@@ -16,11 +16,12 @@ std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<u
   return counter;
 }
 
-double philox_uniform(uint64_t seed, uint64_t stream, uint64_t step) {
+double philox_uniform(uint64_t seed, uint64_t stream, uint64_t step, int lane) {
   const auto bits = philox4x32({static_cast<uint32_t>(step), static_cast<uint32_t>(step >> 32),
                                 static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32)},
                                {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
-  const uint64_t word = (uint64_t{bits[0]} << 32) | bits[1];
+  const uint64_t word =
+      lane == 0 ? (uint64_t{bits[0]} << 32) | bits[1] : (uint64_t{bits[2]} << 32) | bits[3];
   return static_cast<double>(word >> 11) * 0x1p-53;
 }
 

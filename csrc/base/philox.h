@@ -10,7 +10,7 @@ namespace onward {
 
 std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
-// Uniform in [0, 1) with 53 random bits.
-double philox_uniform(uint64_t seed, uint64_t stream, uint64_t step);
+// Uniform in [0, 1) with 53 random bits. A block has two such numbers, lane 0 and lane 1.
+double philox_uniform(uint64_t seed, uint64_t stream, uint64_t step, int lane = 0);
 
 }  // namespace onward

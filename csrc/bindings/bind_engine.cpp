@@ -23,6 +23,7 @@ using onward::Event;
 using onward::FinishReason;
 using onward::Model;
 using onward::Request;
+using onward::SamplingOptions;
 
 using Clock = std::chrono::steady_clock;
 using TokenIds = py::array_t<int32_t, py::array::c_style>;
@@ -100,14 +101,13 @@ std::vector<int32_t> to_vector(const TokenIds& ids) {
 
 int64_t submit(PyEngine& engine, const TokenIds& prompt, int64_t max_new_tokens,
                int64_t min_new_tokens, const std::vector<int32_t>& stop_token_ids,
-               double temperature, int64_t top_k, double top_p, double min_p,
-               double repetition_penalty, uint64_t seed, uint64_t stream, bool cache) {
+               const SamplingOptions& sampling, bool cache) {
   Request request;
   request.prompt = to_vector(prompt);
   request.max_new_tokens = max_new_tokens;
   request.min_new_tokens = min_new_tokens;
   request.stop_token_ids = stop_token_ids;
-  request.sampling = {temperature, top_k, top_p, min_p, repetition_penalty, seed, stream};
+  request.sampling = sampling;
   request.cache = cache;
   return engine.alone([&](Engine& e) { return e.submit(std::move(request)); });
 }
@@ -164,15 +164,47 @@ void bind_engine(py::module_& m) {
       .def_property_readonly("finish_reason", &finish_reason)
       .def_readonly("error", &Event::error)
       .def_readonly("numerics_error", &Event::numerics_error)
+      .def_readonly("invalid_argument", &Event::invalid_argument)
       .def_readonly("time", &Event::time);
+
+  py::class_<SamplingOptions>(m, "SamplingOptions")
+      .def(py::init<>())
+      .def_readwrite("logit_bias", &SamplingOptions::logit_bias)
+      .def_readwrite("repetition_penalty", &SamplingOptions::repetition_penalty)
+      .def_readwrite("presence_penalty", &SamplingOptions::presence_penalty)
+      .def_readwrite("frequency_penalty", &SamplingOptions::frequency_penalty)
+      .def_readwrite("dry_multiplier", &SamplingOptions::dry_multiplier)
+      .def_readwrite("dry_base", &SamplingOptions::dry_base)
+      .def_readwrite("dry_allowed_length", &SamplingOptions::dry_allowed_length)
+      .def_readwrite("dry_sequence_breakers", &SamplingOptions::dry_sequence_breakers)
+      .def_readwrite("no_repeat_ngram_size", &SamplingOptions::no_repeat_ngram_size)
+      .def_readwrite("bad_words_ids", &SamplingOptions::bad_words_ids)
+      .def_readwrite("allowed_token_ids", &SamplingOptions::allowed_token_ids)
+      .def_readwrite("suppress_tokens", &SamplingOptions::suppress_tokens)
+      .def_readwrite("temperature", &SamplingOptions::temperature)
+      .def_readwrite("dynatemp_range", &SamplingOptions::dynatemp_range)
+      .def_readwrite("dynatemp_exponent", &SamplingOptions::dynatemp_exponent)
+      .def_readwrite("top_n_sigma", &SamplingOptions::top_n_sigma)
+      .def_readwrite("top_k", &SamplingOptions::top_k)
+      .def_readwrite("top_p", &SamplingOptions::top_p)
+      .def_readwrite("min_p", &SamplingOptions::min_p)
+      .def_readwrite("typical_p", &SamplingOptions::typical_p)
+      .def_readwrite("epsilon_cutoff", &SamplingOptions::epsilon_cutoff)
+      .def_readwrite("eta_cutoff", &SamplingOptions::eta_cutoff)
+      .def_readwrite("xtc_probability", &SamplingOptions::xtc_probability)
+      .def_readwrite("xtc_threshold", &SamplingOptions::xtc_threshold)
+      .def_readwrite("mirostat", &SamplingOptions::mirostat)
+      .def_readwrite("mirostat_tau", &SamplingOptions::mirostat_tau)
+      .def_readwrite("mirostat_eta", &SamplingOptions::mirostat_eta)
+      .def_readwrite("seed", &SamplingOptions::seed)
+      .def_readwrite("stream", &SamplingOptions::stream);
 
   py::class_<PyEngine>(m, "Engine")
       .def(py::init<std::shared_ptr<Model>, int, int64_t>(), py::arg("model"), py::kw_only(),
            py::arg("threads"), py::arg("prefill_chunk_tokens"))
       .def("submit", &submit, py::arg("prompt"), py::kw_only(), py::arg("max_new_tokens"),
-           py::arg("min_new_tokens"), py::arg("stop_token_ids"), py::arg("temperature"),
-           py::arg("top_k"), py::arg("top_p"), py::arg("min_p"), py::arg("repetition_penalty"),
-           py::arg("seed"), py::arg("stream"), py::arg("cache"))
+           py::arg("min_new_tokens"), py::arg("stop_token_ids"), py::arg("sampling"),
+           py::arg("cache"))
       .def("step",
            [](PyEngine& engine) {
              return engine.alone([](Engine& e) { return e.step(SignalPoll()); });

@@ -169,6 +169,7 @@ std::vector<Event> Engine::step(const Decoder::Poll& poll) {
         event.finish = FinishReason::error;
         event.error = error.what();
         event.numerics_error = dynamic_cast<const NumericsError*>(&error) != nullptr;
+        event.invalid_argument = dynamic_cast<const InvalidArgument*>(&error) != nullptr;
       }
       event.time = now();
       events.push_back(std::move(event));

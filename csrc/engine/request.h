@@ -26,7 +26,8 @@ struct Event {
   FinishReason finish = FinishReason::none;
   std::string error;  // with FinishReason::error
   bool numerics_error = false;
-  double time = 0;  // seconds of the steady clock
+  bool invalid_argument = false;  // the options left no token to choose
+  double time = 0;                // seconds of the steady clock
 };
 
 struct EngineStats {

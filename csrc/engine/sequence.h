@@ -19,10 +19,8 @@ class Sequence {
         request_(std::move(request)),
         tokens_(request_.prompt),
         max_context_(max_context),
-        sampler_(request_.sampling, vocab_size),
-        blocks_(pool) {
-    for (const int32_t token : tokens_) sampler_.observe(token);
-  }
+        sampler_(request_.sampling, vocab_size, request_.prompt),
+        blocks_(pool) {}
 
   int64_t id() const { return id_; }
   const std::vector<int32_t>& tokens() const { return tokens_; }
@@ -45,9 +43,7 @@ class Sequence {
     const bool too_short = generated() < request_.min_new_tokens;
     Event event;
     event.request = id_;
-    event.token =
-        sampler_.sample(logits, generated(), too_short ? request_.stop_token_ids : nothing);
-    sampler_.observe(event.token);
+    event.token = sampler_.sample(logits, tokens_, too_short ? request_.stop_token_ids : nothing);
     tokens_.push_back(event.token);
     if (!request_.cache) computed_ = 0;
     const auto& stops = request_.stop_token_ids;

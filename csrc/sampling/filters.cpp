@@ -66,6 +66,35 @@ Candidates scaled_candidates(const float* logits, int64_t vocab_size, float larg
   return candidates;
 }
 
+double total_weight(const Candidates& candidates) {
+  double total = 0;
+  for (const float score : candidates.score) total += std::exp(score);
+  return total;
+}
+
+double entropy(const Candidates& candidates) {
+  double total = 0, weighted = 0;
+  for (const float score : candidates.score) {
+    const double weight = std::exp(score);
+    total += weight;
+    if (weight > 0) weighted += weight * score;  // 0 * -3e38 is 0 as well, but not of -infinity
+  }
+  return std::log(total) - weighted / total;
+}
+
+void keep_top_n_sigma(Candidates& candidates, double n) {
+  if (n <= 0.0 || candidates.size() <= 1) return;
+  const double size = static_cast<double>(candidates.size());
+  double sum = 0, squares = 0, best = candidates.score[0];
+  for (const float score : candidates.score) {
+    sum += score;
+    best = std::max<double>(best, score);
+  }
+  for (const float score : candidates.score) squares += (score - sum / size) * (score - sum / size);
+  const double threshold = best - n * std::sqrt(squares / size);
+  keep_if(candidates, [=](float score) { return score >= threshold; });
+}
+
 void keep_top_k(Candidates& candidates, int64_t k) {
   if (k <= 0 || static_cast<size_t>(k) >= candidates.size()) return;
   const float threshold = kth_largest(candidates.score, static_cast<size_t>(k));
@@ -74,8 +103,7 @@ void keep_top_k(Candidates& candidates, int64_t k) {
 
 void keep_top_p(Candidates& candidates, double p) {
   if (p >= 1.0 || candidates.size() <= 1) return;
-  double total = 0;
-  for (const float score : candidates.score) total += std::exp(score);
+  const double total = total_weight(candidates);
   std::vector<uint32_t> order(candidates.size());
   std::iota(order.begin(), order.end(), 0u);
   const auto better = [&](uint32_t a, uint32_t b) {
@@ -106,6 +134,56 @@ void keep_min_p(Candidates& candidates, double min_p) {
   if (min_p <= 0.0) return;
   const float best = *std::max_element(candidates.score.begin(), candidates.score.end());
   keep_if(candidates, [=](float score) { return std::exp(double{score} - best) >= min_p; });
+}
+
+void keep_typical(Candidates& candidates, double p) {
+  if (p >= 1.0 || candidates.size() <= 1) return;
+  const double total = total_weight(candidates);
+  const double expected = entropy(candidates);
+  std::vector<double> distance(candidates.size());
+  for (size_t i = 0; i < distance.size(); ++i) {
+    distance[i] = std::abs(std::log(total) - candidates.score[i] - expected);
+  }
+  std::vector<uint32_t> order(candidates.size());
+  std::iota(order.begin(), order.end(), 0u);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](uint32_t a, uint32_t b) { return distance[a] < distance[b]; });
+  size_t kept = 0;
+  double mass = 0;
+  while (kept < order.size() && (kept == 0 || mass < (p - kFloat32Resolution) * total)) {
+    mass += std::exp(candidates.score[order[kept++]]);
+  }
+  const double last = distance[order[kept - 1]];
+  while (kept < order.size() && distance[order[kept]] == last) ++kept;
+  order.resize(kept);
+  keep_indices(candidates, order);
+}
+
+void keep_probable(Candidates& candidates, double probability) {
+  if (probability <= 0.0) return;
+  const double best = *std::max_element(candidates.score.begin(), candidates.score.end());
+  const double threshold = probability * total_weight(candidates);
+  keep_if(candidates, [=](float score) { return score == best || std::exp(score) >= threshold; });
+}
+
+void keep_eta(Candidates& candidates, double epsilon) {
+  if (epsilon <= 0.0) return;
+  keep_probable(candidates, std::min(epsilon, std::sqrt(epsilon) * std::exp(-entropy(candidates))));
+}
+
+void drop_top_choices(Candidates& candidates, double threshold) {
+  const double weight = threshold * total_weight(candidates);
+  const auto reaches = [=](float score) { return std::exp(score) >= weight; };
+  size_t least = candidates.size();
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    if (!reaches(candidates.score[i])) continue;
+    if (least == candidates.size() || candidates.score[i] <= candidates.score[least]) least = i;
+  }
+  std::vector<uint32_t> kept;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    if (i == least || !reaches(candidates.score[i])) kept.push_back(static_cast<uint32_t>(i));
+  }
+  keep_indices(candidates, kept);
 }
 
 int32_t draw(const Candidates& candidates, double uniform) {

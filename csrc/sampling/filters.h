@@ -1,5 +1,5 @@
-// Filters of the sampling chain, over a shrinking list of candidates. Order and rules are Hugging
-// Face's: temperature, top-k, top-p, min-p, each on what the one before it left.
+// Filters of the sampling chain, over a shrinking list of candidates, each on what the one before
+// it left. Rules are Hugging Face's where it has one. Each keeps at least one candidate.
 #pragma once
 
 #include <cstddef>
@@ -21,6 +21,16 @@ struct Candidates {
 Candidates scaled_candidates(const float* logits, int64_t vocab_size, float largest,
                              double temperature);
 
+// Sum of exp(score).
+double total_weight(const Candidates& candidates);
+
+// In nats, of the candidates' probabilities.
+double entropy(const Candidates& candidates);
+
+// Keeps candidates whose logit is within n standard deviations (of all candidates) of the best
+// (Tang et al. 2024); 0 is off. The temperature makes no difference to it.
+void keep_top_n_sigma(Candidates& candidates, double n);
+
 // Keeps every candidate that is no worse than the k-th best: ties with it stay.
 void keep_top_k(Candidates& candidates, int64_t k);
 
@@ -31,6 +41,20 @@ void keep_top_p(Candidates& candidates, double p);
 
 // Keeps candidates with a probability of at least min_p times that of the best one.
 void keep_min_p(Candidates& candidates, double min_p);
+
+// Locally typical (Meister et al. 2023): those whose surprise is closest to the entropy, until
+// their probabilities reach p; ties with the last stay. 1 is off.
+void keep_typical(Candidates& candidates, double p);
+
+// Keeps candidates with a probability of at least this, and always the best and its ties.
+void keep_probable(Candidates& candidates, double probability);
+
+// keep_probable with min(epsilon, sqrt(epsilon) * exp(-entropy)) (Hewitt et al. 2022); 0 is off.
+void keep_eta(Candidates& candidates, double epsilon);
+
+// Exclude top choices: of the candidates that reach the threshold, drops all but the least likely
+// (of equals, all but the highest id).
+void drop_top_choices(Candidates& candidates, double threshold);
 
 // Inverse transform over the candidates in order of id; uniform in [0, 1).
 int32_t draw(const Candidates& candidates, double uniform);

@@ -1,19 +1,50 @@
 #include "sampling/processors.h"
 
+#include <algorithm>
 #include <limits>
+
+#include "sampling/scores.h"
 
 namespace onward {
 
+void add_bias(float* scores, const std::map<int32_t, double>& bias) {
+  for (const auto& [id, value] : bias) {
+    if (value == -std::numeric_limits<double>::infinity()) {
+      scores[id] = kBanned;
+    } else {
+      change_score(scores[id], double{scores[id]} + value);
+    }
+  }
+}
+
 void apply_repetition_penalty(float* scores, const std::vector<uint8_t>& seen, double penalty) {
   if (penalty == 1.0) return;
-  const float p = static_cast<float>(penalty);
+  const double p = std::max(static_cast<float>(penalty), std::numeric_limits<float>::min());
   for (size_t id = 0; id < seen.size(); ++id) {
-    if (seen[id]) scores[id] = scores[id] < 0 ? scores[id] * p : scores[id] / p;
+    if (!seen[id]) continue;
+    const double score = scores[id];
+    change_score(scores[id], score < 0 ? score * p : score / p);
+  }
+}
+
+void apply_count_penalties(float* scores, const std::unordered_map<int32_t, int64_t>& output_counts,
+                           double presence, double frequency) {
+  for (const auto& [id, count] : output_counts) {
+    const double penalty = frequency * static_cast<double>(count) + presence;
+    change_score(scores[id], double{scores[id]} - penalty);
   }
 }
 
 void mask_tokens(float* scores, const std::vector<int32_t>& masked) {
-  for (const int32_t id : masked) scores[id] = -std::numeric_limits<float>::infinity();
+  for (const int32_t id : masked) scores[id] = kBanned;
+}
+
+void mask_all_but(float* scores, int64_t vocab_size, const std::vector<int32_t>& allowed) {
+  std::vector<float> kept;
+  kept.reserve(allowed.size());
+  for (const int32_t id : allowed) kept.push_back(scores[id]);
+  std::fill(scores, scores + vocab_size, kBanned);
+  for (size_t i = 0; i < allowed.size(); ++i) scores[allowed[i]] = kept[i];
 }
 
 }  // namespace onward

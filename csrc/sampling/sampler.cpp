@@ -4,9 +4,11 @@
 
 #include "base/philox.h"
 #include "onward/error.h"
+#include "sampling/dynamic_temperature.h"
 #include "sampling/filters.h"
 #include "sampling/log_probability.h"
 #include "sampling/processors.h"
+#include "sampling/repetition.h"
 
 namespace onward {
 namespace {
@@ -26,33 +28,86 @@ int64_t argmax(const float* scores, int64_t vocab_size) {
 
 }  // namespace
 
-Sampler::Sampler(const SamplingOptions& options, int64_t vocab_size)
-    : options_(options), vocab_size_(vocab_size) {
-  options_.validate();
-  if (options_.repetition_penalty != 1.0) seen_.resize(static_cast<size_t>(vocab_size));
+Sampler::Sampler(const SamplingOptions& options, int64_t vocab_size,
+                 const std::vector<int32_t>& prompt)
+    : options_(options), vocab_size_(vocab_size), prompt_size_(prompt.size()) {
+  options_.validate(vocab_size);
+  if (options_.repetition_penalty != 1.0) {
+    seen_.resize(static_cast<size_t>(vocab_size));
+    for (const int32_t token : prompt) seen_[static_cast<size_t>(token)] = 1;
+  }
+  if (options_.mirostat == 2) mirostat_.emplace(options_.mirostat_tau, options_.mirostat_eta);
 }
 
-void Sampler::observe(int32_t token) {
-  if (!seen_.empty()) seen_[static_cast<size_t>(token)] = 1;
-}
-
-int32_t Sampler::sample(float* logits, int64_t step, const std::vector<int32_t>& masked) const {
+int32_t Sampler::sample(float* logits, const std::vector<int32_t>& tokens,
+                        const std::vector<int32_t>& masked) {
   require_finite(logits, vocab_size_);
-  apply_repetition_penalty(logits, seen_, options_.repetition_penalty);
-  mask_tokens(logits, masked);
+  process(logits, tokens, masked);
   const int64_t best = argmax(logits, vocab_size_);
   if (best < 0) {
     throw InvalidArgument("sampling: every token is masked, expected at least one that may follow");
   }
-  if (options_.temperature == 0) return static_cast<int32_t>(best);
+  const int32_t token = options_.temperature == 0
+                            ? static_cast<int32_t>(best)
+                            : draw_token(logits, logits[best], tokens.size() - prompt_size_);
+  remember(token);
+  return token;
+}
 
-  Candidates candidates =
-      scaled_candidates(logits, vocab_size_, logits[best], options_.temperature);
+void Sampler::process(float* scores, const std::vector<int32_t>& tokens,
+                      const std::vector<int32_t>& masked) const {
+  add_bias(scores, options_.logit_bias);
+  apply_repetition_penalty(scores, seen_, options_.repetition_penalty);
+  apply_count_penalties(scores, output_counts_, options_.presence_penalty,
+                        options_.frequency_penalty);
+  apply_dry(scores, tokens, options_);
+  ban_repeated_ngrams(scores, tokens, options_.no_repeat_ngram_size);
+  ban_bad_words(scores, tokens, options_.bad_words_ids);
+  mask_tokens(scores, masked);
+  if (options_.allowed_token_ids) mask_all_but(scores, vocab_size_, *options_.allowed_token_ids);
+  mask_tokens(scores, options_.suppress_tokens);
+}
+
+int32_t Sampler::draw_token(const float* scores, float largest, uint64_t step) {
+  Candidates candidates = at_temperature(scores, largest);
+  if (mirostat_) {
+    mirostat_->keep(candidates);
+  } else {
+    filter(candidates, step);
+  }
+  const int32_t token = draw(candidates, philox_uniform(options_.seed, options_.stream, step));
+  if (mirostat_) mirostat_->observe(candidates, token);
+  return token;
+}
+
+Candidates Sampler::at_temperature(const float* scores, float largest) const {
+  double temperature = options_.temperature;
+  if (options_.dynatemp_range > 0) {
+    temperature =
+        dynamic_temperature(scaled_candidates(scores, vocab_size_, largest, 1), temperature,
+                            options_.dynatemp_range, options_.dynatemp_exponent);
+  }
+  return scaled_candidates(scores, vocab_size_, largest, temperature);
+}
+
+void Sampler::filter(Candidates& candidates, uint64_t step) const {
+  keep_top_n_sigma(candidates, options_.top_n_sigma);
   keep_top_k(candidates, options_.top_k);
   keep_top_p(candidates, options_.top_p);
   keep_min_p(candidates, options_.min_p);
-  return draw(candidates,
-              philox_uniform(options_.seed, options_.stream, static_cast<uint64_t>(step)));
+  keep_typical(candidates, options_.typical_p);
+  keep_probable(candidates, options_.epsilon_cutoff);
+  keep_eta(candidates, options_.eta_cutoff);
+  // A number of its own, so that the draw's is the same with XTC and without.
+  if (options_.xtc_probability > 0 &&
+      philox_uniform(options_.seed, options_.stream, step, 1) < options_.xtc_probability) {
+    drop_top_choices(candidates, options_.xtc_threshold);
+  }
+}
+
+void Sampler::remember(int32_t token) {
+  if (!seen_.empty()) seen_[static_cast<size_t>(token)] = 1;
+  if (options_.presence_penalty != 0 || options_.frequency_penalty != 0) ++output_counts_[token];
 }
 
 }  // namespace onward

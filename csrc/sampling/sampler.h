@@ -1,30 +1,42 @@
-// Logits in, one token out. Everything random comes from (seed, stream, step), so a token does not
-// depend on the batch, and a step can be repeated.
+// Logits in, one token out. Everything random comes from (seed, stream, step), so a token
+// depends on these and on the sequence, and not on the batch.
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <unordered_map>
 #include <vector>
 
+#include "sampling/filters.h"
+#include "sampling/mirostat.h"
 #include "sampling/sampling_options.h"
 
 namespace onward {
 
 class Sampler {
  public:
-  Sampler(const SamplingOptions& options, int64_t vocab_size);
+  Sampler(const SamplingOptions& options, int64_t vocab_size, const std::vector<int32_t>& prompt);
 
-  // Tells the sampler of a token of the prompt or the output (the repetition penalty sees both).
-  void observe(int32_t token);
-
-  // Picks the token of output position `step` (0 for the first). `logits` (vocab_size) are changed.
-  // `masked` ids cannot be chosen. NumericsError when a logit is not finite, InvalidArgument when
-  // every token is masked.
-  int32_t sample(float* logits, int64_t step, const std::vector<int32_t>& masked) const;
+  // Picks the token that follows `tokens` (the prompt, then what this sampler has picked) and
+  // remembers it. `logits` (vocab_size) are changed. `masked` ids cannot be chosen. NumericsError
+  // when a logit is not finite, InvalidArgument when every token is masked: then nothing has moved.
+  int32_t sample(float* logits, const std::vector<int32_t>& tokens,
+                 const std::vector<int32_t>& masked);
 
  private:
+  void process(float* scores, const std::vector<int32_t>& tokens,
+               const std::vector<int32_t>& masked) const;
+  int32_t draw_token(const float* scores, float largest, uint64_t step);
+  Candidates at_temperature(const float* scores, float largest) const;
+  void filter(Candidates& candidates, uint64_t step) const;
+  void remember(int32_t token);
+
   SamplingOptions options_;
   int64_t vocab_size_;
-  std::vector<uint8_t> seen_;  // (vocab_size), empty where no penalty needs it
+  size_t prompt_size_;
+  std::vector<uint8_t> seen_;  // (vocab_size): in prompt or output; empty where nothing needs it
+  std::unordered_map<int32_t, int64_t> output_counts_;  // empty where nothing needs it
+  std::optional<Mirostat> mirostat_;
 };
 
 }  // namespace onward

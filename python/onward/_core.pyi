@@ -102,8 +102,44 @@ class Event:
     @property
     def numerics_error(self) -> bool: ...
     @property
+    def invalid_argument(self) -> bool: ...
+    @property
     def time(self) -> float:
         """On the clock of time.perf_counter."""
+
+class SamplingOptions:
+    """How one request turns logits into tokens; the meanings are in onward.options."""
+
+    def __init__(self) -> None: ...
+    logit_bias: dict[int, float]
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    dry_multiplier: float
+    dry_base: float
+    dry_allowed_length: int
+    dry_sequence_breakers: Sequence[int]
+    no_repeat_ngram_size: int
+    bad_words_ids: Sequence[Sequence[int]]
+    allowed_token_ids: Sequence[int] | None
+    suppress_tokens: Sequence[int]
+    temperature: float
+    dynatemp_range: float
+    dynatemp_exponent: float
+    top_n_sigma: float
+    top_k: int
+    top_p: float
+    min_p: float
+    typical_p: float
+    epsilon_cutoff: float
+    eta_cutoff: float
+    xtc_probability: float
+    xtc_threshold: float
+    mirostat: int
+    mirostat_tau: float
+    mirostat_eta: float
+    seed: int
+    stream: int
 
 class Engine:
     """The one loop: submit, step, read events, cancel."""
@@ -116,13 +152,7 @@ class Engine:
         max_new_tokens: int,
         min_new_tokens: int,
         stop_token_ids: Sequence[int],
-        temperature: float,
-        top_k: int,
-        top_p: float,
-        min_p: float,
-        repetition_penalty: float,
-        seed: int,
-        stream: int,
+        sampling: SamplingOptions,
         cache: bool,
     ) -> int:
         """Take a request; returns its id."""

@@ -10,7 +10,7 @@ import warnings
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
-from onward.errors import Error, NumericsError
+from onward.errors import Error, InvalidArgument, NumericsError
 from onward.result import FinishReason, Result, Timings, Usage
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ class Generation:
     def push(self, event: Event) -> str:
         """Take one event; returns the text that can be shown now. Raises what the event tells."""
         if event.finish_reason == "error":
+            if event.invalid_argument:
+                raise InvalidArgument(f"{self._where}: {event.error}")
             kind = NumericsError if event.numerics_error else Error
             raise kind(f"{self._where}: {event.error}")
         self._last = event.time

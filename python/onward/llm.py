@@ -27,7 +27,8 @@ from onward.generation import Generation, Stream
 from onward.hub import find_model
 from onward.loading import LoadedModel, load_model
 from onward.model_defaults import read_model_defaults, without_counterpart
-from onward.options import GenerationOptions, check_integer, resolve, shown, with_options
+from onward.option_values import check_integer, shown
+from onward.options import GenerationOptions, resolve, with_options
 from onward.progress import ProgressBar
 from onward.prompts import Prompt, PromptReader, TokenIds, is_batch
 from onward.result import Result
@@ -47,6 +48,11 @@ if TYPE_CHECKING:
 Messages: TypeAlias = "str | Sequence[Mapping[str, Any]]"
 MAX_THREADS = 1024
 DTYPES = ("auto", "f32", "bf16")
+# What the core's sampler and the options call by the same name.
+SAMPLING_FIELDS = tuple(
+    name for name in GenerationOptions.__dataclass_fields__ if hasattr(_core.SamplingOptions, name)
+)
+_BOUNDED = ("top_k", "no_repeat_ngram_size", "dry_allowed_length")
 
 
 class LLM:
@@ -427,17 +433,19 @@ class LLM:
 
     def _engine_options(self, options: GenerationOptions, stream: int) -> dict[str, Any]:
         """Bounds that change nothing keep numbers of any size within the core's integers."""
+        sampling = _core.SamplingOptions()
+        for name in SAMPLING_FIELDS:
+            if name not in _BOUNDED:
+                setattr(sampling, name, getattr(options, name))
+        sampling.top_k = min(options.top_k, self._spec.vocab_size)
+        sampling.no_repeat_ngram_size = min(options.no_repeat_ngram_size, self.context)
+        sampling.dry_allowed_length = min(options.dry_allowed_length, self.context)
+        sampling.stream = stream
         return {
             "max_new_tokens": min(options.max_new_tokens, self.context),
             "min_new_tokens": min(options.min_new_tokens, self.context),
             "stop_token_ids": list(options.stop_token_ids),
-            "temperature": options.temperature,
-            "top_k": min(options.top_k, self._spec.vocab_size),
-            "top_p": options.top_p,
-            "min_p": options.min_p,
-            "repetition_penalty": options.repetition_penalty,
-            "seed": options.seed,
-            "stream": stream,
+            "sampling": sampling,
             "cache": options.cache,
         }
 

@@ -1,7 +1,7 @@
 """What a model's own files say about generating with it.
 
 Reads generation_config.json and the end-of-sequence ids of config.json and the tokenizer, under
-Hugging Face's rule: temperature, top_k, top_p and min_p count only where ``do_sample`` is true.
+Hugging Face's rule: temperature and filters count only where ``do_sample`` is true.
 Two departures from transformers: its built-in ``top_k`` of 50 is not taken unless the file writes
 it, and ``max_length`` (prompt and output together) has no counterpart. Knows nothing of calls.
 """
@@ -12,26 +12,36 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from onward.errors import ArgumentTypeError, ConfigError, InvalidArgument
-from onward.options import BY_NAME, ModelDefaults, check, shown
+from onward.option_values import check, shown
+from onward.options import BY_NAME, ModelDefaults
 
-_SAMPLING = ("temperature", "top_k", "top_p", "min_p")
-_ALWAYS = ("max_new_tokens", "min_new_tokens", "repetition_penalty")
+_SAMPLING = (
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "typical_p",
+    "epsilon_cutoff",
+    "eta_cutoff",
+)
+_ALWAYS = (
+    "max_new_tokens",
+    "min_new_tokens",
+    "repetition_penalty",
+    "no_repeat_ngram_size",
+    "bad_words_ids",
+    "suppress_tokens",
+)
 
 # Fields that would change the output and have no counterpart here yet -> their neutral values.
 _NOT_YET: dict[str, tuple[object, ...]] = {
     "num_beams": (1,),
     "num_beam_groups": (1,),
-    "no_repeat_ngram_size": (0,),
-    "typical_p": (1.0,),
     "top_h": (),
-    "epsilon_cutoff": (0.0,),
-    "eta_cutoff": (0.0,),
     "penalty_alpha": (0.0,),
     "guidance_scale": (1.0,),
     "min_length": (0,),
-    "suppress_tokens": ([],),
     "begin_suppress_tokens": ([],),
-    "bad_words_ids": ([],),
     "sequence_bias": (),
     "forced_bos_token_id": (),
     "forced_eos_token_id": (),

@@ -11,31 +11,13 @@ Knows nothing of prompts, engines or models beyond the size of the vocabulary.
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from numbers import Integral, Real
-from typing import Any, Literal, TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 from onward.errors import ArgumentTypeError, InvalidArgument
-
-Kind = Literal["integer", "number", "flag", "seed", "texts", "ids"]
-
-
-@dataclass(frozen=True)
-class Option:
-    """One row of the table."""
-
-    name: str
-    kind: Kind
-    default: Any
-    help: str
-    low: float = -math.inf
-    high: float = math.inf
-    above_low: bool = False
-    """The lowest value itself is not legal."""
-
+from onward.option_values import Option, check
 
 OPTIONS: tuple[Option, ...] = (
     Option("max_new_tokens", "integer", 256, "tokens to generate at most; 0 gives no text", low=0),
@@ -53,7 +35,37 @@ OPTIONS: tuple[Option, ...] = (
         "divides the logits: below 1 sharpens, above 1 flattens; 0 is greedy, always the likeliest",
         low=0,
     ),
-    Option("top_k", "integer", 0, "keep the k likeliest tokens, and ties; 0 or -1 is off", low=-1),
+    Option(
+        "dynatemp_range",
+        "number",
+        0.0,
+        "temperature from this much below (sure) to above (unsure), by the entropy; 0 is off",
+        low=0,
+        samples=True,
+    ),
+    Option(
+        "dynatemp_exponent",
+        "number",
+        1.0,
+        "power of the entropy's share in dynatemp_range",
+        low=0,
+    ),
+    Option(
+        "top_n_sigma",
+        "number",
+        0.0,
+        "keep logits within n standard deviations of the largest; 0 is off",
+        low=0,
+        samples=True,
+    ),
+    Option(
+        "top_k",
+        "integer",
+        0,
+        "keep the k likeliest tokens, and ties; 0 or -1 is off",
+        low=-1,
+        samples=True,
+    ),
     Option(
         "top_p",
         "number",
@@ -61,6 +73,7 @@ OPTIONS: tuple[Option, ...] = (
         "keep the likeliest tokens up to the one that brings their sum to p; 1 is off",
         low=0,
         high=1,
+        samples=True,
     ),
     Option(
         "min_p",
@@ -69,6 +82,76 @@ OPTIONS: tuple[Option, ...] = (
         "drop tokens less likely than this share of the likeliest one; 0 is off",
         low=0,
         high=1,
+        samples=True,
+    ),
+    Option(
+        "typical_p",
+        "number",
+        1.0,
+        "keep tokens of nearly typical surprise until their sum reaches p; 1 is off",
+        low=0,
+        high=1,
+        above_low=True,
+        samples=True,
+    ),
+    Option(
+        "epsilon_cutoff",
+        "number",
+        0.0,
+        "drop tokens less likely than this; 0 is off",
+        low=0,
+        high=1,
+        samples=True,
+    ),
+    Option(
+        "eta_cutoff",
+        "number",
+        0.0,
+        "drop tokens less likely than this, or than less where the entropy is high; 0 is off",
+        low=0,
+        high=1,
+        samples=True,
+    ),
+    Option(
+        "xtc_probability",
+        "number",
+        0.0,
+        "how often XTC drops all but the least likely of the likely tokens; 0 is off",
+        low=0,
+        high=1,
+        samples=True,
+    ),
+    Option(
+        "xtc_threshold",
+        "number",
+        0.1,
+        "what XTC calls likely",
+        low=0,
+        high=1,
+    ),
+    Option(
+        "mirostat",
+        "integer",
+        0,
+        "2: a cut that steers the surprise to mirostat_tau, in place of all filters; 0 is off",
+        low=0,
+        high=2,
+        choices=(0, 2),
+        samples=True,
+    ),
+    Option(
+        "mirostat_tau",
+        "number",
+        5.0,
+        "mirostat's aim, in bits a token",
+        low=0,
+    ),
+    Option(
+        "mirostat_eta",
+        "number",
+        0.1,
+        "how fast mirostat's cut follows",
+        low=0,
     ),
     Option(
         "repetition_penalty",
@@ -77,6 +160,76 @@ OPTIONS: tuple[Option, ...] = (
         "divides positive and multiplies negative logits of tokens in prompt and output; 1 is off",
         low=0,
         above_low=True,
+    ),
+    Option(
+        "presence_penalty",
+        "number",
+        0.0,
+        "taken from the logit of every token of the output; 0 is off",
+    ),
+    Option(
+        "frequency_penalty",
+        "number",
+        0.0,
+        "taken from the logit of every token of the output, each time it came; 0 is off",
+    ),
+    Option(
+        "dry_multiplier",
+        "number",
+        0.0,
+        "DRY: penalty of a token that prolongs a repetition; 0 is off",
+        low=0,
+    ),
+    Option(
+        "dry_base",
+        "number",
+        1.75,
+        "what DRY's penalty grows by for each token more of repetition",
+        low=1,
+    ),
+    Option(
+        "dry_allowed_length",
+        "integer",
+        2,
+        "the shortest repetition that DRY penalises to prolong",
+        low=1,
+    ),
+    Option(
+        "dry_sequence_breakers",
+        "ids",
+        (),
+        "tokens that no repetition of DRY's reaches over",
+    ),
+    Option(
+        "no_repeat_ngram_size",
+        "integer",
+        0,
+        "no so many tokens in a row come twice in prompt and output; 0 is off",
+        low=0,
+    ),
+    Option(
+        "logit_bias",
+        "biases",
+        {},
+        "token id -> number added to its logit before all else; -inf bans",
+    ),
+    Option(
+        "bad_words_ids",
+        "id_lists",
+        (),
+        "lists of token ids that may not come in that order",
+    ),
+    Option(
+        "allowed_token_ids",
+        "allowed_ids",
+        None,
+        "the only tokens that can be chosen; None is all",
+    ),
+    Option(
+        "suppress_tokens",
+        "ids",
+        (),
+        "tokens that cannot be chosen",
     ),
     Option(
         "seed",
@@ -102,10 +255,32 @@ class GenerationKwargs(TypedDict, total=False):
     max_new_tokens: int
     min_new_tokens: int
     temperature: float
+    dynatemp_range: float
+    dynatemp_exponent: float
+    top_n_sigma: float
     top_k: int
     top_p: float
     min_p: float
+    typical_p: float
+    epsilon_cutoff: float
+    eta_cutoff: float
+    xtc_probability: float
+    xtc_threshold: float
+    mirostat: int
+    mirostat_tau: float
+    mirostat_eta: float
     repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    dry_multiplier: float
+    dry_base: float
+    dry_allowed_length: int
+    dry_sequence_breakers: Sequence[int] | None
+    no_repeat_ngram_size: int
+    logit_bias: Mapping[int, float] | None
+    bad_words_ids: Sequence[Sequence[int]] | None
+    allowed_token_ids: Sequence[int] | None
+    suppress_tokens: Sequence[int] | None
     seed: int | None
     stop: str | Sequence[str] | None
     stop_token_ids: Sequence[int] | None
@@ -121,10 +296,32 @@ class GenerationOptions:
     max_new_tokens: int
     min_new_tokens: int
     temperature: float
+    dynatemp_range: float
+    dynatemp_exponent: float
+    top_n_sigma: float
     top_k: int
     top_p: float
     min_p: float
+    typical_p: float
+    epsilon_cutoff: float
+    eta_cutoff: float
+    xtc_probability: float
+    xtc_threshold: float
+    mirostat: int
+    mirostat_tau: float
+    mirostat_eta: float
     repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    dry_multiplier: float
+    dry_base: float
+    dry_allowed_length: int
+    dry_sequence_breakers: tuple[int, ...]
+    no_repeat_ngram_size: int
+    logit_bias: dict[int, float]
+    bad_words_ids: tuple[tuple[int, ...], ...]
+    allowed_token_ids: tuple[int, ...] | None
+    suppress_tokens: tuple[int, ...]
     seed: int | None
     stop: tuple[str, ...]
     stop_token_ids: tuple[int, ...]
@@ -149,14 +346,14 @@ class ModelDefaults:
 def resolve(given: Mapping[str, object], model: ModelDefaults) -> GenerationOptions:
     """Check a call's keyword arguments and fill in the rest.
 
-    A call that filters (``top_k``, ``top_p``, ``min_p``) without naming a temperature wants to
-    sample: it gets the model's temperature, or 1. ``temperature=0`` in the call stays greedy.
+    A call that filters (``top_k``, ``top_p``, ``mirostat``, ...) without naming a temperature wants
+    to sample: it gets the model's temperature, or 1. ``temperature=0`` in the call stays greedy.
     """
     _refuse_unknown(given)
     called = {name: check(BY_NAME[name], value, model.vocab_size) for name, value in given.items()}
     values = {option.name: option.default for option in OPTIONS} | dict(model.values) | called
-    filters = called.get("top_k", 0) > 0 or called.get("top_p", 1) < 1 or called.get("min_p", 0) > 0
-    if filters and "temperature" not in called and not values["temperature"] > 0:
+    samples = any(o.samples and called.get(o.name, o.default) != o.default for o in OPTIONS)
+    if samples and "temperature" not in called and not values["temperature"] > 0:
         values["temperature"] = model.sampling_temperature
     if values["min_new_tokens"] > values["max_new_tokens"]:
         if "min_new_tokens" in called:
@@ -167,7 +364,47 @@ def resolve(given: Mapping[str, object], model: ModelDefaults) -> GenerationOpti
         values["min_new_tokens"] = values["max_new_tokens"]
     eos = () if values["ignore_eos"] else model.eos_token_ids
     values["stop_token_ids"] = tuple(sorted({*eos, *values["stop_token_ids"]}))
+    values["logit_bias"] = dict(values["logit_bias"])  # the table's stays what it is
     return GenerationOptions(**values)
+
+
+def chain(options: GenerationOptions) -> list[str]:
+    """What turns logits into a token under these options, in order: each active stage by the option
+    that turns it on, then ``"greedy"``, or ``"draw"``."""
+    stages = [name for name in _PROCESSORS if getattr(options, name) != BY_NAME[name].default]
+    if options.temperature == 0:
+        return [*stages, "greedy"]
+    stages.append("temperature")
+    if options.dynatemp_range > 0:
+        stages.append("dynatemp_range")
+    if options.mirostat:
+        return [*stages, "mirostat", "draw"]
+    filters = [name for name in _FILTERS if getattr(options, name) != BY_NAME[name].default]
+    return [*stages, *filters, "draw"]
+
+
+_PROCESSORS = (
+    "logit_bias",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "dry_multiplier",
+    "no_repeat_ngram_size",
+    "bad_words_ids",
+    "min_new_tokens",
+    "allowed_token_ids",
+    "suppress_tokens",
+)
+_FILTERS = (
+    "top_n_sigma",
+    "top_k",
+    "top_p",
+    "min_p",
+    "typical_p",
+    "epsilon_cutoff",
+    "eta_cutoff",
+    "xtc_probability",
+)
 
 
 # Names that people bring from elsewhere and that no spelling distance would find.
@@ -181,6 +418,9 @@ _ELSEWHERE = {
     "eos_token_id": "stop_token_ids",
     "use_cache": "cache",
     "random_seed": "seed",
+    "repeat_penalty": "repetition_penalty",
+    "sequence_bias": "logit_bias",
+    "bad_words": "bad_words_ids",
 }
 
 
@@ -191,86 +431,6 @@ def _refuse_unknown(given: Mapping[str, object]) -> None:
         near = [_ELSEWHERE[name]] if name in _ELSEWHERE else get_close_matches(name, BY_NAME, n=2)
         hint = f"did you mean {' or '.join(near)}?" if near else f"expected {', '.join(BY_NAME)}"
         raise ArgumentTypeError(f"{name}: no such option, {hint}")
-
-
-def check(option: Option, value: object, vocab_size: int) -> Any:
-    """The value as the engine takes it. InvalidArgument or ArgumentTypeError names the option."""
-    match option.kind:
-        case "flag":
-            if not isinstance(value, bool):
-                raise _wrong_type(option.name, value, "True or False")
-            return value
-        case "texts":
-            return _check_texts(option.name, value)
-        case "ids":
-            return _check_ids(option.name, value, vocab_size)
-        case "seed" if value is None:
-            return None
-        case "number":
-            return _check_number(option, value)
-        case _:
-            number = check_integer(option.name, value, option.low, option.high)
-            return max(number, 0) if option.name == "top_k" else number
-
-
-def check_integer(name: str, value: object, low: float, high: float = math.inf) -> int:
-    """An integer (of numpy too, never a bool) from low to high."""
-    expected = f"an integer of at least {low}"
-    if high != math.inf:
-        expected = f"an integer from {low} to {high}"
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise _wrong_type(name, value, expected)
-    number = int(value)
-    if not low <= number <= high:
-        raise InvalidArgument(f"{name}: is {shown(number)}, expected {expected}")
-    return number
-
-
-def _check_number(option: Option, value: object) -> float:
-    low = f"above {option.low}" if option.above_low else f"of at least {option.low}"
-    expected = f"a finite number {low}"
-    if option.high != math.inf:
-        expected = f"a number from {option.low} to {option.high}"
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise _wrong_type(option.name, value, expected)
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    inside = option.low <= number <= option.high and not (option.above_low and number == option.low)
-    if not math.isfinite(number) or not inside:
-        raise InvalidArgument(f"{option.name}: is {shown(value)}, expected {expected}")
-    return number
-
-
-def _check_texts(name: str, value: object) -> tuple[str, ...]:
-    texts: Any = () if value is None else (value,) if isinstance(value, str) else value
-    if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
-        raise _wrong_type(name, value, "a string or a list of strings")
-    if "" in texts:
-        raise InvalidArgument(f"{name}: holds an empty string, expected text to stop at")
-    return tuple(texts)
-
-
-def _check_ids(name: str, value: object, vocab_size: int) -> tuple[int, ...]:
-    ids = () if value is None else value
-    if not isinstance(ids, Sequence) or isinstance(ids, (str, bytes)):
-        raise _wrong_type(name, value, "a list of token ids")
-    return tuple(check_integer(name, token, 0, vocab_size - 1) for token in ids)
-
-
-def shown(value: object) -> str:
-    """A value for a message: never longer than a line."""
-    try:
-        text = repr(value)
-    except ValueError:  # an integer of more digits than Python agrees to print
-        text = f"an {type(value).__name__} of thousands of digits"
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _wrong_type(name: str, value: object, expected: str) -> ArgumentTypeError:
-    kind = type(value).__name__
-    return ArgumentTypeError(f"{name}: is {shown(value)} ({kind}), expected {expected}")
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onward.errors import ArgumentTypeError, InvalidArgument
-from onward.options import shown
+from onward.option_values import shown
 
 if TYPE_CHECKING:
     from typing import TypeAlias

@@ -5,6 +5,7 @@ Plain data. Knows nothing of models, tokenizers or the engine.
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -84,4 +85,8 @@ class Result:
         """Everything as JSON can hold it; what ``onward generate --json`` prints."""
         content = asdict(self)
         content["usage"]["total_tokens"] = self.usage.total_tokens
+        content["options"]["logit_bias"] = {
+            token: bias if math.isfinite(bias) else "-inf"  # JSON has no infinity
+            for token, bias in self.options.logit_bias.items()
+        }
         return content

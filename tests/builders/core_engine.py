@@ -25,13 +25,6 @@ GREEDY: dict[str, Any] = {
     "max_new_tokens": 16,
     "min_new_tokens": 0,
     "stop_token_ids": [],
-    "temperature": 0.0,
-    "top_k": 0,
-    "top_p": 1.0,
-    "min_p": 0.0,
-    "repetition_penalty": 1.0,
-    "seed": 0,
-    "stream": 0,
     "cache": True,
 }
 
@@ -153,7 +146,11 @@ class Output:
 
 
 def submit(engine: _core.Engine, prompt: ArrayLike, **options: Any) -> int:
-    return engine.submit(ids(prompt), **{**GREEDY, **options})
+    """Options of the request and of the sampler, in one row."""
+    sampling = _core.SamplingOptions()
+    for name in set(options) - set(GREEDY):
+        setattr(sampling, name, options.pop(name))
+    return engine.submit(ids(prompt), sampling=sampling, **{**GREEDY, **options})
 
 
 def drain(engine: _core.Engine, requests: Iterable[int]) -> dict[int, Output]:

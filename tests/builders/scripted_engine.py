@@ -25,6 +25,7 @@ class FakeEvent:
     finish_reason: str | None = None
     error: str = ""
     numerics_error: bool = False
+    invalid_argument: bool = False
     time: float = field(default_factory=time.perf_counter)
 
 

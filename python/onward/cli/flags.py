@@ -11,7 +11,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from onward.errors import InvalidArgument
-from onward.options import OPTIONS, Option
+from onward.option_values import Option
+from onward.options import OPTIONS
 
 if TYPE_CHECKING:
     from onward.llm import LLM
@@ -57,17 +58,32 @@ def _typed(option: Option) -> dict[str, Any]:
     match option.kind:
         case "texts":
             return {"action": "append", "metavar": "TEXT"}
-        case "ids":
+        case "ids" | "allowed_ids":
             return {"action": "append", "type": int, "metavar": "ID"}
+        case "id_lists":
+            return {"action": "append", "type": _id_list, "metavar": "ID,ID"}
+        case "biases":
+            return {"action": "append", "type": _bias, "metavar": "ID=X"}
         case "number":
             return {"type": float, "metavar": "X"}
         case _:
             return {"type": int, "metavar": "N"}
 
 
+def _id_list(text: str) -> list[int]:
+    return [int(token) for token in text.split(",")]
+
+
+def _bias(text: str) -> tuple[int, float]:
+    token, _, bias = text.partition("=")
+    return int(token), float(bias)
+
+
 def generation_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """The options that were given."""
     given = {option.name: getattr(arguments, option.name) for option in OPTIONS}
+    if given["logit_bias"] is not None:
+        given["logit_bias"] = dict(given["logit_bias"])
     return {name: value for name, value in given.items() if value is not None}
 
 

@@ -1,0 +1,165 @@
+"""One generation option: what it is, and whether a value is legal for it.
+
+Knows kinds of values and the size of the vocabulary; not which options there are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any, Literal
+
+from onward.errors import ArgumentTypeError, InvalidArgument
+
+Kind = Literal[
+    "integer", "number", "flag", "seed", "texts", "ids", "allowed_ids", "id_lists", "biases"
+]
+
+
+@dataclass(frozen=True)
+class Option:
+    """One row of the table."""
+
+    name: str
+    kind: Kind
+    default: Any
+    help: str
+    low: float = -math.inf
+    high: float = math.inf
+    above_low: bool = False
+    """The lowest value itself is not legal."""
+    choices: tuple[int, ...] = ()
+    """The only legal values, where not empty."""
+    samples: bool = False
+    """Works on the draw alone: a call that asks for it without a temperature wants to sample."""
+
+
+def check(option: Option, value: object, vocab_size: int) -> Any:
+    """The value as the engine takes it. InvalidArgument or ArgumentTypeError names the option."""
+    match option.kind:
+        case "flag":
+            if not isinstance(value, bool):
+                raise _wrong_type(option.name, value, "True or False")
+            return value
+        case "texts":
+            return _check_texts(option.name, value)
+        case "ids":
+            return _check_ids(option.name, value, vocab_size)
+        case "allowed_ids":
+            return None if value is None else _check_some_ids(option.name, value, vocab_size)
+        case "id_lists":
+            return _check_id_lists(option.name, value, vocab_size)
+        case "biases":
+            return _check_biases(option.name, value, vocab_size)
+        case "seed" if value is None:
+            return None
+        case "number":
+            return _check_number(option, value)
+        case _:
+            number = check_integer(option.name, value, option.low, option.high)
+            if option.choices and number not in option.choices:
+                listed = " or ".join(map(str, option.choices))
+                raise InvalidArgument(f"{option.name}: is {number}, expected {listed}")
+            return max(number, 0) if option.name == "top_k" else number
+
+
+def check_integer(name: str, value: object, low: float, high: float = math.inf) -> int:
+    """An integer (of numpy too, never a bool) from low to high."""
+    expected = f"an integer of at least {low}"
+    if high != math.inf:
+        expected = f"an integer from {low} to {high}"
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise _wrong_type(name, value, expected)
+    number = int(value)
+    if not low <= number <= high:
+        raise InvalidArgument(f"{name}: is {shown(number)}, expected {expected}")
+    return number
+
+
+def _check_number(option: Option, value: object) -> float:
+    low = f" above {option.low}" if option.above_low else f" of at least {option.low}"
+    expected = "a finite number" + (low if option.low != -math.inf else "")
+    if option.high != math.inf and option.above_low:
+        expected = f"a number above {option.low}, at most {option.high}"
+    elif option.high != math.inf:
+        expected = f"a number from {option.low} to {option.high}"
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise _wrong_type(option.name, value, expected)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    inside = option.low <= number <= option.high and not (option.above_low and number == option.low)
+    if not math.isfinite(number) or not inside:
+        raise InvalidArgument(f"{option.name}: is {shown(value)}, expected {expected}")
+    return number
+
+
+def _check_texts(name: str, value: object) -> tuple[str, ...]:
+    texts: Any = () if value is None else (value,) if isinstance(value, str) else value
+    if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
+        raise _wrong_type(name, value, "a string or a list of strings")
+    if "" in texts:
+        raise InvalidArgument(f"{name}: holds an empty string, expected text to stop at")
+    return tuple(texts)
+
+
+def _check_ids(name: str, value: object, vocab_size: int) -> tuple[int, ...]:
+    ids = () if value is None else value
+    if not isinstance(ids, Sequence) or isinstance(ids, (str, bytes)):
+        raise _wrong_type(name, value, "a list of token ids")
+    return tuple(check_integer(name, token, 0, vocab_size - 1) for token in ids)
+
+
+def _check_some_ids(name: str, value: object, vocab_size: int) -> tuple[int, ...]:
+    ids = _check_ids(name, value, vocab_size)
+    if not ids:
+        raise InvalidArgument(f"{name}: is empty, expected at least one token id")
+    return ids
+
+
+def _check_id_lists(name: str, value: object, vocab_size: int) -> tuple[tuple[int, ...], ...]:
+    lists = () if value is None else value
+    if not isinstance(lists, Sequence) or isinstance(lists, (str, bytes)):
+        raise _wrong_type(name, value, "a list of lists of token ids")
+    for ids in lists:
+        if not isinstance(ids, Sequence) or isinstance(ids, (str, bytes)):
+            raise _wrong_type(name, value, "a list of lists of token ids")
+    return tuple(_check_some_ids(name, ids, vocab_size) for ids in lists)
+
+
+def _check_biases(name: str, value: object, vocab_size: int) -> dict[int, float]:
+    biases = {} if value is None else value
+    if not isinstance(biases, Mapping):
+        raise _wrong_type(name, value, "a dict from token id to bias")
+    checked = {}
+    for token, bias in biases.items():
+        if isinstance(token, bool) or not isinstance(token, Integral):
+            raise InvalidArgument(f"{name}: has the key {shown(token)}, expected a token id")
+        found = check_integer(name, token, 0, vocab_size - 1)
+        if isinstance(bias, bool) or not isinstance(bias, Real):
+            raise _wrong_type(f"{name}[{found}]", bias, "a number")
+        try:
+            checked[found] = float(bias)
+        except OverflowError:
+            checked[found] = math.inf
+        if not checked[found] < math.inf:  # NaN is not less either
+            told = f"{name}[{found}]: is {shown(bias)}"
+            raise InvalidArgument(f"{told}, expected a finite number, or -inf to ban the token")
+    return checked
+
+
+def shown(value: object) -> str:
+    """A value for a message: never longer than a line."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of more digits than Python agrees to print
+        text = f"an {type(value).__name__} of thousands of digits"
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _wrong_type(name: str, value: object, expected: str) -> ArgumentTypeError:
+    kind = type(value).__name__
+    return ArgumentTypeError(f"{name}: is {shown(value)} ({kind}), expected {expected}")
