@@ -14,14 +14,13 @@
 #include <vector>
 
 #include "backend/cache_layout.h"
+#include "base/buffer.h"
 #include "base/dtype.h"
 
 namespace onward {
 
 constexpr int64_t kActivationLane = 16;
-constexpr int64_t activation_stride(int64_t n) {
-  return (n + kActivationLane - 1) / kActivationLane * kActivationLane;
-}
+constexpr int64_t activation_stride(int64_t n) { return round_up(n, kActivationLane); }
 
 // A run of rows of a stored tensor, as a file holds them. Rows are outputs.
 struct TensorSource {

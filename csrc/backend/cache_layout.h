@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "base/buffer.h"
 #include "base/dtype.h"
 
 namespace onward {
@@ -21,7 +22,7 @@ struct CacheLayout {
   DType dtype = DType::f32;  // f32 or bf16
 
   int64_t value_bytes() const { return dtype_block_bytes(dtype); }
-  int64_t value_stride() const { return (head_dim + 15) / 16 * 16; }
+  int64_t value_stride() const { return round_up(head_dim, kBlockTokens); }
   int64_t head_bytes() const { return kBlockTokens * (head_dim + value_stride()) * value_bytes(); }
   int64_t keys_offset(int64_t layer, int64_t kv_head) const {
     return (layer * num_kv_heads + kv_head) * head_bytes();
@@ -30,7 +31,7 @@ struct CacheLayout {
     return keys_offset(layer, kv_head) + kBlockTokens * head_dim * value_bytes();
   }
   int64_t block_bytes() const { return num_layers * num_kv_heads * head_bytes(); }
-  int64_t blocks_for(int64_t tokens) const { return (tokens + kBlockTokens - 1) / kBlockTokens; }
+  int64_t blocks_for(int64_t tokens) const { return round_up(tokens, kBlockTokens) / kBlockTokens; }
 };
 
 // 2 (keys and values) x layers x kv heads x head_dim x tokens x bytes per value.

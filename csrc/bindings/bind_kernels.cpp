@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/buffer.h"
 #include "bindings/bindings.h"
 #include "cpu/kernels.h"
 #include "onward/error.h"
@@ -24,11 +25,10 @@ namespace {
 
 using namespace onward::cpu;
 using onward::InvalidArgument;
+using onward::round_up;
 
 using Floats = py::array_t<float, py::array::c_style>;
 using Bits = py::array_t<uint16_t, py::array::c_style>;
-
-int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
 std::vector<std::string> available() {
   std::vector<std::string> names;

@@ -17,6 +17,9 @@
 namespace onward::cpu {
 namespace {
 
+// The kernels include nothing of the other rooms, so they state these sizes for themselves.
+static_assert(kLane == kActivationLane && kBlockTokens == CacheLayout::kBlockTokens);
+
 // Below this many values an elementwise verb costs less than handing it to another thread.
 constexpr int64_t kSmallWork = 16384;
 

@@ -25,7 +25,7 @@ from onward.driver import Call, Driver
 from onward.errors import ArgumentTypeError, InvalidArgument, TokenizerError
 from onward.generation import Generation, Stream
 from onward.hub import find_model
-from onward.loading import LoadedModel, load_model
+from onward.loading import DTYPES, LoadedModel, load_model
 from onward.model_defaults import read_model_defaults, without_counterpart
 from onward.option_values import check_integer, shown
 from onward.options import GenerationOptions, resolve, with_options
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 Messages: TypeAlias = "str | Sequence[Mapping[str, Any]]"
 MAX_THREADS = 1024
-DTYPES = ("auto", "f32", "bf16")
 # What the core's sampler and the options call by the same name.
 SAMPLING_FIELDS = tuple(
     name for name in GenerationOptions.__dataclass_fields__ if hasattr(_core.SamplingOptions, name)
