@@ -20,7 +20,7 @@ import pytest
 import onward
 from closed_form import chain, write_pieces_tokenizer, write_script, write_table
 from onward.cli import main, parser
-from onward.options import OPTIONS
+from onward.option_table import OPTIONS
 
 SCRIPT = ["<pad>", "<s>", "</s>", "one,", " two,", " three,", " fo", "ur."]
 SAID = "one, two, three, four.</s>"

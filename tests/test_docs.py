@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from onward.hub import find_model
-from onward.options import OPTIONS
+from onward.option_table import OPTIONS
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.md")])

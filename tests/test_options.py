@@ -14,16 +14,11 @@ from hypothesis import strategies as st
 
 import onward
 from onward import LLM
+from onward.engine_options import chain
 from onward.errors import ArgumentTypeError, ConfigError, InvalidArgument
 from onward.model_defaults import read_model_defaults, without_counterpart
-from onward.options import (
-    BY_NAME,
-    OPTIONS,
-    GenerationKwargs,
-    GenerationOptions,
-    ModelDefaults,
-    chain,
-)
+from onward.option_table import BY_NAME, OPTIONS, GenerationKwargs
+from onward.options import GenerationOptions, ModelDefaults
 from onward.options import resolve as resolve_options
 
 VOCAB = 100
@@ -50,7 +45,7 @@ def test_table_typed_dict_and_effective_options_have_the_same_names() -> None:
 
 
 def test_typed_dict_types_match_the_kinds() -> None:
-    hints = get_type_hints(GenerationKwargs, vars(__import__("onward.options").options))
+    hints = get_type_hints(GenerationKwargs, vars(onward.option_table))
     kinds = {"integer": int, "number": float, "flag": bool}
     for option in OPTIONS:
         if option.kind in kinds:
@@ -62,6 +57,13 @@ def test_library_defaults() -> None:
     assert options == GenerationOptions(
         max_new_tokens=256,
         min_new_tokens=0,
+        num_return_sequences=1,
+        best_of=None,
+        num_beams=1,
+        num_beam_groups=1,
+        diversity_penalty=0.0,
+        length_penalty=1.0,
+        early_stopping=False,
         temperature=0.0,
         dynatemp_range=0.0,
         dynatemp_exponent=1.0,
@@ -89,11 +91,24 @@ def test_library_defaults() -> None:
         bad_words_ids=(),
         allowed_token_ids=None,
         suppress_tokens=(),
+        sampling_order="hf",
         seed=None,
         stop=(),
         stop_token_ids=(),
         ignore_eos=False,
         skip_special_tokens=True,
+        json_schema=None,
+        regex=None,
+        choices=None,
+        grammar=None,
+        logits_processor=(),
+        stopping_criteria=(),
+        logprobs=None,
+        prompt_logprobs=None,
+        prompt_lookup_num_tokens=0,
+        max_matching_ngram_size=2,
+        num_assistant_tokens=None,
+        priority=0,
         cache=True,
     )
 

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -109,6 +110,11 @@ class Backend {
   virtual void release(void* memory) noexcept = 0;
   virtual void upload(void* device, const void* host, size_t bytes) = 0;
   virtual void download(void* host, const void* device, size_t bytes) = 0;
+  virtual void copy(void* to, const void* from, size_t bytes) = 0;  // both on the device
+
+  // Calls work(task) for every task in [0, tasks) on the host, on the threads that threads() counts
+  // and in any order; returns when all are done. work must not throw.
+  virtual void run_on_host(int64_t tasks, const std::function<void(int64_t)>& work) = 0;
 
   // x[r] = table row ids[r]; ids on the host. (rows, hidden)
   virtual void embed(const Matrix& table, const int32_t* ids, int64_t rows, float* x) = 0;

@@ -1,4 +1,4 @@
-// Engine and Event for Python. The GIL is released in every call that computes or waits, signals
+// The engine for Python. The GIL is released in every call that computes or waits, signals
 // are polled meanwhile, and a lock makes calls from several threads take turns.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
@@ -6,10 +6,12 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "bindings/python_rules.h"
 #include "cpu/cpu_backend.h"
 #include "engine/engine.h"
 #include "onward/error.h"
@@ -18,12 +20,13 @@ namespace py = pybind11;
 
 namespace {
 
+using onward::BeamOptions;
 using onward::Engine;
-using onward::Event;
-using onward::FinishReason;
+using onward::EngineOptions;
 using onward::Model;
 using onward::Request;
 using onward::SamplingOptions;
+using onward::SpeculationOptions;
 
 using Clock = std::chrono::steady_clock;
 using TokenIds = py::array_t<int32_t, py::array::c_style>;
@@ -52,8 +55,9 @@ class SignalPoll {
 
 class PyEngine {
  public:
-  PyEngine(std::shared_ptr<Model> model, int threads, int64_t prefill_chunk_tokens)
-      : engine_(std::move(model), onward::cpu::make_backend(threads), prefill_chunk_tokens),
+  PyEngine(std::shared_ptr<Model> model, int threads, const EngineOptions& options,
+           std::shared_ptr<Model> draft)
+      : engine_(std::move(model), onward::cpu::make_backend(threads), options, std::move(draft)),
         mutex_(std::make_unique<std::timed_mutex>()) {}
 
   // Runs body(engine) without the GIL and with the engine to itself.
@@ -100,14 +104,20 @@ std::vector<int32_t> to_vector(const TokenIds& ids) {
 }
 
 int64_t submit(PyEngine& engine, const TokenIds& prompt, int64_t max_new_tokens,
-               int64_t min_new_tokens, const std::vector<int32_t>& stop_token_ids,
-               const SamplingOptions& sampling, bool cache) {
+               const SamplingOptions& sampling, int64_t num_sequences,
+               const std::optional<BeamOptions>& beams, const SpeculationOptions& speculation,
+               const std::vector<py::object>& end_rules, int64_t prompt_logprobs, int64_t priority,
+               bool cache) {
   Request request;
   request.prompt = to_vector(prompt);
   request.max_new_tokens = max_new_tokens;
-  request.min_new_tokens = min_new_tokens;
-  request.stop_token_ids = stop_token_ids;
   request.sampling = sampling;
+  request.num_sequences = num_sequences;
+  request.beams = beams;
+  request.speculation = speculation;
+  for (const py::object& rule : end_rules) request.end_rules.push_back(onward::end_rule(rule));
+  request.prompt_logprobs = prompt_logprobs;
+  request.priority = priority;
   request.cache = cache;
   return engine.alone([&](Engine& e) { return e.submit(std::move(request)); });
 }
@@ -135,86 +145,41 @@ py::dict stats(PyEngine& engine) {
   result["decode_tokens"] = stats.decode_tokens;
   result["kv_computations"] = stats.kv_computations;
   result["running"] = stats.running;
+  result["waiting"] = stats.waiting;
   result["cache_blocks_in_use"] = stats.cache_blocks_in_use;
   result["cache_block_bytes"] = stats.cache_block_bytes;
   result["cache_bytes_reserved"] = stats.cache_bytes_reserved;
   return result;
 }
 
-py::object finish_reason(const Event& event) {
-  switch (event.finish) {
-    case FinishReason::none:
-      return py::none();
-    case FinishReason::stop:
-      return py::str("stop");
-    case FinishReason::length:
-      return py::str("length");
-    case FinishReason::error:
-      return py::str("error");
-  }
-  return py::none();
-}
-
 }  // namespace
 
 void bind_engine(py::module_& m) {
-  py::class_<Event>(m, "Event")
-      .def_readonly("request", &Event::request)
-      .def_readonly("token", &Event::token)
-      .def_property_readonly("finish_reason", &finish_reason)
-      .def_readonly("error", &Event::error)
-      .def_readonly("numerics_error", &Event::numerics_error)
-      .def_readonly("invalid_argument", &Event::invalid_argument)
-      .def_readonly("time", &Event::time);
-
-  py::class_<SamplingOptions>(m, "SamplingOptions")
-      .def(py::init<>())
-      .def_readwrite("logit_bias", &SamplingOptions::logit_bias)
-      .def_readwrite("repetition_penalty", &SamplingOptions::repetition_penalty)
-      .def_readwrite("presence_penalty", &SamplingOptions::presence_penalty)
-      .def_readwrite("frequency_penalty", &SamplingOptions::frequency_penalty)
-      .def_readwrite("dry_multiplier", &SamplingOptions::dry_multiplier)
-      .def_readwrite("dry_base", &SamplingOptions::dry_base)
-      .def_readwrite("dry_allowed_length", &SamplingOptions::dry_allowed_length)
-      .def_readwrite("dry_sequence_breakers", &SamplingOptions::dry_sequence_breakers)
-      .def_readwrite("no_repeat_ngram_size", &SamplingOptions::no_repeat_ngram_size)
-      .def_readwrite("bad_words_ids", &SamplingOptions::bad_words_ids)
-      .def_readwrite("allowed_token_ids", &SamplingOptions::allowed_token_ids)
-      .def_readwrite("suppress_tokens", &SamplingOptions::suppress_tokens)
-      .def_readwrite("temperature", &SamplingOptions::temperature)
-      .def_readwrite("dynatemp_range", &SamplingOptions::dynatemp_range)
-      .def_readwrite("dynatemp_exponent", &SamplingOptions::dynatemp_exponent)
-      .def_readwrite("top_n_sigma", &SamplingOptions::top_n_sigma)
-      .def_readwrite("top_k", &SamplingOptions::top_k)
-      .def_readwrite("top_p", &SamplingOptions::top_p)
-      .def_readwrite("min_p", &SamplingOptions::min_p)
-      .def_readwrite("typical_p", &SamplingOptions::typical_p)
-      .def_readwrite("epsilon_cutoff", &SamplingOptions::epsilon_cutoff)
-      .def_readwrite("eta_cutoff", &SamplingOptions::eta_cutoff)
-      .def_readwrite("xtc_probability", &SamplingOptions::xtc_probability)
-      .def_readwrite("xtc_threshold", &SamplingOptions::xtc_threshold)
-      .def_readwrite("mirostat", &SamplingOptions::mirostat)
-      .def_readwrite("mirostat_tau", &SamplingOptions::mirostat_tau)
-      .def_readwrite("mirostat_eta", &SamplingOptions::mirostat_eta)
-      .def_readwrite("seed", &SamplingOptions::seed)
-      .def_readwrite("stream", &SamplingOptions::stream);
-
   py::class_<PyEngine>(m, "Engine")
-      .def(py::init<std::shared_ptr<Model>, int, int64_t>(), py::arg("model"), py::kw_only(),
-           py::arg("threads"), py::arg("prefill_chunk_tokens"))
+      .def(py::init([](std::shared_ptr<Model> model, int threads, int64_t prefill_chunk_tokens,
+                       int64_t max_sequences, std::shared_ptr<Model> draft) {
+             return std::make_unique<PyEngine>(std::move(model), threads,
+                                               EngineOptions{prefill_chunk_tokens, max_sequences},
+                                               std::move(draft));
+           }),
+           py::arg("model"), py::kw_only(), py::arg("threads"), py::arg("prefill_chunk_tokens"),
+           py::arg("max_sequences") = 256, py::arg("draft") = py::none())
       .def("submit", &submit, py::arg("prompt"), py::kw_only(), py::arg("max_new_tokens"),
-           py::arg("min_new_tokens"), py::arg("stop_token_ids"), py::arg("sampling"),
-           py::arg("cache"))
+           py::arg("sampling"), py::arg("num_sequences") = 1, py::arg("beams") = py::none(),
+           py::arg("speculation") = SpeculationOptions(),
+           py::arg("end_rules") = std::vector<py::object>(), py::arg("prompt_logprobs") = -1,
+           py::arg("priority") = 0, py::arg("cache") = true)
       .def("step",
            [](PyEngine& engine) {
              return engine.alone([](Engine& e) { return e.step(SignalPoll()); });
            })
       .def(
           "cancel",
-          [](PyEngine& engine, int64_t request) {
-            engine.alone([=](Engine& e) { e.cancel(request); });
+          [](PyEngine& engine, int64_t request, std::optional<int64_t> sequence) {
+            engine.alone(
+                [=](Engine& e) { sequence ? e.cancel(request, *sequence) : e.cancel(request); });
           },
-          py::arg("request"))
+          py::arg("request"), py::arg("sequence") = py::none())
       .def("logits", &logits, py::arg("token_ids"))
       .def("score", &score, py::arg("token_ids"))
       .def("stats", &stats)

@@ -45,6 +45,7 @@ PYBIND11_MODULE(_core, m) {
         py::arg("head_dim"), py::arg("tokens"), py::arg("bytes_per_value"),
         "Bytes of keys and values: 2 x layers x kv heads x head_dim x tokens x bytes per value.");
   bind_model(m);
+  bind_requests(m);
   bind_engine(m);
   bind_kernels(m);
 }

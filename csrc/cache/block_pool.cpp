@@ -1,5 +1,6 @@
 #include "cache/block_pool.h"
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -25,7 +26,20 @@ void* BlockPool::take() {
   return block;
 }
 
+void BlockPool::share(void* block) { ++shares_[block]; }
+
+void* BlockPool::copy(void* block) {
+  void* fresh = take();
+  backend_.copy(fresh, block, static_cast<size_t>(layout_.block_bytes()));
+  return fresh;
+}
+
 void BlockPool::give_back(void* block) noexcept {
+  const auto others = shares_.find(block);
+  if (others != shares_.end()) {
+    if (--others->second == 0) shares_.erase(others);
+    return;
+  }
   --in_use_;
   const int64_t kept = static_cast<int64_t>(free_.size()) * layout_.block_bytes();
   if (kept + layout_.block_bytes() <= kKeptBytes) {
@@ -41,9 +55,33 @@ void BlockPool::give_back(void* block) noexcept {
 BlockTable::BlockTable(BlockTable&& other) noexcept
     : pool_(other.pool_), blocks_(std::exchange(other.blocks_, {})) {}
 
-void BlockTable::reserve_tokens(int64_t tokens) {
-  const int64_t needed = pool_->layout().blocks_for(tokens);
-  blocks_.reserve(static_cast<size_t>(needed));  // so that no taken block can be dropped
+BlockTable& BlockTable::operator=(BlockTable&& other) noexcept {
+  std::swap(pool_, other.pool_);
+  blocks_.swap(other.blocks_);
+  return *this;
+}
+
+BlockTable BlockTable::fork() const {
+  BlockTable twin(*pool_);
+  twin.blocks_.reserve(blocks_.size());  // so that no shared block can be dropped
+  for (void* block : blocks_) {
+    pool_->share(block);
+    twin.blocks_.push_back(block);
+  }
+  return twin;
+}
+
+void BlockTable::make_writable(int64_t first, int64_t end) {
+  const int64_t held = static_cast<int64_t>(blocks_.size());
+  const int64_t needed = pool_->layout().blocks_for(end);
+  for (int64_t b = first / CacheLayout::kBlockTokens; b < std::min(held, needed); ++b) {
+    void*& block = blocks_[static_cast<size_t>(b)];
+    if (!pool_->shared(block)) continue;
+    void* own = pool_->copy(block);
+    pool_->give_back(block);
+    block = own;
+  }
+  blocks_.reserve(static_cast<size_t>(std::max(needed, held)));  // no taken block can be dropped
   while (static_cast<int64_t>(blocks_.size()) < needed) blocks_.push_back(pool_->take());
 }
 

@@ -45,6 +45,10 @@ class CpuBackend final : public Backend {
   void download(void* host, const void* device, size_t bytes) override {
     std::memcpy(host, device, bytes);
   }
+  void copy(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
+  void run_on_host(int64_t tasks, const std::function<void(int64_t)>& work) override {
+    pool_.run(tasks, work);
+  }
 
   void embed(const Matrix& table, const int32_t* ids, int64_t rows, float* x) override;
   void gather_rows(const float* x, const int64_t* index, int64_t rows, int64_t width,

@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
+#include <exception>
+#include <iterator>
+#include <string>
 
+#include "engine/beam_generation.h"
+#include "engine/sampled_generation.h"
 #include "onward/error.h"
 #include "sampling/log_probability.h"
 
@@ -14,31 +18,27 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+void require(bool condition, const std::string& name, int64_t found, const std::string& expected) {
+  if (condition) return;
+  throw InvalidArgument(name + ": found " + std::to_string(found) + ", expected " + expected);
+}
+
 }  // namespace
 
-// Who is in the step, and with how many tokens.
-struct Engine::StepPlan {
-  struct Share {
-    Sequence* sequence;
-    int64_t tokens;
-    bool prefill;
-    int64_t logits_row = -1;  // among the step's logits, where its next token is sampled
-  };
-  std::vector<Share> shares;
-  StepBatch batch;
-};
-
 Engine::Engine(std::shared_ptr<const Model> model, std::unique_ptr<Backend> backend,
-               int64_t prefill_chunk_tokens)
+               const EngineOptions& options, std::shared_ptr<const Model> draft)
     : model_(std::move(model)),
       backend_(std::move(backend)),
       decoder_(model_, *backend_),
       pool_(*backend_, decoder_.cache_layout()),
-      prefill_chunk_tokens_(prefill_chunk_tokens) {
-  if (prefill_chunk_tokens < 1) {
-    throw InvalidArgument("prefill_chunk_tokens: found " + std::to_string(prefill_chunk_tokens) +
-                          ", expected at least 1");
-  }
+      scheduler_(options.prefill_chunk_tokens, options.max_sequences) {
+  require(options.prefill_chunk_tokens >= 1, "prefill_chunk_tokens", options.prefill_chunk_tokens,
+          "at least 1");
+  require(options.max_sequences >= 1, "max_sequences", options.max_sequences, "at least 1");
+  if (!draft) return;
+  require(draft->spec.vocab_size == model_->spec.vocab_size, "draft model: vocab_size",
+          draft->spec.vocab_size, std::to_string(model_->spec.vocab_size) + ", the model's");
+  draft_ = std::make_unique<DraftModel>(std::move(draft), *backend_, options.prefill_chunk_tokens);
 }
 
 void Engine::check_tokens(const char* where, const std::vector<int32_t>& token_ids) const {
@@ -59,129 +59,182 @@ void Engine::check_tokens(const char* where, const std::vector<int32_t>& token_i
   }
 }
 
-int64_t Engine::submit(Request request) {
+void Engine::check(const Request& request) const {
   check_tokens("prompt", request.prompt);
-  if (request.max_new_tokens < 0 || request.min_new_tokens < 0) {
-    throw InvalidArgument("max_new_tokens, min_new_tokens: found " +
-                          std::to_string(request.max_new_tokens) + ", " +
-                          std::to_string(request.min_new_tokens) + ", expected at least 0");
+  require(request.max_new_tokens >= 0, "max_new_tokens", request.max_new_tokens, "at least 0");
+  require(request.num_sequences >= 1, "num_sequences", request.num_sequences, "at least 1");
+  require(request.prompt_logprobs >= -1, "prompt_logprobs", request.prompt_logprobs,
+          "at least 0, or -1 for none");
+  const SpeculationOptions& speculation = request.speculation;
+  require(speculation.lookup_tokens >= 0, "lookup_tokens", speculation.lookup_tokens, "at least 0");
+  require(speculation.lookup_ngram >= 1, "lookup_ngram", speculation.lookup_ngram, "at least 1");
+  require(speculation.draft_tokens >= 0, "draft_tokens", speculation.draft_tokens, "at least 0");
+  if (speculation.draft_tokens > 0 && !draft_) {
+    throw InvalidArgument("draft_tokens: the engine has no draft model, expected 0");
   }
-  for (const int32_t id : request.stop_token_ids) {
-    if (id < 0 || id >= model_->spec.vocab_size) {
-      throw InvalidArgument("stop_token_ids: token id " + std::to_string(id) +
-                            " is outside the vocabulary, expected 0 to " +
-                            std::to_string(model_->spec.vocab_size - 1));
+  if (speculation.on() && (request.beams || !request.cache)) {
+    throw InvalidArgument("speculation: with beams or without a cache, expected neither");
+  }
+  if (request.beams) {
+    request.beams->validate();
+    require(request.num_sequences == 1, "num_sequences", request.num_sequences, "1 with beams");
+    require(request.sampling.mirostat == 0, "mirostat", request.sampling.mirostat, "0 with beams");
+    if (request.sampling.dynatemp_range != 0) {
+      throw InvalidArgument("dynatemp_range: is set, expected 0 with beams");
     }
   }
-  auto sequence = std::make_unique<Sequence>(next_id_, std::move(request), model_->spec.vocab_size,
-                                             model_->spec.max_context, pool_);
-  if (sequence->full()) {
-    Event event;
-    event.request = next_id_;
-    event.finish = FinishReason::length;
-    event.time = now();
-    finished_at_submit_.push_back(std::move(event));
+  const int64_t width = request.beams ? request.beams->num_beams : request.num_sequences;
+  require(width <= scheduler_.max_sequences(), request.beams ? "num_beams" : "num_sequences", width,
+          "at most max_sequences, which is " + std::to_string(scheduler_.max_sequences()));
+  request.sampling.validate(model_->spec.vocab_size);
+}
+
+std::unique_ptr<Generation> Engine::make_generation(Request request) {
+  const int64_t vocab_size = model_->spec.vocab_size, context = model_->spec.max_context;
+  const bool writes =
+      request.max_new_tokens > 0 && static_cast<int64_t>(request.prompt.size()) < context;
+  if (request.beams && writes) {
+    return std::make_unique<BeamGeneration>(next_id_, std::move(request), vocab_size, context,
+                                            pool_);
+  }
+  return std::make_unique<SampledGeneration>(next_id_, std::move(request), vocab_size, context,
+                                             pool_);
+}
+
+int64_t Engine::submit(Request request) {
+  check(request);
+  auto generation = make_generation(std::move(request));
+  if (generation->room() == 0 && !generation->wants_prompt_logits()) {
+    for (int64_t sequence = 0; sequence < generation->request().num_sequences; ++sequence) {
+      Event event;
+      event.request = next_id_;
+      event.sequence = sequence;
+      event.finish = FinishReason::length;
+      event.time = now();
+      finished_at_submit_.push_back(std::move(event));
+    }
+    finished_at_submit_.back().ends_request = true;
   } else {
-    running_.push_back(std::move(sequence));
+    scheduler_.arrive(*generation);
+    generations_.push_back(std::move(generation));
   }
   return next_id_++;
 }
 
 void Engine::cancel(int64_t request) {
-  const auto matches = [request](const auto& sequence) { return sequence->id() == request; };
-  running_.erase(std::remove_if(running_.begin(), running_.end(), matches), running_.end());
+  const auto matches = [request](const auto& generation) { return generation->id() == request; };
+  generations_.erase(std::remove_if(generations_.begin(), generations_.end(), matches),
+                     generations_.end());
 }
 
-void Engine::cancel_all() { running_.clear(); }
+void Engine::cancel(int64_t request, int64_t sequence) {
+  for (const auto& generation : generations_) {
+    if (generation->id() != request) continue;
+    generation->drop(sequence);
+    if (generation->finished()) cancel(request);
+    return;
+  }
+}
 
-Engine::StepPlan Engine::plan_step() {
-  // Whoever waits for one token takes turns with the prompt at the head of the queue: the one who
-  // was served longest ago comes first, a decode before the prompt. So a prompt is read although
-  // decodes would fill every step, and a prompt of any length takes no decode's place.
-  std::vector<Sequence*> turns;
-  std::vector<Sequence*> prompts;  // first come, first served
-  for (const auto& sequence : running_) {
-    (sequence->pending() == 1 ? turns : prompts).push_back(sequence.get());
-  }
-  // A sequence without a cache reads all it has written again for every token: it comes after those
-  // who wait for their first one.
-  std::stable_partition(prompts.begin(), prompts.end(),
-                        [](const Sequence* sequence) { return sequence->generated() == 0; });
-  if (!prompts.empty()) turns.push_back(prompts.front());
-  std::stable_sort(turns.begin(), turns.end(), [](const Sequence* a, const Sequence* b) {
-    return a->last_turn() < b->last_turn();
-  });
-  StepPlan plan;
-  int64_t budget = prefill_chunk_tokens_;
-  bool head_has_turn = false;
-  for (Sequence* sequence : turns) {
-    if (budget == 0) break;
-    --budget;
-    sequence->take_turn(turn_);
-    if (sequence->pending() > 1) {
-      head_has_turn = true;  // takes its share below, with what is left of the step
-    } else {
-      plan.shares.push_back({sequence, 1, sequence->generated() == 0});
-    }
-  }
-  ++turn_;
-  if (head_has_turn) ++budget;
-  for (Sequence* sequence : prompts) {
-    if (budget == 0) break;
-    const int64_t tokens = std::min(sequence->pending(), budget);
-    budget -= tokens;
-    plan.shares.push_back({sequence, tokens, sequence->generated() == 0});
-  }
-
-  StepBatch& batch = plan.batch;
-  for (StepPlan::Share& share : plan.shares) {
-    Sequence& sequence = *share.sequence;
-    const int64_t first = sequence.computed();
-    sequence.blocks().reserve_tokens(first + share.tokens);
-    batch.slices.push_back({static_cast<int64_t>(batch.token_ids.size()), share.tokens, first,
-                            sequence.blocks().blocks()});
-    const auto begin = sequence.tokens().begin() + first;
-    batch.token_ids.insert(batch.token_ids.end(), begin, begin + share.tokens);
-    if (share.tokens == sequence.pending()) {
-      share.logits_row = static_cast<int64_t>(batch.logits_rows.size());
-      batch.logits_rows.push_back(static_cast<int64_t>(batch.token_ids.size()) - 1);
-    }
-  }
-  return plan;
+void Engine::cancel_all() {
+  generations_.clear();
+  finished_at_submit_.clear();
 }
 
 std::vector<Event> Engine::step(const Decoder::Poll& poll) {
+  scheduler_.admit(generations_);
+  guess(poll);
+  const StepPlan plan = scheduler_.plan(generations_);
   std::vector<Event> events;
-  StepPlan plan = plan_step();
   if (!plan.shares.empty()) {
-    std::vector<float> logits;  // (logits_rows, vocab_size)
-    decoder_.forward(plan.batch, poll, logits);
+    decoder_.forward(plan.batch, poll, logits_);
     ++stats_.steps;
-    for (const StepPlan::Share& share : plan.shares) {
-      share.sequence->advance(share.tokens);
+    for (const Share& share : plan.shares) {
+      share.sequence->place.computed += share.tokens;
       count(share.tokens, share.prefill);
-      if (share.logits_row < 0) continue;
-      Event event;
-      try {
-        event = share.sequence->sample(logits.data() + share.logits_row * model_->spec.vocab_size);
-      } catch (const Error& error) {
-        event.request = share.sequence->id();
-        event.finish = FinishReason::error;
-        event.error = error.what();
-        event.numerics_error = dynamic_cast<const NumericsError*>(&error) != nullptr;
-        event.invalid_argument = dynamic_cast<const InvalidArgument*>(&error) != nullptr;
+    }
+    choose(plan.shares);
+    events = report();
+  }
+  events.insert(events.end(), std::make_move_iterator(finished_at_submit_.begin()),
+                std::make_move_iterator(finished_at_submit_.end()));
+  finished_at_submit_.clear();
+  std::stable_sort(events.begin(), events.end(),
+                   [](const Event& a, const Event& b) { return a.request < b.request; });
+  return events;
+}
+
+void Engine::guess(const Decoder::Poll& poll) {
+  std::vector<DraftModel::Wish> wishes;
+  for (const auto& generation : generations_) {
+    const SpeculationOptions& options = generation->request().speculation;
+    if (!options.on() || !generation->admitted) continue;
+    for (Sequence* sequence : generation->sequences()) {
+      if (!sequence->decodes() || sequence->generated() == 0 || !sequence->guesses.empty())
+        continue;
+      // The last token that may be written is never worth guessing: it is chosen anyway.
+      const int64_t useful = generation->room() - sequence->generated() - 1;
+      if (useful <= 0) continue;
+      if (options.lookup_tokens > 0) {
+        sequence->guesses = look_up(sequence->tokens(), options.lookup_ngram,
+                                    std::min(options.lookup_tokens, useful));
       }
-      event.time = now();
-      events.push_back(std::move(event));
+      if (options.draft_tokens > 0 && sequence->guesses.empty()) {
+        wishes.push_back({sequence, std::min(options.draft_tokens, useful)});
+      }
     }
   }
-  for (const Event& event : events) {
-    if (event.finish != FinishReason::none) cancel(event.request);
+  if (!wishes.empty()) draft_->guess(wishes, poll);
+}
+
+void Engine::choose(const std::vector<Share>& shares) {
+  std::vector<const Share*> beside, alone;
+  for (const Share& share : shares) {
+    if (share.logits_rows == 0) continue;
+    (share.generation->calls_rules() ? alone : beside).push_back(&share);
   }
-  events.insert(events.end(), finished_at_submit_.begin(), finished_at_submit_.end());
-  finished_at_submit_.clear();
-  std::sort(events.begin(), events.end(),
-            [](const Event& a, const Event& b) { return a.request < b.request; });
+  std::vector<std::exception_ptr> failures(beside.size());
+  const auto take = [this](const Share& share) {
+    share.generation->take(*share.sequence, share.first_logits_position(),
+                           logits_.data() + share.logits_row * model_->spec.vocab_size,
+                           share.logits_rows);
+  };
+  backend_->run_on_host(static_cast<int64_t>(beside.size()), [&](int64_t i) {
+    try {
+      take(*beside[static_cast<size_t>(i)]);
+    } catch (...) {
+      failures[static_cast<size_t>(i)] = std::current_exception();
+    }
+  });
+  for (size_t i = 0; i < beside.size(); ++i) {
+    if (failures[i]) beside[i]->generation->fail(failures[i]);
+  }
+  // Rules are the caller's own code: one at a time, and on this thread.
+  for (const Share* share : alone) {
+    if (share->generation->failed()) continue;
+    try {
+      take(*share);
+    } catch (...) {
+      share->generation->fail(std::current_exception());
+    }
+  }
+}
+
+std::vector<Event> Engine::report() {
+  std::vector<Event> events;
+  for (const auto& generation : generations_) {
+    try {
+      generation->report(events);
+    } catch (...) {
+      generation->fail(std::current_exception());
+      generation->report(events);
+    }
+  }
+  const double time = now();
+  for (Event& event : events) event.time = time;
+  generations_.erase(std::remove_if(generations_.begin(), generations_.end(),
+                                    [](const auto& g) { return g->failed() || g->finished(); }),
+                     generations_.end());
   return events;
 }
 
@@ -196,10 +249,10 @@ void Engine::read(const std::vector<int32_t>& token_ids, const Decoder::Poll& po
   check_tokens("token_ids", token_ids);
   const int64_t tokens = static_cast<int64_t>(token_ids.size());
   BlockTable blocks(pool_);
-  blocks.reserve_tokens(tokens);
+  blocks.make_writable(0, tokens);
   std::vector<float> logits;  // (chunk, vocab_size)
-  for (int64_t first = 0; first < tokens; first += prefill_chunk_tokens_) {
-    const int64_t chunk = std::min(prefill_chunk_tokens_, tokens - first);
+  for (int64_t first = 0; first < tokens; first += scheduler_.step_tokens()) {
+    const int64_t chunk = std::min(scheduler_.step_tokens(), tokens - first);
     StepBatch batch;
     batch.token_ids.assign(token_ids.begin() + first, token_ids.begin() + first + chunk);
     batch.slices.push_back({0, chunk, first, blocks.blocks()});
@@ -236,10 +289,15 @@ std::vector<double> Engine::score(const std::vector<int32_t>& token_ids,
 
 EngineStats Engine::stats() const {
   EngineStats stats = stats_;
-  stats.running = static_cast<int64_t>(running_.size());
+  stats.running = static_cast<int64_t>(generations_.size());
+  for (const auto& generation : generations_) stats.waiting += generation->admitted ? 0 : 1;
   stats.cache_blocks_in_use = pool_.blocks_in_use();
   stats.cache_block_bytes = pool_.layout().block_bytes();
   stats.cache_bytes_reserved = pool_.blocks_reserved() * pool_.layout().block_bytes();
+  if (draft_) {
+    stats.cache_blocks_in_use += draft_->blocks_in_use();
+    stats.cache_bytes_reserved += draft_->blocks_reserved() * draft_->block_bytes();
+  }
   return stats;
 }
 

@@ -1,25 +1,31 @@
 // The one loop that every caller drives: submit requests, step, read events, cancel. Each step is
-// one ragged batch: one token of every sequence that decodes, and chunks of the prompts that are
-// still being read. Not thread-safe: callers take turns (the Python side has the lock).
+// one ragged batch of sequences that decode and of prompts that are still being read. Not
+// thread-safe: callers take turns (the Python side has the lock).
 #pragma once
 
-#include <deque>
 #include <memory>
 #include <vector>
 
 #include "backend/backend.h"
 #include "cache/block_pool.h"
+#include "engine/generation.h"
 #include "engine/request.h"
-#include "engine/sequence.h"
+#include "engine/scheduler.h"
+#include "engine/speculation.h"
 #include "model/decoder.h"
 
 namespace onward {
 
+struct EngineOptions {
+  int64_t prefill_chunk_tokens = 256;  // tokens of one step at most, decodes included
+  int64_t max_sequences = 256;         // sequences in the cache at a time; more requests wait
+};
+
 class Engine {
  public:
-  // prefill_chunk_tokens: tokens of one step at most, decodes included.
+  // draft: a smaller model of the same vocabulary that guesses tokens; may be null.
   Engine(std::shared_ptr<const Model> model, std::unique_ptr<Backend> backend,
-         int64_t prefill_chunk_tokens);
+         const EngineOptions& options, std::shared_ptr<const Model> draft = nullptr);
 
   // Takes a request and returns its id. InvalidArgument when it cannot be served.
   int64_t submit(Request request);
@@ -30,8 +36,10 @@ class Engine {
   // event and leaves the others alone.
   std::vector<Event> step(const Decoder::Poll& poll);
 
-  // Frees the request's place; unknown and finished ids are ignored.
+  // Frees the request's place, or that of one of its sequences; unknown and finished ones are
+  // ignored.
   void cancel(int64_t request);
+  void cancel(int64_t request, int64_t sequence);
   void cancel_all();
 
   // Logits after every token: (token_ids, vocab_size), in chunks like any prompt.
@@ -45,9 +53,13 @@ class Engine {
   const Backend& backend() const { return *backend_; }
 
  private:
-  struct StepPlan;
   void check_tokens(const char* where, const std::vector<int32_t>& token_ids) const;
-  StepPlan plan_step();
+  void check(const Request& request) const;
+  std::unique_ptr<Generation> make_generation(Request request);
+  void guess(const Decoder::Poll& poll);
+  // Hands the step's logits to those whose they are.
+  void choose(const std::vector<Share>& shares);
+  std::vector<Event> report();
   // One prefill in chunks, in a place of its own; consume(first, logits) gets the logits of a
   // chunk's tokens from position `first` on: (chunk tokens, vocab_size).
   template <typename Consume>
@@ -59,11 +71,12 @@ class Engine {
   std::unique_ptr<Backend> backend_;
   Decoder decoder_;
   BlockPool pool_;
-  int64_t prefill_chunk_tokens_;
+  std::unique_ptr<DraftModel> draft_;
+  Scheduler scheduler_;
+  std::vector<float> logits_;  // (logits rows of the step, vocab_size)
   int64_t next_id_ = 0;
-  std::deque<std::unique_ptr<Sequence>> running_;
-  std::vector<Event> finished_at_submit_;  // requests that ask for no token
-  int64_t turn_ = 0;                       // counts planned steps
+  std::vector<std::unique_ptr<Generation>> generations_;  // by id
+  std::vector<Event> finished_at_submit_;                 // of requests that ask for no token
   EngineStats stats_;
 };
 

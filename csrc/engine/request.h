@@ -2,32 +2,56 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <exception>
+#include <limits>
+#include <memory>
+#include <optional>
 #include <vector>
 
+#include "sampling/beam_search.h"
+#include "sampling/rules.h"
 #include "sampling/sampling_options.h"
 
 namespace onward {
 
+// Tokens that are guessed and then checked, several in one step. The output is the same as without.
+struct SpeculationOptions {
+  int64_t lookup_tokens = 0;  // guessed from where the last tokens came before; 0: off
+  int64_t lookup_ngram = 2;   // so many last tokens at most
+  int64_t draft_tokens = 0;   // guessed by the draft model; 0: off
+
+  bool on() const { return lookup_tokens > 0 || draft_tokens > 0; }
+};
+
 struct Request {
   std::vector<int32_t> prompt;  // at least one id, all inside the vocabulary
   int64_t max_new_tokens = 0;
-  int64_t min_new_tokens = 0;  // no stop token before so many tokens
-  std::vector<int32_t> stop_token_ids;
   SamplingOptions sampling;
-  bool cache = true;  // false: every step computes all positions again
+  int64_t num_sequences = 1;         // that continue the prompt, each with draws of its own
+  std::optional<BeamOptions> beams;  // then num_sequences is 1
+  SpeculationOptions speculation;
+  std::vector<std::shared_ptr<EndRule>> end_rules;
+  int64_t prompt_logprobs = -1;  // like SamplingOptions::logprobs, of the prompt
+  int64_t priority = 0;          // higher goes first (scheduler.h)
+  bool cache = true;             // false: every step computes all positions again
 };
 
 enum class FinishReason : uint8_t { none, stop, length, error };
 
+// One token of one sequence, or an end, or both.
 struct Event {
   int64_t request = 0;
-  int32_t token = -1;  // -1: the event carries no token
-  FinishReason finish = FinishReason::none;
-  std::string error;  // with FinishReason::error
-  bool numerics_error = false;
-  bool invalid_argument = false;  // the options left no token to choose
-  double time = 0;                // seconds of the steady clock
+  int64_t sequence = 0;  // of the request; with beams the rank of the hypothesis
+  int32_t token = -1;    // -1: the event carries no token
+  FinishReason finish = FinishReason::none;                 // of the sequence
+  bool ends_request = false;                                // no event of the request follows
+  double score = std::numeric_limits<double>::quiet_NaN();  // of a finished hypothesis
+  std::optional<TokenLogprobs> logprobs;                    // where they are asked for
+  std::vector<TokenLogprobs> prompt_logprobs;  // of the tokens after the first, once a request
+  int64_t guessed = 0;                         // by speculation, since the sequence's last event
+  int64_t accepted = 0;                        // of these
+  std::exception_ptr failure;                  // with FinishReason::error
+  double time = 0;                             // seconds of the steady clock
 };
 
 struct EngineStats {
@@ -35,7 +59,8 @@ struct EngineStats {
   int64_t prefill_tokens = 0;   // tokens computed before a request's first output
   int64_t decode_tokens = 0;    // tokens computed after it
   int64_t kv_computations = 0;  // tokens whose keys and values were computed (each in all layers)
-  int64_t running = 0;
+  int64_t running = 0;          // requests that have not ended
+  int64_t waiting = 0;          // of these, those that have no place among the sequences yet
   int64_t cache_blocks_in_use = 0;
   int64_t cache_block_bytes = 0;
   int64_t cache_bytes_reserved = 0;

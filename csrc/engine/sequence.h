@@ -1,69 +1,86 @@
-// One request on its way through the engine: its tokens, its place in the cache, its sampler.
+// A run of tokens on its way through the engine: what it says, its place in the cache, its sampler.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "cache/block_pool.h"
-#include "engine/request.h"
 #include "sampling/sampler.h"
 
 namespace onward {
 
+// How far the keys and values of a sequence are in a cache.
+struct CachePlace {
+  explicit CachePlace(BlockPool& pool) : blocks(pool) {}
+  CachePlace(BlockTable blocks, int64_t computed) : blocks(std::move(blocks)), computed(computed) {}
+
+  BlockTable blocks;
+  int64_t computed = 0;  // positions
+};
+
 class Sequence {
  public:
-  Sequence(int64_t id, Request request, int64_t vocab_size, int64_t max_context, BlockPool& pool)
-      : id_(id),
-        request_(std::move(request)),
-        tokens_(request_.prompt),
-        max_context_(max_context),
-        sampler_(request_.sampling, vocab_size, request_.prompt),
-        blocks_(pool) {}
+  // index: which of its request's sequences.
+  Sequence(int64_t index, const std::vector<int32_t>& prompt, Sampler sampler, BlockPool& pool)
+      : sampler(std::move(sampler)),
+        place(pool),
+        index_(index),
+        prompt_size_(static_cast<int64_t>(prompt.size())),
+        tokens_(prompt) {}
 
-  int64_t id() const { return id_; }
+  int64_t index() const { return index_; }
+  void set_index(int64_t index) { index_ = index; }
   const std::vector<int32_t>& tokens() const { return tokens_; }
   int64_t size() const { return static_cast<int64_t>(tokens_.size()); }
-  int64_t computed() const { return computed_; }
-  int64_t pending() const { return size() - computed_; }
-  int64_t generated() const { return size() - static_cast<int64_t>(request_.prompt.size()); }
-  bool full() const { return generated() >= request_.max_new_tokens || size() >= max_context_; }
-  BlockTable& blocks() { return blocks_; }
-  int64_t last_turn() const { return last_turn_; }
-  void take_turn(int64_t turn) { last_turn_ = turn; }
+  int64_t generated() const { return size() - prompt_size_; }
+  std::vector<int32_t> output() const { return {tokens_.begin() + prompt_size_, tokens_.end()}; }
 
-  // The step's tokens are in the cache.
-  void advance(int64_t tokens) { computed_ += tokens; }
+  // Tokens still to be computed, guesses not counted.
+  int64_t pending() const { return size() - place.computed; }
+  bool decodes() const { return pending() == 1; }
 
-  // Samples from the logits (vocab_size) of the last token; throws what Sampler::sample throws and
-  // leaves the sequence as it was.
-  Event sample(float* logits) {
-    static const std::vector<int32_t> nothing;
-    const bool too_short = generated() < request_.min_new_tokens;
-    Event event;
-    event.request = id_;
-    event.token = sampler_.sample(logits, tokens_, too_short ? request_.stop_token_ids : nothing);
-    tokens_.push_back(event.token);
-    if (!request_.cache) computed_ = 0;
-    const auto& stops = request_.stop_token_ids;
-    if (std::find(stops.begin(), stops.end(), event.token) != stops.end()) {
-      event.finish = FinishReason::stop;
-    } else if (full()) {
-      event.finish = FinishReason::length;
-    }
-    return event;
+  // Tokens of the next step from position `first` on: its own, then guesses.
+  int32_t token_at(int64_t position) const {
+    return position < size() ? tokens_[static_cast<size_t>(position)]
+                             : guesses[static_cast<size_t>(position - size())];
   }
 
+  // Takes one more token. `keep_cache` false: all positions have to be computed again.
+  void append(int32_t token, bool keep_cache) {
+    tokens_.push_back(token);
+    // What lies beyond was computed from guesses that are no longer sure.
+    place.computed = keep_cache ? std::min(place.computed, size() - 1) : 0;
+  }
+
+  // A sequence that says the same so far and shares the cache.
+  Sequence fork(int64_t index) const {
+    Sequence twin(index, tokens_, sampler, place.blocks.fork(), place.computed);
+    twin.prompt_size_ = prompt_size_;
+    twin.last_turn = last_turn;
+    return twin;
+  }
+
+  Sampler sampler;
+  CachePlace place;
+  std::vector<int32_t> guesses;             // checked in the next step
+  std::unique_ptr<CachePlace> draft_place;  // in the draft model's cache
+  int64_t last_turn = -1;                   // the step in which it was last served
+
  private:
-  int64_t id_;
-  Request request_;
+  Sequence(int64_t index, const std::vector<int32_t>& tokens, Sampler sampler, BlockTable blocks,
+           int64_t computed)
+      : sampler(std::move(sampler)),
+        place(std::move(blocks), computed),
+        index_(index),
+        tokens_(tokens) {}
+
+  int64_t index_;
+  int64_t prompt_size_ = 0;
   std::vector<int32_t> tokens_;  // prompt, then output
-  int64_t computed_ = 0;         // positions whose keys and values are in the cache
-  int64_t max_context_;
-  int64_t last_turn_ = -1;  // the step in which it was last served
-  Sampler sampler_;
-  BlockTable blocks_;
 };
 
 }  // namespace onward

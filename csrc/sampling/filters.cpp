@@ -66,6 +66,28 @@ Candidates scaled_candidates(const float* logits, int64_t vocab_size, float larg
   return candidates;
 }
 
+void scale(Candidates& candidates, double temperature) {
+  for (float& score : candidates.score) score = static_cast<float>(score / temperature);
+  keep_if(candidates, [](float score) { return score != -std::numeric_limits<float>::infinity(); });
+}
+
+double log_probability_of(const Candidates& candidates, int32_t token) {
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    if (candidates.id[i] == token) return candidates.score[i] - std::log(total_weight(candidates));
+  }
+  return -std::numeric_limits<double>::infinity();
+}
+
+std::vector<ScoredToken> best_candidates(const Candidates& candidates, int64_t k) {
+  std::vector<ScoredToken> best =
+      best_tokens(candidates.score.data(), static_cast<int64_t>(candidates.size()), k);
+  const double total = std::log(total_weight(candidates));
+  for (ScoredToken& token : best) {
+    token = {candidates.id[static_cast<size_t>(token.id)], static_cast<float>(token.score - total)};
+  }
+  return best;
+}
+
 double total_weight(const Candidates& candidates) {
   double total = 0;
   for (const float score : candidates.score) total += std::exp(score);

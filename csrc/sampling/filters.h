@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "sampling/log_probability.h"
+
 namespace onward {
 
 // Tokens still in the draw. `score` is (logit - largest logit) / temperature, so the best is 0 and
@@ -20,6 +22,9 @@ struct Candidates {
 // All tokens with a finite score, in order of id. temperature > 0, however small.
 Candidates scaled_candidates(const float* logits, int64_t vocab_size, float largest,
                              double temperature);
+
+// Divides the scores; what falls to -infinity is dropped.
+void scale(Candidates& candidates, double temperature);
 
 // Sum of exp(score).
 double total_weight(const Candidates& candidates);
@@ -55,6 +60,11 @@ void keep_eta(Candidates& candidates, double epsilon);
 // Exclude top choices: of the candidates that reach the threshold, drops all but the least likely
 // (of equals, all but the highest id).
 void drop_top_choices(Candidates& candidates, double threshold);
+
+// Of the candidates alone, which sum to 1; -infinity for a token that is none.
+double log_probability_of(const Candidates& candidates, int32_t token);
+// Best first, of equals the lower id, with such log-probabilities.
+std::vector<ScoredToken> best_candidates(const Candidates& candidates, int64_t k);
 
 // Inverse transform over the candidates in order of id; uniform in [0, 1).
 int32_t draw(const Candidates& candidates, double uniform);

@@ -1,41 +1,60 @@
-// Logits in, one token out. Everything random comes from (seed, stream, step), so a token
-// depends on these and on the sequence, and not on the batch.
+// Logits in, one token out, by the chain that the options ask for. Everything random comes from
+// (seed, stream, step), so a token depends on these and on the sequence, and not on the batch. A
+// copy goes on from where the original stands.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
+#include "sampling/chain.h"
 #include "sampling/filters.h"
+#include "sampling/logprobs.h"
 #include "sampling/mirostat.h"
+#include "sampling/processors.h"
 #include "sampling/sampling_options.h"
 
 namespace onward {
 
+struct Choice {
+  int32_t token = -1;
+  std::optional<TokenLogprobs> logprobs;  // where they are asked for
+};
+
 class Sampler {
  public:
-  Sampler(const SamplingOptions& options, int64_t vocab_size, const std::vector<int32_t>& prompt);
+  // lane: which of the sequences of one request; they draw from streams of their own.
+  Sampler(std::shared_ptr<const SamplingOptions> options, int64_t vocab_size,
+          const std::vector<int32_t>& prompt, uint64_t lane = 0);
 
-  // Picks the token that follows `tokens` (the prompt, then what this sampler has picked) and
-  // remembers it. `logits` (vocab_size) are changed. `masked` ids cannot be chosen. NumericsError
-  // when a logit is not finite, InvalidArgument when every token is masked: then nothing has moved.
-  int32_t sample(float* logits, const std::vector<int32_t>& tokens,
-                 const std::vector<int32_t>& masked);
+  // Picks the token that follows `tokens` (the prompt, then what was remembered). `logits`
+  // (vocab_size) are changed. NumericsError when a logit is not finite, InvalidArgument when every
+  // token is masked, and whatever a rule throws: then nothing has moved.
+  Choice sample(float* logits, const std::vector<int32_t>& tokens);
 
- private:
-  void process(float* scores, const std::vector<int32_t>& tokens,
-               const std::vector<int32_t>& masked) const;
-  int32_t draw_token(const float* scores, float largest, uint64_t step);
-  Candidates at_temperature(const float* scores, float largest) const;
-  void filter(Candidates& candidates, uint64_t step) const;
+  // The two halves of sample, for who chooses among the scores in another way: beam search.
+  void process(float* scores, const std::vector<int32_t>& tokens) const;
+  Candidates candidates(const float* scores, float largest, uint64_t step) const;
   void remember(int32_t token);
 
-  SamplingOptions options_;
+  const SamplingOptions& options() const { return *options_; }
+  uint64_t stream() const { return options_->stream + lane_; }
+  // The same sampler but for the caller's own rules: it guesses what the other would choose.
+  Sampler without_rules() const;
+
+ private:
+  uint64_t step(const std::vector<int32_t>& tokens) const { return tokens.size() - prompt_size_; }
+  void apply(Stage stage, float* scores, const std::vector<int32_t>& tokens) const;
+  void apply(Stage stage, Candidates& candidates, uint64_t step) const;
+  void call(ScoreRule& rule, float* scores, const std::vector<int32_t>& tokens) const;
+
+  std::shared_ptr<const SamplingOptions> options_;
+  Chain chain_;
   int64_t vocab_size_;
+  uint64_t lane_;
   size_t prompt_size_;
-  std::vector<uint8_t> seen_;  // (vocab_size): in prompt or output; empty where nothing needs it
-  std::unordered_map<int32_t, int64_t> output_counts_;  // empty where nothing needs it
+  std::vector<SeenToken> seen_;  // by id; empty where nothing needs it
   std::optional<Mirostat> mirostat_;
 };
 

@@ -70,6 +70,8 @@ void SamplingOptions::validate(int64_t vocab_size) const {
     require_ids("allowed_token_ids", *allowed_token_ids, vocab_size);
   }
   require_ids("suppress_tokens", suppress_tokens, vocab_size);
+  require_ids("stop_token_ids", stop_token_ids, vocab_size);
+  require(min_new_tokens >= 0, "min_new_tokens", min_new_tokens, "at least 0");
 
   require_positive_or_zero("temperature", temperature);
   require_positive_or_zero("dynatemp_range", dynatemp_range);
@@ -86,6 +88,7 @@ void SamplingOptions::validate(int64_t vocab_size) const {
   require(mirostat == 0 || mirostat == 2, "mirostat", mirostat, "0 (off) or 2");
   require_positive_or_zero("mirostat_tau", mirostat_tau);
   require_positive_or_zero("mirostat_eta", mirostat_eta);
+  require(logprobs >= -1, "logprobs", logprobs, "at least 0, or -1 for none");
 }
 
 }  // namespace onward

@@ -3,10 +3,15 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <vector>
 
+#include "sampling/rules.h"
+
 namespace onward {
+
+enum class ChainOrder : uint8_t { hf, vllm, llama_cpp };
 
 struct SamplingOptions {
   // Scores of the whole vocabulary, greedy or not.
@@ -22,6 +27,10 @@ struct SamplingOptions {
   std::vector<std::vector<int32_t>> bad_words_ids;
   std::optional<std::vector<int32_t>> allowed_token_ids;
   std::vector<int32_t> suppress_tokens;
+  std::vector<int32_t> stop_token_ids;
+  int64_t min_new_tokens = 0;                   // before so many no stop token can be chosen
+  std::shared_ptr<ScoreRule> logits_processor;  // null: none
+  std::shared_ptr<ScoreRule> grammar;           // null: none
 
   // The draw.
   double temperature = 0;     // 0: greedy
@@ -39,8 +48,11 @@ struct SamplingOptions {
   int64_t mirostat = 0;  // 0: off; 2: in place of the filters
   double mirostat_tau = 5;
   double mirostat_eta = 0.1;
+  ChainOrder order = ChainOrder::hf;
   uint64_t seed = 0;
   uint64_t stream = 0;  // tells equal requests of one call apart
+
+  int64_t logprobs = -1;  // log-probabilities of the chosen token and so many others; -1: none
 
   // InvalidArgument naming the option, what was found and what was expected.
   void validate(int64_t vocab_size) const;

@@ -3,12 +3,17 @@
 Every call that computes or waits releases the GIL. Errors are the classes of ``onward.errors``.
 """
 
-from collections.abc import Sequence
-from typing import Any, Literal, final
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
+
+ScoreRule: TypeAlias = Callable[[NDArray[np.int32], NDArray[np.float32]], object]
+"""Token ids so far and scores (vocab_size), which it changes in place."""
+EndRule: TypeAlias = Callable[[NDArray[np.int32]], object]
+"""Token ids so far; whether the output ends with the last of them."""
 
 __version__: str
 build: str
@@ -86,11 +91,36 @@ class Model:
     def weight_bytes(self) -> int: ...
 
 @final
+class TokenLogprobs:
+    """Natural logarithms of the probabilities of one choice."""
+
+    @property
+    def token(self) -> int: ...
+    @property
+    def raw(self) -> float:
+        """Of the model's own distribution."""
+
+    @property
+    def chain(self) -> float:
+        """Of what the chain had left; with beams what was added to the hypothesis's sum."""
+
+    @property
+    def raw_top(self) -> list[tuple[int, float]]:
+        """The likeliest (token, log-probability), best first."""
+
+    @property
+    def chain_top(self) -> list[tuple[int, float]]: ...
+
+@final
 class Event:
-    """What happened to one request in one step."""
+    """One token of one sequence of a request, or an end, or both."""
 
     @property
     def request(self) -> int: ...
+    @property
+    def sequence(self) -> int:
+        """Of the request; with beams the rank of the hypothesis."""
+
     @property
     def token(self) -> int:
         """-1 where the event carries no token."""
@@ -98,11 +128,28 @@ class Event:
     @property
     def finish_reason(self) -> Literal["stop", "length", "error"] | None: ...
     @property
-    def error(self) -> str: ...
+    def ends_request(self) -> bool:
+        """No event of the request follows."""
+
     @property
-    def numerics_error(self) -> bool: ...
+    def score(self) -> float | None:
+        """Of a finished hypothesis."""
+
     @property
-    def invalid_argument(self) -> bool: ...
+    def logprobs(self) -> TokenLogprobs | None: ...
+    @property
+    def prompt_logprobs(self) -> list[TokenLogprobs]: ...
+    @property
+    def guessed(self) -> int:
+        """Tokens guessed by speculation since the sequence's last event."""
+
+    @property
+    def accepted(self) -> int:
+        """Of these, those that were right."""
+
+    def raise_failure(self) -> None:
+        """Raise what ended the request, where finish_reason is "error"."""
+
     @property
     def time(self) -> float:
         """On the clock of time.perf_counter."""
@@ -140,28 +187,73 @@ class SamplingOptions:
     mirostat_eta: float
     seed: int
     stream: int
+    stop_token_ids: Sequence[int]
+    min_new_tokens: int
+    logprobs: int
+    @property
+    def sampling_order(self) -> str: ...
+    @sampling_order.setter
+    def sampling_order(self, name: str) -> None: ...
+    def set_logits_processor(self, rule: ScoreRule | None) -> None: ...
+    def set_grammar(self, rule: ScoreRule | None) -> None:
+        """A rule that comes after all processors."""
+
+    def chain(self) -> list[str]:
+        """The active stages in order, each by the option that turns it on; then "greedy" or
+        "draw"."""
+
+class BeamOptions:
+    """The meanings are in onward.options."""
+
+    def __init__(self) -> None: ...
+    num_beams: int
+    num_beam_groups: int
+    diversity_penalty: float
+    length_penalty: float
+    early_stopping: bool | str
+    num_return_sequences: int
+
+class SpeculationOptions:
+    """Tokens guessed and then checked. 0 guesses: off."""
+
+    def __init__(self) -> None: ...
+    lookup_tokens: int
+    lookup_ngram: int
+    draft_tokens: int
 
 class Engine:
     """The one loop: submit, step, read events, cancel."""
 
-    def __init__(self, model: Model, *, threads: int, prefill_chunk_tokens: int) -> None: ...
+    def __init__(
+        self,
+        model: Model,
+        *,
+        threads: int,
+        prefill_chunk_tokens: int,
+        max_sequences: int = 256,
+        draft: Model | None = None,
+    ) -> None: ...
     def submit(
         self,
         prompt: NDArray[np.int32],
         *,
         max_new_tokens: int,
-        min_new_tokens: int,
-        stop_token_ids: Sequence[int],
         sampling: SamplingOptions,
-        cache: bool,
+        num_sequences: int = 1,
+        beams: BeamOptions | None = None,
+        speculation: SpeculationOptions = ...,
+        end_rules: Sequence[EndRule] = (),
+        prompt_logprobs: int = -1,
+        priority: int = 0,
+        cache: bool = True,
     ) -> int:
         """Take a request; returns its id."""
 
     def step(self) -> list[Event]:
         """Compute one step. Lets signal handlers run; interrupted, no request has moved."""
 
-    def cancel(self, request: int) -> None:
-        """Give a request up. Unknown ids are ignored."""
+    def cancel(self, request: int, sequence: int | None = None) -> None:
+        """Give a request up, or one of its sequences. Unknown ids are ignored."""
 
     def logits(self, token_ids: NDArray[np.int32]) -> NDArray[np.float32]:
         """(tokens, vocab_size): what each token predicts."""

@@ -19,7 +19,7 @@ from onward.result import Result
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from onward.options import GenerationKwargs
+    from onward.option_table import GenerationKwargs
 
 _llms: dict[str | None, LLM] = {}
 _loading = threading.Lock()

@@ -76,9 +76,10 @@ class Call:
                     return event
             self._driver.advance(self)
 
-    def cancel(self, request: int) -> None:
-        """Give up one request; it leaves the engine before the next step."""
-        self._driver.cancel(self, (request,))
+    def cancel(self, request: int, sequence: int | None = None) -> None:
+        """Give up one request, or one of its sequences; it leaves the engine before the next
+        step."""
+        self._driver.cancel(self, (request,), sequence)
 
     def close(self) -> None:
         """Give up what is still running. May be called from anywhere, any number of times."""
@@ -110,7 +111,7 @@ class Driver:
         """Who wants the turn, in order, and whether they go ahead of those who would step."""
         self._calls: dict[int, weakref.ref[Call]] = {}
         """Whose a request of the engine is. Weak, so that a call that is dropped is noticed."""
-        self._to_cancel: deque[int] = deque()
+        self._to_cancel: deque[tuple[int, int | None]] = deque()
         self._events: deque[tuple[int, Event]] = deque()
         """Events that have left the engine and are in no mailbox yet."""
         process.watch(self)
@@ -158,12 +159,15 @@ class Driver:
         if idle and call.open_requests and not call.mailbox:
             raise Error("engine: has nothing to run, expected an event for a request that is open")
 
-    def cancel(self, call: Call, requests: Sequence[int]) -> None:
+    def cancel(self, call: Call, requests: Sequence[int], sequence: int | None = None) -> None:
         """Takes effect now if nobody has the turn, else when the turn ends. Never waits."""
         for request in requests:
+            if sequence is not None:
+                self._to_cancel.append((request, sequence))
+                continue
             call.open_requests.discard(request)
             if self._calls.pop(request, None) is not None:
-                self._to_cancel.append(request)
+                self._to_cancel.append((request, None))
         # Hardly waiting: a finalizer may run inside this thread's own critical section.
         left_over = self._is_left_over(call)
         if self._lock.acquire(timeout=LEFT_OVER_S if left_over else 0):
@@ -289,17 +293,17 @@ class Driver:
             call = None if owner is None else owner()
             if call is not None:
                 call.mailbox.append(self._events[0])
-            if event.finish_reason is not None:
+            if event.ends_request:
                 self._calls.pop(event.request, None)
                 if call is not None:
                     call.open_requests.discard(event.request)
             elif call is None:
-                self._to_cancel.append(event.request)  # its owner was interrupted in submit
+                self._to_cancel.append((event.request, None))  # its owner was interrupted in submit
             self._events.popleft()
 
     def _cancel_now(self) -> None:
         while self._to_cancel and self._engine is not None:
-            self._engine.cancel(self._to_cancel.popleft())
+            self._engine.cancel(*self._to_cancel.popleft())
 
     # Forks and exit (called by onward.process)
 

@@ -1,19 +1,31 @@
 """One request followed from submission to its result, and the stream that hands out its text.
 
-Knows events and text; does not know how the engine is driven, or where options came from.
+A request has one output or several: samples of one prompt, or the hypotheses of a beam search. Knows
+events and text; does not know how the engine is driven, or where options came from.
 """
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
-from onward.errors import Error, InvalidArgument, NumericsError
-from onward.result import FinishReason, Result, Timings, Usage
+from onward.errors import Error
+from onward.result import (
+    FinishReason,
+    GeneratedSequence,
+    Result,
+    Speculation,
+    Timings,
+    TokenLogprobs,
+    Usage,
+)
 
 if TYPE_CHECKING:
+    from onward import _core
     from onward._core import Event
     from onward.driver import Call
     from onward.options import GenerationOptions
@@ -30,6 +42,54 @@ class TextSink(Protocol):
     def finish(self) -> str: ...
 
 
+class _Output:
+    """One sequence of the request so far."""
+
+    def __init__(self, sink: TextSink | None, stop_token_ids: tuple[int, ...]) -> None:
+        self._sink = sink
+        self._stop_token_ids = stop_token_ids
+        self.token_ids: list[int] = []
+        self.logprobs: list[TokenLogprobs] = []
+        self.finish_reason: FinishReason | None = None
+        self._stop_reason: str | int | None = None
+        self._score: float | None = None
+
+    def push(self, event: Event) -> str:
+        piece = ""
+        if event.token >= 0:
+            self.token_ids.append(event.token)
+            if event.logprobs is not None:
+                self.logprobs.append(_logprobs(event.logprobs))
+            piece = self._sink.push(event.token) if self._sink else ""
+        if self._sink and self._sink.stopped is None and event.finish_reason is not None:
+            piece += self._sink.finish()
+        if event.finish_reason is not None:
+            assert event.finish_reason != "error"
+            self.finish_reason, self._score = event.finish_reason, event.score
+            stops = event.finish_reason == "stop" and event.token in self._stop_token_ids
+            self._stop_reason = event.token if stops else None
+        if self._sink and self._sink.stopped is not None:
+            self.finish_reason, self._stop_reason = "stop", self._sink.stopped
+        return piece
+
+    def mean_logprob(self) -> float:
+        """By which best_of tells the outputs apart."""
+        if not self.logprobs:
+            return -math.inf
+        return math.fsum(each.logprob for each in self.logprobs) / len(self.logprobs)
+
+    def sequence(self, with_logprobs: bool) -> GeneratedSequence:
+        assert self.finish_reason is not None
+        return GeneratedSequence(
+            text=self._sink.text if self._sink else "",
+            token_ids=tuple(self.token_ids),
+            finish_reason=self.finish_reason,
+            stop_reason=self._stop_reason,
+            score=self._score,
+            logprobs=tuple(self.logprobs) if with_logprobs else None,
+        )
+
+
 class Generation:
     """What has come of one request so far."""
 
@@ -38,7 +98,7 @@ class Generation:
         where: str,
         prompt_token_ids: tuple[int, ...],
         options: GenerationOptions,
-        sink: TextSink | None,
+        new_sink: Callable[[], TextSink | None],
         *,
         conversational: bool = False,
     ) -> None:
@@ -47,61 +107,104 @@ class Generation:
         self._conversational = conversational
         self._prompt_token_ids = prompt_token_ids
         self._options = options
-        self._sink = sink
-        self._token_ids: list[int] = []
-        self._finish_reason: FinishReason | None = None
-        self._stop_reason: str | int | None = None
+        self._new_sink = new_sink
+        self._outputs: dict[int, _Output] = {}
+        self._prompt_logprobs: list[TokenLogprobs] = []
+        self._ended = False
+        self._guessed = self._accepted = 0
         self._started = time.perf_counter()
         self._first: float | None = None
         self._last = self._started
 
     @property
     def finished(self) -> bool:
-        return self._finish_reason is not None
+        return self._ended
 
     def push(self, event: Event) -> str:
-        """Take one event; returns the text that can be shown now. Raises what the event tells."""
+        """Take one event; returns the text of the first output that can be shown now. Raises what
+        the event tells."""
         if event.finish_reason == "error":
-            if event.invalid_argument:
-                raise InvalidArgument(f"{self._where}: {event.error}")
-            kind = NumericsError if event.numerics_error else Error
-            raise kind(f"{self._where}: {event.error}")
+            try:
+                event.raise_failure()
+            except Error as error:
+                raise type(error)(f"{self._where}: {error}") from None
+        output = self._outputs.get(event.sequence)
+        if output is None:
+            output = _Output(self._new_sink(), self._options.stop_token_ids)
+            self._outputs[event.sequence] = output
+        if output.finish_reason is not None:
+            return ""  # computed before the engine heard of the stop string
         self._last = event.time
-        piece = ""
-        if event.token >= 0:
-            if self._first is None:
-                self._first = event.time
-            self._token_ids.append(event.token)
-            piece = self._sink.push(event.token) if self._sink else ""
-        if self._sink and self._sink.stopped is None and event.finish_reason is not None:
-            piece += self._sink.finish()
-        if self._sink and self._sink.stopped is not None:
-            self._finish_reason, self._stop_reason = "stop", self._sink.stopped
-        elif event.finish_reason is not None:
-            self._finish_reason = event.finish_reason
-            self._stop_reason = event.token if event.finish_reason == "stop" else None
-            if self._conversational and event.finish_reason == "stop" and len(self._token_ids) == 1:
-                warnings.warn(
-                    f"{self._where}: the model ended at once; it was trained on conversations, "
-                    "and chat() puts a question into the form it knows",
-                    stacklevel=2,
-                )
-        return piece
+        if event.token >= 0 and self._first is None:
+            self._first = event.time
+        self._prompt_logprobs += map(_logprobs, event.prompt_logprobs)
+        self._guessed += event.guessed
+        self._accepted += event.accepted
+        piece = output.push(event)
+        self._ended = event.ends_request or (
+            len(self._outputs) == self._samples
+            and all(output.finish_reason is not None for output in self._outputs.values())
+        )
+        if self._conversational and event.finish_reason == "stop" and len(output.token_ids) == 1:
+            warnings.warn(
+                f"{self._where}: the model ended at once; it was trained on conversations, "
+                "and chat() puts a question into the form it knows",
+                stacklevel=2,
+            )
+        return piece if event.sequence == 0 else ""
+
+    def ended_here(self, event: Event) -> bool:
+        """Whether a stop string has ended the event's output, which the engine does not know."""
+        return event.finish_reason is None and (
+            self._outputs[event.sequence].finish_reason is not None
+        )
 
     def result(self) -> Result:
         """The result; only once ``finished``."""
-        assert self._finish_reason is not None
-        prompt_tokens, tokens = len(self._prompt_token_ids), len(self._token_ids)
+        assert self._ended
+        options = self._options
+        outputs = [self._outputs[index] for index in sorted(self._outputs)]
+        tokens = sum(len(output.token_ids) for output in outputs)
+        if options.best_of is not None:
+            outputs.sort(key=_Output.mean_logprob, reverse=True)
+        del outputs[options.num_return_sequences :]
+        sequences = tuple(output.sequence(options.logprobs is not None) for output in outputs)
+        best = sequences[0]
+        prompt_tokens = len(self._prompt_token_ids)
+        guesses = options.prompt_lookup_num_tokens or options.num_assistant_tokens
         return Result(
-            text=self._sink.text if self._sink else "",
-            token_ids=tuple(self._token_ids),
-            finish_reason=self._finish_reason,
-            stop_reason=self._stop_reason,
+            text=best.text,
+            token_ids=best.token_ids,
+            finish_reason=best.finish_reason,
+            stop_reason=best.stop_reason,
             usage=Usage(prompt_tokens, tokens),
             timings=Timings.measure(prompt_tokens, tokens, self._started, self._first, self._last),
-            options=self._options,
+            options=options,
             prompt_token_ids=self._prompt_token_ids,
+            sequences=sequences,
+            score=best.score,
+            logprobs=best.logprobs,
+            prompt_logprobs=(
+                None if options.prompt_logprobs is None else tuple(self._prompt_logprobs)
+            ),
+            speculation=Speculation(self._guessed, self._accepted) if guesses else None,
         )
+
+    @property
+    def _samples(self) -> int:
+        """Outputs that end one by one; those of a beam search end together."""
+        options = self._options
+        return 0 if options.num_beams > 1 else options.best_of or options.num_return_sequences
+
+
+def _logprobs(found: _core.TokenLogprobs) -> TokenLogprobs:
+    return TokenLogprobs(
+        token_id=found.token,
+        logprob=found.raw,
+        chain_logprob=found.chain,
+        top=tuple(found.raw_top),
+        chain_top=tuple(found.chain_top),
+    )
 
 
 class Stream:

@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from onward import _core
 from onward.chat_template import ChatTemplate, chat_prompt_ids
 from onward.driver import Call, Driver
+from onward.engine_options import request_options
 from onward.errors import ArgumentTypeError, InvalidArgument, TokenizerError
-from onward.generation import Generation, Stream
+from onward.generation import Generation, Stream, TextSink
 from onward.hub import find_model
 from onward.loading import DTYPES, LoadedModel, load_model
 from onward.model_defaults import read_model_defaults, without_counterpart
@@ -34,6 +35,7 @@ from onward.prompts import Prompt, PromptReader, TokenIds, is_batch
 from onward.result import Result
 from onward.scoring import Score, windows
 from onward.spec import DecoderSpec
+from onward.stop_rule import StopRule
 from onward.streaming import TextStream
 from onward.tokenizer import Tokenizer
 from onward.workers import Workers
@@ -43,15 +45,11 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from onward.options import GenerationKwargs
+    from onward.option_table import GenerationKwargs
 
 Messages: TypeAlias = "str | Sequence[Mapping[str, Any]]"
 MAX_THREADS = 1024
-# What the core's sampler and the options call by the same name.
-SAMPLING_FIELDS = tuple(
-    name for name in GenerationOptions.__dataclass_fields__ if hasattr(_core.SamplingOptions, name)
-)
-_BOUNDED = ("top_k", "no_repeat_ngram_size", "dry_allowed_length")
+DRAFT_TOKENS = 4  # that a draft model guesses a step where the call does not say
 
 
 class LLM:
@@ -63,6 +61,9 @@ class LLM:
         dtype: what the weights are computed in: "f32", "bf16", or "auto" for what the file has.
         threads: threads that compute; None is the number of processors this process may use.
         prefill_chunk_tokens: tokens computed in one step at most. Less lets others in sooner.
+        max_sequences: sequences that have a place in the cache at a time; further requests wait.
+        draft_model: a smaller model of the same vocabulary, which guesses tokens that this one
+            checks several at a time: the same output, sooner where it guesses well.
 
     May be called from several threads: requests that are in flight together share each step.
     ``close()``, or a ``with`` block, gives the memory back.
@@ -76,6 +77,8 @@ class LLM:
         dtype: str = "auto",
         threads: int | None = None,
         prefill_chunk_tokens: int = 256,
+        max_sequences: int = 256,
+        draft_model: str | os.PathLike[str] | None = None,
     ) -> None:
         if device != "cpu":
             raise InvalidArgument(f'device: is {shown(device)}, expected "cpu" (no cuda yet)')
@@ -85,6 +88,7 @@ class LLM:
             threads = _core.default_threads()
         self._threads = check_integer("threads", threads, 1, MAX_THREADS)
         chunk = check_integer("prefill_chunk_tokens", prefill_chunk_tokens, 1, 2**31 - 1)
+        places = check_integer("max_sequences", max_sequences, 1, 2**31 - 1)
         files = find_model(model)
         self._name = files.name
         with ProgressBar(f"loading {files.name}") as progress:
@@ -108,9 +112,26 @@ class LLM:
                 stacklevel=2,
             )
         self._workers = Workers()
+        self._draft_name, draft = self._load_draft(draft_model, dtype)
         self._driver = Driver(
-            _core.Engine(loaded.core, threads=self._threads, prefill_chunk_tokens=chunk)
+            _core.Engine(
+                loaded.core,
+                threads=self._threads,
+                prefill_chunk_tokens=chunk,
+                max_sequences=places,
+                draft=draft,
+            )
         )
+
+    def _load_draft(
+        self, model: str | os.PathLike[str] | None, dtype: str
+    ) -> tuple[str | None, _core.Model | None]:
+        if model is None:
+            return None, None
+        files = find_model(model)
+        with ProgressBar(f"loading {files.name}") as progress:
+            loaded = load_model(files, dtype, self._threads, progress)
+        return files.name, loaded.core
 
     @overload
     def generate(self, prompt: str | TokenIds, **options: Unpack[GenerationKwargs]) -> Result: ...
@@ -194,6 +215,8 @@ class LLM:
                 if generation.finished:
                     del unfinished[event.request]
                     call.cancel(event.request)
+                elif generation.ended_here(event):
+                    call.cancel(event.request, event.sequence)
         finally:
             call.close()
         return [generation.result() for generation in generations]
@@ -207,7 +230,7 @@ class LLM:
         self._driver.check_open()
         if is_batch(prompt):
             raise InvalidArgument("prompt: is a list of prompts, expected one prompt to stream")
-        call, generations = self._submit([prompt], False, options)
+        call, generations = self._submit([prompt], False, options, streamed=True)
         return Stream(call, generations[0])
 
     @overload
@@ -398,55 +421,85 @@ class LLM:
         return self._template
 
     def _submit(
-        self, prompts: Sequence[object], batch: bool, given: Mapping[str, object]
+        self,
+        prompts: Sequence[object],
+        batch: bool,
+        given: Mapping[str, object],
+        *,
+        streamed: bool = False,
     ) -> tuple[Call, list[Generation]]:
         """Check everything, then hand all requests to the engine."""
-        options = resolve(given, self._defaults)
+        options = self._with_draft(resolve(given, self._defaults))
         if options.stop:
             self._text_tokenizer()
+        samples = options.best_of or options.num_return_sequences
+        if streamed and options.num_beams == 1 and samples > 1:
+            name = "num_return_sequences" if options.best_of is None else "best_of"
+            raise InvalidArgument(f"{name}: is {samples}, expected 1 where the text is streamed")
         wheres = [f"prompt[{i}]" for i in range(len(prompts))] if batch else ["prompt"]
         rows = []
         for where, prompt in zip(wheres, prompts, strict=True):
             encoder = self._text_tokenizer() if isinstance(prompt, str) else None
             rows.append(self._reader.read(where, prompt, encoder))
+        outputs = options.best_of or options.num_return_sequences
         copies: Counter[bytes] = Counter()
         requests, generations = [], []
         for where, ids, prompt in zip(wheres, rows, prompts, strict=True):
-            seed, stream = options.seed, copies[ids.tobytes()]
+            seed, stream = options.seed, copies[ids.tobytes()] * outputs
             if seed is None:
                 seed, stream = secrets.randbits(64), 0
             copies[ids.tobytes()] += 1
             effective = replace(options, seed=seed)
-            requests.append((ids, self._engine_options(effective, stream)))
+            requests.append((ids, self._request(effective, ids, stream)))
             prompt_ids = tuple(ids.tolist())
-            sink = None
-            if self._tokenizer is not None:
-                sink = TextStream(
-                    self._tokenizer, prompt_ids, list(options.stop), options.skip_special_tokens
-                )
             conversational = isinstance(prompt, str) and bool(self._chat_template().names)
             generations.append(
-                Generation(where, prompt_ids, effective, sink, conversational=conversational)
+                Generation(
+                    where,
+                    prompt_ids,
+                    effective,
+                    partial(self._new_sink, effective, prompt_ids),
+                    conversational=conversational,
+                )
             )
         return self._driver.submit(requests), generations
 
-    def _engine_options(self, options: GenerationOptions, stream: int) -> dict[str, Any]:
-        """Bounds that change nothing keep numbers of any size within the core's integers."""
-        sampling = _core.SamplingOptions()
-        for name in SAMPLING_FIELDS:
-            if name not in _BOUNDED:
-                setattr(sampling, name, getattr(options, name))
-        sampling.top_k = min(options.top_k, self._spec.vocab_size)
-        sampling.no_repeat_ngram_size = min(options.no_repeat_ngram_size, self.context)
-        sampling.dry_allowed_length = min(options.dry_allowed_length, self.context)
-        sampling.stream = stream
-        return {
-            "max_new_tokens": min(options.max_new_tokens, self.context),
-            "min_new_tokens": min(options.min_new_tokens, self.context),
-            "stop_token_ids": list(options.stop_token_ids),
-            "sampling": sampling,
-            "cache": options.cache,
-        }
+    def _new_sink(self, options: GenerationOptions, prompt_ids: tuple[int, ...]) -> TextSink | None:
+        if self._tokenizer is None:
+            return None
+        return TextStream(
+            self._tokenizer, prompt_ids, list(options.stop), options.skip_special_tokens
+        )
+
+    def _request(
+        self, options: GenerationOptions, ids: NDArray[np.int32], stream: int
+    ) -> dict[str, Any]:
+        """What ``Engine.submit`` is told beside the prompt."""
+        end_rules: list[_core.EndRule] = list(options.stopping_criteria)
+        if options.stop and options.num_beams > 1:
+            # The hypotheses that a stop string ends compete with the others in the engine.
+            sink = self._new_sink(options, tuple(ids.tolist()))
+            assert isinstance(sink, TextStream)
+            end_rules.append(StopRule(sink, len(ids)).ends)
+        request = request_options(
+            options, vocab_size=self._spec.vocab_size, context=self.context, stream=stream
+        )
+        return {**request, "end_rules": end_rules}
+
+    def _with_draft(self, options: GenerationOptions) -> GenerationOptions:
+        """``num_assistant_tokens`` as it is in effect."""
+        wanted = options.num_assistant_tokens
+        if self._draft_name is None:
+            if wanted:
+                raise InvalidArgument(
+                    f"num_assistant_tokens: is {wanted}, expected 0 where LLM was given no "
+                    "draft_model"
+                )
+            return options
+        if wanted is None:
+            usable = options.num_beams == 1 and options.cache
+            return replace(options, num_assistant_tokens=DRAFT_TOKENS if usable else 0)
+        return options
 
 
 def _score(ids: NDArray[np.int32], engine: _core.Engine) -> NDArray[np.float64]:

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from onward.errors import ArgumentTypeError, ConfigError, InvalidArgument
+from onward.option_table import BY_NAME
 from onward.option_values import check, shown
-from onward.options import BY_NAME, ModelDefaults
+from onward.options import ModelDefaults
 
 _SAMPLING = (
     "temperature",
@@ -27,6 +28,12 @@ _SAMPLING = (
 _ALWAYS = (
     "max_new_tokens",
     "min_new_tokens",
+    "num_return_sequences",
+    "num_beams",
+    "num_beam_groups",
+    "diversity_penalty",
+    "length_penalty",
+    "early_stopping",
     "repetition_penalty",
     "no_repeat_ngram_size",
     "bad_words_ids",
@@ -35,8 +42,6 @@ _ALWAYS = (
 
 # Fields that would change the output and have no counterpart here yet -> their neutral values.
 _NOT_YET: dict[str, tuple[object, ...]] = {
-    "num_beams": (1,),
-    "num_beam_groups": (1,),
     "top_h": (),
     "penalty_alpha": (0.0,),
     "guidance_scale": (1.0,),

@@ -5,6 +5,7 @@ Knows kinds of values and the size of the vocabulary; not which options there ar
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,22 @@ from typing import Any, Literal
 from onward.errors import ArgumentTypeError, InvalidArgument
 
 Kind = Literal[
-    "integer", "number", "flag", "seed", "texts", "ids", "allowed_ids", "id_lists", "biases"
+    "integer",
+    "optional_integer",
+    "number",
+    "flag",
+    "seed",
+    "name",
+    "early_stopping",
+    "text",
+    "texts",
+    "choices",
+    "schema",
+    "callables",
+    "ids",
+    "allowed_ids",
+    "id_lists",
+    "biases",
 ]
 
 
@@ -30,7 +46,7 @@ class Option:
     high: float = math.inf
     above_low: bool = False
     """The lowest value itself is not legal."""
-    choices: tuple[int, ...] = ()
+    choices: tuple[int | str, ...] = ()
     """The only legal values, where not empty."""
     samples: bool = False
     """Works on the draw alone: a call that asks for it without a temperature wants to sample."""
@@ -53,8 +69,27 @@ def check(option: Option, value: object, vocab_size: int) -> Any:
             return _check_id_lists(option.name, value, vocab_size)
         case "biases":
             return _check_biases(option.name, value, vocab_size)
-        case "seed" if value is None:
+        case "seed" | "optional_integer" | "text" | "choices" | "schema" if value is None:
             return None
+        case "name":
+            return _check_name(option, value)
+        case "early_stopping":
+            if not (isinstance(value, bool) or value == "never"):
+                raise _wrong_type(option.name, value, 'True, False or "never"')
+            return value
+        case "text":
+            if not isinstance(value, str):
+                raise _wrong_type(option.name, value, "a string")
+            return value
+        case "choices":
+            texts = _check_texts(option.name, value)
+            if not texts:
+                raise InvalidArgument(f"{option.name}: is empty, expected at least one text")
+            return texts
+        case "schema":
+            return _check_schema(option.name, value)
+        case "callables":
+            return _check_callables(option.name, value)
         case "number":
             return _check_number(option, value)
         case _:
@@ -76,6 +111,40 @@ def check_integer(name: str, value: object, low: float, high: float = math.inf) 
     if not low <= number <= high:
         raise InvalidArgument(f"{name}: is {shown(number)}, expected {expected}")
     return number
+
+
+def _check_name(option: Option, value: object) -> str:
+    expected = " or ".join(f'"{choice}"' for choice in option.choices)
+    if not isinstance(value, str):
+        raise _wrong_type(option.name, value, expected)
+    if value not in option.choices:
+        raise InvalidArgument(f"{option.name}: is {shown(value)}, expected {expected}")
+    return value
+
+
+def _check_schema(name: str, value: object) -> str:
+    """A JSON schema as JSON text."""
+    expected = "a dict, a bool or JSON text"
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise InvalidArgument(f"{name}: is not JSON ({error}), expected {expected}") from None
+    if not isinstance(value, (Mapping, bool)):
+        raise _wrong_type(name, value, expected)
+    try:
+        return json.dumps(value, allow_nan=False)
+    except TypeError as error:
+        raise ArgumentTypeError(f"{name}: {error}, expected what JSON can hold") from None
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgument(f"{name}: {error}, expected what JSON can hold") from None
+
+
+def _check_callables(name: str, value: object) -> tuple[Any, ...]:
+    given: Any = () if value is None else (value,) if callable(value) else value
+    if not isinstance(given, Sequence) or not all(callable(each) for each in given):
+        raise _wrong_type(name, value, "a function or a list of functions")
+    return tuple(given)
 
 
 def _check_number(option: Option, value: object) -> float:

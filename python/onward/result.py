@@ -6,8 +6,8 @@ Plain data. Knows nothing of models, tokenizers or the engine.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from onward.options import GenerationOptions
@@ -17,7 +17,7 @@ FinishReason = Literal["stop", "length"]
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens read and tokens written."""
+    """Tokens read and tokens written, in all outputs together."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -61,32 +61,106 @@ class Timings:
 
 
 @dataclass(frozen=True)
-class Result:
-    """One finished generation. ``str(result)`` is the text."""
+class TokenLogprobs:
+    """How likely a token was: natural logarithms."""
+
+    token_id: int
+    logprob: float
+    """Of the model's own distribution: the softmax of the raw logits."""
+    chain_logprob: float
+    """Of what the chain left to choose from, renormalised (greedy: of the processed scores). With
+    beams: what was added to the hypothesis's sum. Of a prompt's token: the same as ``logprob``."""
+    top: tuple[tuple[int, float], ...]
+    """The likeliest token ids and their ``logprob``, best first, as many as were asked for."""
+    chain_top: tuple[tuple[int, float], ...]
+    """The same after the chain; fewer where fewer were left."""
+
+
+@dataclass(frozen=True)
+class Speculation:
+    """What guessing ahead has brought: each accepted token saved a step."""
+
+    guessed: int
+    accepted: int
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        """Accepted guesses over all; None without any."""
+        return self.accepted / self.guessed if self.guessed else None
+
+
+@dataclass(frozen=True)
+class GeneratedSequence:
+    """One of the outputs of a prompt. ``str(sequence)`` is the text."""
 
     text: str
     """The decoded tokens, cut before the stop string if one ended it."""
     token_ids: tuple[int, ...]
     """What was generated, the stop token included."""
     finish_reason: FinishReason
-    """"stop": a stop token or stop string. "length": max_new_tokens or the model's context."""
+    """"stop": a stop token, a stop string, the end of a grammar or a stopping criterion.
+    "length": max_new_tokens or the model's context."""
     stop_reason: str | int | None
-    """The stop string or the stop token's id; None after "length"."""
+    """The stop string or the stop token's id; None where neither ended it."""
+    score: float | None = None
+    """Of a beam search: the sum of log-probabilities / length ** length_penalty."""
+    logprobs: tuple[TokenLogprobs, ...] | None = None
+    """One a token, where the ``logprobs`` option asks for them."""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Result:
+    """One finished generation. ``str(result)`` is the text.
+
+    ``text``, ``token_ids`` and so on are those of the best, or the only, of ``sequences``.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason
+    stop_reason: str | int | None
     usage: Usage
     timings: Timings
     options: GenerationOptions
     """The values that were in effect, wherever they came from; the seed that was drawn, too."""
     prompt_token_ids: tuple[int, ...]
+    sequences: tuple[GeneratedSequence, ...]
+    """``num_return_sequences`` of them: of a beam search best first (and fewer where the rules left
+    fewer), with ``best_of`` the likeliest first, else in the order of their streams."""
+    score: float | None = None
+    logprobs: tuple[TokenLogprobs, ...] | None = None
+    prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
+    """One for each token of the prompt after the first, where the option asks for them."""
+    speculation: Speculation | None = None
+    """Where ``prompt_lookup_num_tokens`` or a draft model guessed ahead."""
 
     def __str__(self) -> str:
         return self.text
 
     def to_dict(self) -> dict[str, object]:
         """Everything as JSON can hold it; what ``onward generate --json`` prints."""
-        content = asdict(self)
-        content["usage"]["total_tokens"] = self.usage.total_tokens
-        content["options"]["logit_bias"] = {
-            token: bias if math.isfinite(bias) else "-inf"  # JSON has no infinity
-            for token, bias in self.options.logit_bias.items()
-        }
+        content = {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+        usage: Any = content["usage"]
+        usage["total_tokens"] = self.usage.total_tokens
+        if self.speculation is not None:
+            speculation: Any = content["speculation"]
+            speculation["acceptance_rate"] = self.speculation.acceptance_rate
         return content
+
+
+def _plain(value: object) -> object:
+    """Dataclasses as dicts; functions by name; JSON has no infinity."""
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if callable(value):
+        return getattr(value, "__name__", type(value).__name__)
+    return value

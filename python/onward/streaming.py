@@ -24,6 +24,7 @@ import codecs
 import json
 import re
 from collections.abc import Sequence
+from copy import copy
 from functools import cache
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -128,6 +129,7 @@ class _Source(Protocol):
 
     def push(self, token_id: int) -> tuple[str, str]: ...
     def finish(self) -> str: ...
+    def fork(self) -> _Source: ...
 
 
 class _Bytes:
@@ -151,6 +153,12 @@ class _Bytes:
 
     def finish(self) -> str:
         return self._own(self._utf8.decode(b"", True))
+
+    def fork(self) -> _Bytes:
+        twin = copy(self)
+        twin._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        twin._utf8.setstate(self._utf8.getstate())
+        return twin
 
     def _own(self, text: str) -> str:
         if text and self._of_prompt:
@@ -186,6 +194,11 @@ class _Window:
 
     def finish(self) -> str:
         return self._reveal(self._decode(self._ids))
+
+    def fork(self) -> _Window:
+        twin = copy(self)
+        twin._ids = list(self._ids)
+        return twin
 
     def _decode(self, ids: list[int]) -> str:
         return self._decoding.decode(ids, self._skip)
@@ -257,6 +270,13 @@ class _Runs(_Window):
         if first and tentative:  # a decoder may strip the start of a text
             tentative = self._decode(self._ids)
         return "", tentative
+
+    def fork(self) -> _Runs:
+        twin = copy(self)
+        twin._ids = list(self._ids)
+        twin._utf8 = codecs.getincrementaldecoder("utf-8")("strict")
+        twin._utf8.setstate(self._utf8.getstate())
+        return twin
 
     def _run_byte(self, token_id: int) -> str:
         """Take one more byte of a run; the character it completes, if any."""
@@ -364,6 +384,14 @@ class TextStream:
         if tentative and self.stopped is None:
             piece += self._look_ahead(tentative)
         return self._emit(piece)
+
+    def fork(self) -> TextStream:
+        """A stream that stands where this one does and goes its own way."""
+        twin = copy(self)
+        twin._source = self._source.fork()
+        twin._states, twin._ahead = list(self._states), list(self._ahead)
+        twin._unsettled, twin._pieces = list(self._unsettled), list(self._pieces)
+        return twin
 
     def finish(self) -> str:
         """The text that is still held, when the generation ends without a stop string."""

@@ -16,17 +16,25 @@ import pytest
 from numpy.typing import ArrayLike, NDArray
 
 from onward import _core
+from onward.errors import Error
 
 ALL_CHUNK = 1 << 20
 """A chunk size that takes any prompt of these tests whole."""
 ISAS = ("generic", "neon", "avx2", "avx512", "avx512bf16")
 DTYPES = ("f32", "bf16")
-GREEDY: dict[str, Any] = {
-    "max_new_tokens": 16,
-    "min_new_tokens": 0,
-    "stop_token_ids": [],
-    "cache": True,
-}
+REQUEST_OPTIONS = frozenset(
+    [
+        "max_new_tokens",
+        "num_sequences",
+        "beams",
+        "speculation",
+        "end_rules",
+        "prompt_logprobs",
+        "priority",
+        "cache",
+    ]
+)
+"""What ``Engine.submit`` takes beside the sampler's options."""
 
 
 @dataclass(frozen=True)
@@ -148,9 +156,9 @@ class Output:
 def submit(engine: _core.Engine, prompt: ArrayLike, **options: Any) -> int:
     """Options of the request and of the sampler, in one row."""
     sampling = _core.SamplingOptions()
-    for name in set(options) - set(GREEDY):
+    for name in set(options) - REQUEST_OPTIONS:
         setattr(sampling, name, options.pop(name))
-    return engine.submit(ids(prompt), sampling=sampling, **{**GREEDY, **options})
+    return engine.submit(ids(prompt), sampling=sampling, **{"max_new_tokens": 16, **options})
 
 
 def drain(engine: _core.Engine, requests: Iterable[int]) -> dict[int, Output]:
@@ -161,7 +169,11 @@ def drain(engine: _core.Engine, requests: Iterable[int]) -> dict[int, Output]:
             output = outputs[event.request]
             if event.token >= 0:
                 output.tokens.append(event.token)
-            output.finish, output.error = event.finish_reason, event.error
+            output.finish = event.finish_reason
+            try:
+                event.raise_failure()
+            except Error as error:
+                output.error = str(error)
     return outputs
 
 

@@ -23,10 +23,20 @@ class FakeEvent:
     request: int
     token: int = -1
     finish_reason: str | None = None
-    error: str = ""
-    numerics_error: bool = False
-    invalid_argument: bool = False
+    sequence: int = 0
+    score: float | None = None
+    logprobs: Any = None
+    prompt_logprobs: tuple[Any, ...] = ()
+    guessed: int = 0
+    accepted: int = 0
     time: float = field(default_factory=time.perf_counter)
+
+    @property
+    def ends_request(self) -> bool:
+        return self.finish_reason is not None
+
+    def raise_failure(self) -> None:
+        """Nothing of ours fails."""
 
 
 class ScriptedEngine:
@@ -73,7 +83,7 @@ class ScriptedEngine:
                     del self.running[request]
             return events
 
-    def cancel(self, request: int) -> None:
+    def cancel(self, request: int, sequence: int | None = None) -> None:
         with self._alone():
             self.cancelled.append(request)
             self.running.pop(request, None)
@@ -112,7 +122,7 @@ def read(call: Call) -> dict[int, list[int]]:
 def stream_of(driver: Driver, start: int, tokens: int = 5) -> Stream:
     options = resolve({}, ModelDefaults(10**6))
     call = driver.submit(requests(start, tokens=tokens))
-    return Stream(call, Generation("prompt", (start,), options, Spelled()))
+    return Stream(call, Generation("prompt", (start,), options, Spelled))
 
 
 class Spelled:

@@ -1,6 +1,6 @@
 """Flags that several commands share: which model, how it is loaded, and the generation options.
 
-The generation flags are made from the table in ``onward.options``, so that the command line and the
+The generation flags are made from the table in ``onward.option_table``, so that the command line and the
 Python calls cannot drift apart. Knows nothing of what the commands do with them.
 """
 
@@ -11,8 +11,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from onward.errors import InvalidArgument
+from onward.option_table import OPTIONS
 from onward.option_values import Option
-from onward.options import OPTIONS
 
 if TYPE_CHECKING:
     from onward.llm import LLM
@@ -40,6 +40,8 @@ def add_generation_arguments(parser: argparse.ArgumentParser) -> None:
         "generation", "Where a flag is absent, the model's generation_config.json decides."
     )
     for option in OPTIONS:
+        if option.kind == "callables":
+            continue  # for Python alone
         flag = "--" + option.name.replace("_", "-")
         text = option.help.replace("%", "%%")
         if option.kind == "flag":
@@ -56,8 +58,16 @@ def add_generation_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _typed(option: Option) -> dict[str, Any]:
     match option.kind:
-        case "texts":
+        case "texts" | "choices":
             return {"action": "append", "metavar": "TEXT"}
+        case "text":
+            return {"metavar": "TEXT"}
+        case "schema":
+            return {"metavar": "JSON"}
+        case "name":
+            return {"choices": option.choices}
+        case "early_stopping":
+            return {"type": _early_stopping, "metavar": "yes|no|never"}
         case "ids" | "allowed_ids":
             return {"action": "append", "type": int, "metavar": "ID"}
         case "id_lists":
@@ -74,6 +84,10 @@ def _id_list(text: str) -> list[int]:
     return [int(token) for token in text.split(",")]
 
 
+def _early_stopping(text: str) -> bool | str:
+    return {"yes": True, "no": False}.get(text, text)
+
+
 def _bias(text: str) -> tuple[int, float]:
     token, _, bias = text.partition("=")
     return int(token), float(bias)
@@ -81,7 +95,7 @@ def _bias(text: str) -> tuple[int, float]:
 
 def generation_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """The options that were given."""
-    given = {option.name: getattr(arguments, option.name) for option in OPTIONS}
+    given = {option.name: getattr(arguments, option.name, None) for option in OPTIONS}
     if given["logit_bias"] is not None:
         given["logit_bias"] = dict(given["logit_bias"])
     return {name: value for name, value in given.items() if value is not None}

@@ -1,0 +1,172 @@
+#include "engine/beam_generation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/philox.h"
+#include "onward/error.h"
+#include "sampling/log_probability.h"
+
+namespace onward {
+namespace {
+
+// Standard Gumbel noise of one token of one beam, from a number that no other draw uses. The best k
+// of log p + noise are k draws without replacement from p (Kool et al. 2019).
+double gumbel(const Sampler& sampler, uint64_t step, uint64_t beam_and_token) {
+  const uint64_t counter = step | (beam_and_token + 1) << 32;
+  const double uniform = philox_uniform(sampler.options().seed, sampler.stream(), counter);
+  return -std::log(-std::log(uniform + 0x1p-54));
+}
+
+}  // namespace
+
+BeamGeneration::BeamGeneration(int64_t id, Request request, int64_t vocab_size, int64_t max_context,
+                               BlockPool& pool)
+    : Generation(id, std::move(request), vocab_size, max_context),
+      search_(*this->request().beams,
+              static_cast<int64_t>(this->request().sampling.stop_token_ids.size()), room(),
+              this->request().sampling.logprobs >= 0) {
+  sequences_.push_back(new_sequence(0, pool));
+  considered_.resize(1);
+}
+
+std::vector<Sequence*> BeamGeneration::sequences() {
+  std::vector<Sequence*> active;
+  for (size_t beam = 0; beam < sequences_.size(); ++beam) {
+    if (!considered_[beam]) active.push_back(sequences_[beam].get());
+  }
+  return active;
+}
+
+void BeamGeneration::choose(Sequence& sequence, float* logits, int64_t) {
+  require_finite(logits, vocab_size_);
+  log_softmax(logits, vocab_size_);
+  const int64_t wanted = sequence.sampler.options().logprobs;
+  std::vector<float> raw;
+  if (wanted >= 0) raw.assign(logits, logits + vocab_size_);
+  sequence.sampler.process(logits, sequence.tokens());
+  std::vector<BeamCandidate> found = candidates(sequence, logits, sequence.index());
+  if (wanted >= 0) {
+    const std::vector<ScoredToken> raw_top = best_tokens(raw.data(), vocab_size_, wanted);
+    const std::vector<ScoredToken> chain_top = best_tokens(logits, vocab_size_, wanted);
+    for (BeamCandidate& candidate : found) {
+      candidate.logprobs = {candidate.token, raw[static_cast<size_t>(candidate.token)],
+                            candidate.score, raw_top, chain_top};
+    }
+  }
+  // Every group begins with the prompt.
+  const int64_t twins = sequence.generated() == 0 ? search_.live() : 1;
+  for (int64_t twin = 1; twin < twins; ++twin) search_.consider(twin, found);
+  search_.consider(sequence.index(), std::move(found));
+  considered_[static_cast<size_t>(sequence.index())] = true;
+}
+
+std::vector<BeamCandidate> BeamGeneration::candidates(const Sequence& sequence, const float* scores,
+                                                      int64_t beam) const {
+  const int64_t wanted = search_.candidates_wanted();
+  std::vector<BeamCandidate> found;
+  if (sequence.sampler.options().temperature == 0) {
+    for (const ScoredToken& token : best_tokens(scores, vocab_size_, wanted)) {
+      found.push_back({token.id, token.score, token.score, {}});
+    }
+    return found;
+  }
+  const int64_t best = first_largest(scores, vocab_size_);
+  if (best < 0) return found;
+  const uint64_t step = static_cast<uint64_t>(sequence.generated());
+  const Candidates left = sequence.sampler.candidates(scores, scores[best], step);
+  const auto all = best_candidates(left, static_cast<int64_t>(left.size()));
+  // Like Hugging Face, not normalised after the filters.
+  const double shift = scores[best] / sequence.sampler.options().temperature - all.front().score;
+  for (const ScoredToken& token : all) {
+    const double score = token.score + shift;
+    const uint64_t place = static_cast<uint64_t>(beam * vocab_size_ + token.id);
+    found.push_back({token.id, score, score + gumbel(sequence.sampler, step, place), {}});
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const BeamCandidate& a, const BeamCandidate& b) { return a.rank > b.rank; });
+  if (static_cast<int64_t>(found.size()) > wanted) found.resize(static_cast<size_t>(wanted));
+  return found;
+}
+
+void BeamGeneration::tell(std::vector<Event>& events) {
+  if (!search_.all_considered()) return;
+  const std::vector<int32_t>& prompt = request().prompt;
+  const auto parents = search_.select([&](const std::vector<int32_t>& output) {
+    if (is_stop_token(output.back())) return true;
+    if (request().end_rules.empty()) return false;
+    std::vector<int32_t> tokens = prompt;
+    tokens.insert(tokens.end(), output.begin(), output.end());
+    return ends_by_rule(tokens);
+  });
+  if (search_.finished()) {
+    tell_results(events);
+  } else {
+    continue_beams(parents);
+    tell_settled(events);
+  }
+}
+
+void BeamGeneration::continue_beams(const std::vector<int64_t>& parents) {
+  std::vector<std::unique_ptr<Sequence>> next;
+  std::vector<int64_t> children(std::max<size_t>(sequences_.size(), 1));
+  const bool first = sequences_.size() == 1;  // which all groups' beams continue
+  const auto parent_of = [&](size_t beam) {
+    return first ? size_t{0} : static_cast<size_t>(parents[beam]);
+  };
+  for (size_t beam = 0; beam < parents.size(); ++beam) ++children[parent_of(beam)];
+  for (size_t beam = 0; beam < parents.size(); ++beam) {
+    const size_t parent = parent_of(beam);
+    // The last child goes on in its parent's place, the others in a fork of it.
+    const int64_t index = static_cast<int64_t>(beam);
+    if (--children[parent] > 0) {
+      next.push_back(std::make_unique<Sequence>(sequences_[parent]->fork(index)));
+    } else {
+      next.push_back(std::move(sequences_[parent]));
+      next.back()->set_index(index);
+    }
+    const int32_t token = search_.beam(index).output.back();
+    next.back()->append(token, request().cache);
+    next.back()->sampler.remember(token);
+  }
+  sequences_ = std::move(next);
+  considered_.assign(sequences_.size(), false);
+}
+
+void BeamGeneration::tell_settled(std::vector<Event>& events) {
+  const int64_t settled = search_.settled();
+  for (; told_ < settled; ++told_) {
+    const Hypothesis& leader = search_.beam(0);
+    Event next = event(0);
+    next.token = leader.output[static_cast<size_t>(told_)];
+    if (!leader.logprobs.empty()) next.logprobs = leader.logprobs[static_cast<size_t>(told_)];
+    events.push_back(std::move(next));
+  }
+}
+
+void BeamGeneration::tell_results(std::vector<Event>& events) {
+  const std::vector<Hypothesis> results = search_.best();
+  if (results.empty()) {
+    throw InvalidArgument(
+        "beam search: every token of every beam is masked, expected at least one that may follow");
+  }
+  sequences_.clear();
+  finished_ = true;
+  for (size_t rank = 0; rank < results.size(); ++rank) {
+    const Hypothesis& result = results[rank];
+    for (size_t i = rank == 0 ? static_cast<size_t>(told_) : 0; i < result.output.size(); ++i) {
+      Event next = event(static_cast<int64_t>(rank));
+      next.token = result.output[i];
+      if (!result.logprobs.empty()) next.logprobs = result.logprobs[i];
+      if (i + 1 == result.output.size()) {
+        next.finish = result.ended ? FinishReason::stop : FinishReason::length;
+        next.score = result.score;
+      }
+      events.push_back(std::move(next));
+    }
+  }
+  events.back().ends_request = true;
+}
+
+}  // namespace onward

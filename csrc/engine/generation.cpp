@@ -1,0 +1,75 @@
+#include "engine/generation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "sampling/log_probability.h"
+
+namespace onward {
+
+Generation::Generation(int64_t id, Request request, int64_t vocab_size, int64_t max_context)
+    : vocab_size_(vocab_size),
+      id_(id),
+      request_(std::move(request)),
+      room_(std::min(request_.max_new_tokens,
+                     max_context - static_cast<int64_t>(request_.prompt.size()))),
+      sampling_(std::make_shared<const SamplingOptions>(request_.sampling)) {}
+
+std::unique_ptr<Sequence> Generation::new_sequence(int64_t index, BlockPool& pool) const {
+  Sampler sampler(sampling_, vocab_size_, request_.prompt, static_cast<uint64_t>(index));
+  return std::make_unique<Sequence>(index, request_.prompt, std::move(sampler), pool);
+}
+
+bool Generation::calls_rules() const {
+  const SamplingOptions& sampling = request_.sampling;
+  return sampling.logits_processor || sampling.grammar || !request_.end_rules.empty();
+}
+
+void Generation::take(Sequence& sequence, int64_t first_position, float* logits, int64_t rows) {
+  const std::vector<int32_t>& prompt = request_.prompt;
+  const int64_t last = static_cast<int64_t>(prompt.size()) - 1;
+  int64_t row = 0;
+  for (; row < rows && first_position + row < last; ++row) {
+    float* scores = logits + row * vocab_size_;
+    require_finite(scores, vocab_size_);
+    log_softmax(scores, vocab_size_);
+    const int32_t token = prompt[static_cast<size_t>(first_position + row + 1)];
+    TokenLogprobs found{token, scores[token], scores[token], {}, {}};
+    found.raw_top = best_tokens(scores, vocab_size_, request_.prompt_logprobs);
+    prompt_logprobs_.push_back(std::move(found));
+  }
+  if (row < rows) choose(sequence, logits + row * vocab_size_, rows - row);
+}
+
+void Generation::report(std::vector<Event>& events) {
+  const size_t before = events.size();
+  if (failure_) {
+    Event failed = event(0);
+    failed.finish = FinishReason::error;
+    failed.ends_request = true;
+    failed.failure = failure_;
+    events.push_back(std::move(failed));
+    return;
+  }
+  tell(events);
+  if (events.size() > before) events[before].prompt_logprobs = std::exchange(prompt_logprobs_, {});
+}
+
+bool Generation::ends_by_rule(const std::vector<int32_t>& tokens) const {
+  return std::any_of(request_.end_rules.begin(), request_.end_rules.end(),
+                     [&](const auto& rule) { return rule->ends(tokens); });
+}
+
+bool Generation::is_stop_token(int32_t token) const {
+  const std::vector<int32_t>& stops = request_.sampling.stop_token_ids;
+  return std::find(stops.begin(), stops.end(), token) != stops.end();
+}
+
+Event Generation::event(int64_t sequence) const {
+  Event event;
+  event.request = id_;
+  event.sequence = sequence;
+  return event;
+}
+
+}  // namespace onward

@@ -1,0 +1,72 @@
+// One request on its way through the engine: the sequences it has in the cache, what becomes of
+// their logits, and what its caller hears. Each kind of decoding is one class.
+#pragma once
+
+#include <exception>
+#include <vector>
+
+#include "engine/request.h"
+#include "engine/sequence.h"
+
+namespace onward {
+
+class Generation {
+ public:
+  Generation(int64_t id, Request request, int64_t vocab_size, int64_t max_context);
+  virtual ~Generation() = default;
+  Generation(const Generation&) = delete;
+  Generation& operator=(const Generation&) = delete;
+
+  int64_t id() const { return id_; }
+  const Request& request() const { return request_; }
+  // Tokens that a sequence may still write at its start.
+  int64_t room() const { return room_; }
+
+  // Sequences at most, at any time.
+  virtual int64_t width() const = 0;
+  // Those that have something to compute.
+  virtual std::vector<Sequence*> sequences() = 0;
+  // Logits are wanted of every token of the prompt, not of the last one alone.
+  bool wants_prompt_logits() const { return request_.prompt_logprobs >= 0; }
+
+  // Takes logits (rows, vocab_size) of a sequence's tokens from `first_position` on, which it may
+  // change. The last row is that of the last token, guesses included, unless the prompt goes on.
+  // Called for several sequences at once where no caller's rule is involved.
+  void take(Sequence& sequence, int64_t first_position, float* logits, int64_t rows);
+  bool calls_rules() const;
+
+  // Ends the request with an error; what it has written is lost.
+  void fail(std::exception_ptr failure) { failure_ = std::move(failure); }
+  bool failed() const { return failure_ != nullptr; }
+  // Says what has happened since the last report. Nothing more follows once it has finished.
+  void report(std::vector<Event>& events);
+  virtual bool finished() const = 0;
+
+  // Gives up one sequence; the others go on.
+  virtual void drop(int64_t sequence) = 0;
+
+  int64_t arrival = 0;    // the step before which it was submitted
+  bool admitted = false;  // has a place among the sequences
+
+ protected:
+  std::unique_ptr<Sequence> new_sequence(int64_t index, BlockPool& pool) const;
+  bool ends_by_rule(const std::vector<int32_t>& tokens) const;
+  bool is_stop_token(int32_t token) const;
+  Event event(int64_t sequence) const;
+
+  // The logits of the sequence's last token, and of its guesses after it.
+  virtual void choose(Sequence& sequence, float* logits, int64_t rows) = 0;
+  virtual void tell(std::vector<Event>& events) = 0;
+
+  const int64_t vocab_size_;
+
+ private:
+  int64_t id_;
+  Request request_;
+  int64_t room_;
+  std::shared_ptr<const SamplingOptions> sampling_;
+  std::vector<TokenLogprobs> prompt_logprobs_;
+  std::exception_ptr failure_;
+};
+
+}  // namespace onward

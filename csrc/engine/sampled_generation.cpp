@@ -1,0 +1,116 @@
+#include "engine/sampled_generation.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace onward {
+
+SampledGeneration::SampledGeneration(int64_t id, Request request, int64_t vocab_size,
+                                     int64_t max_context, BlockPool& pool)
+    : Generation(id, std::move(request), vocab_size, max_context) {
+  for (int64_t index = 0; index < width(); ++index) {
+    lanes_.emplace_back();
+    lanes_.back().sequence = new_sequence(index, pool);
+  }
+}
+
+std::vector<Sequence*> SampledGeneration::sequences() {
+  std::vector<Sequence*> active;
+  for (Lane& lane : lanes_) {
+    if (lane.sequence) active.push_back(lane.sequence.get());
+    if (!begun_) break;  // the first one reads the prompt for all
+  }
+  return active;
+}
+
+void SampledGeneration::choose(Sequence& sequence, float* logits, int64_t rows) {
+  if (!begun_) return begin(logits);
+  Lane& lane = lanes_[static_cast<size_t>(sequence.index())];
+  // Each guess stands as long as the token chosen before it is the one guessed.
+  const std::vector<int32_t> guesses = std::exchange(sequence.guesses, {});
+  lane.guessed += rows - 1;
+  for (int64_t row = 0; row < rows; ++row) {
+    add_token(lane, logits + row * vocab_size_);
+    const Event& latest = lane.events.back();
+    const bool goes_on = row + 1 < rows && latest.finish == FinishReason::none &&
+                         latest.token == guesses[static_cast<size_t>(row)];
+    if (!goes_on) break;
+    ++lane.events.back().accepted;
+  }
+}
+
+void SampledGeneration::begin(float* logits) {
+  begun_ = true;
+  if (room() == 0) {
+    for (Lane& lane : lanes_) end(lane);
+    return;
+  }
+  std::vector<float> copy(logits, logits + vocab_size_);
+  for (Lane& lane : lanes_) {
+    std::copy(copy.begin(), copy.end(), logits);
+    if (!lane.dropped) add_token(lane, logits);
+  }
+}
+
+void SampledGeneration::add_token(Lane& lane, float* logits) {
+  Sequence& sequence = *lane.sequence;
+  Choice choice = sequence.sampler.sample(logits, sequence.tokens());
+  sequence.append(choice.token, request().cache);
+  Event next = event(sequence.index());
+  next.token = choice.token;
+  next.logprobs = std::move(choice.logprobs);
+  next.guessed = std::exchange(lane.guessed, 0);
+  if (is_stop_token(choice.token) || ends_by_rule(sequence.tokens())) {
+    next.finish = FinishReason::stop;
+  } else if (sequence.generated() >= room()) {
+    next.finish = FinishReason::length;
+  }
+  lane.events.push_back(std::move(next));
+}
+
+// A lane that has written nothing, and may not.
+void SampledGeneration::end(Lane& lane) {
+  Event last = event(lane.sequence->index());
+  last.finish = FinishReason::length;
+  lane.events.push_back(std::move(last));
+}
+
+void SampledGeneration::tell(std::vector<Event>& events) {
+  if (begun_ && !shared_) {
+    shared_ = true;
+    const Sequence& reader = *lanes_.front().sequence;
+    for (size_t i = 1; i < lanes_.size(); ++i) {
+      Lane& lane = lanes_[i];
+      if (lane.dropped) continue;
+      lane.sequence->place = CachePlace(reader.place.blocks.fork(), reader.place.computed);
+      lane.sequence->last_turn = reader.last_turn;
+    }
+  }
+  const size_t before = events.size();
+  for (Lane& lane : lanes_) {
+    const bool ended = !lane.events.empty() && lane.events.back().finish != FinishReason::none;
+    if (!lane.dropped) {
+      std::move(lane.events.begin(), lane.events.end(), std::back_inserter(events));
+    }
+    lane.events.clear();
+    if (ended || (lane.dropped && shared_)) lane.sequence.reset();
+  }
+  if (finished() && events.size() > before) events.back().ends_request = true;
+}
+
+bool SampledGeneration::finished() const {
+  return std::all_of(lanes_.begin(), lanes_.end(),
+                     [](const Lane& lane) { return lane.dropped || !lane.sequence; });
+}
+
+void SampledGeneration::drop(int64_t sequence) {
+  if (sequence < 0 || sequence >= static_cast<int64_t>(lanes_.size())) return;
+  Lane& lane = lanes_[static_cast<size_t>(sequence)];
+  lane.dropped = true;
+  lane.events.clear();
+  // The first one has to read the prompt for the others.
+  if (shared_) lane.sequence.reset();
+}
+
+}  // namespace onward

@@ -1,0 +1,42 @@
+// Sampling and greedy choice: one sequence or several that continue the same prompt, which is read
+// once; each goes its own way from its first token on.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/generation.h"
+
+namespace onward {
+
+class SampledGeneration final : public Generation {
+ public:
+  SampledGeneration(int64_t id, Request request, int64_t vocab_size, int64_t max_context,
+                    BlockPool& pool);
+
+  int64_t width() const override { return request().num_sequences; }
+  std::vector<Sequence*> sequences() override;
+  bool finished() const override;
+  void drop(int64_t sequence) override;
+
+ protected:
+  void choose(Sequence& sequence, float* logits, int64_t rows) override;
+  void tell(std::vector<Event>& events) override;
+
+ private:
+  struct Lane {
+    std::unique_ptr<Sequence> sequence;  // null once it has ended
+    std::vector<Event> events;           // to be told
+    int64_t guessed = 0;                 // since the last event
+    bool dropped = false;                // nobody listens any more
+  };
+  void begin(float* logits);
+  void add_token(Lane& lane, float* logits);
+  void end(Lane& lane);
+
+  std::vector<Lane> lanes_;
+  bool begun_ = false;   // every lane has its first token
+  bool shared_ = false;  // and the prompt's place in the cache
+};
+
+}  // namespace onward

@@ -1,0 +1,111 @@
+#include "engine/speculation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "onward/error.h"
+
+namespace onward {
+
+std::vector<int32_t> look_up(const std::vector<int32_t>& tokens, int64_t ngram, int64_t count) {
+  const int64_t size = static_cast<int64_t>(tokens.size());
+  int64_t longest = 0, after = 0;  // of the best match; its length and where it ends
+  for (int64_t end = size - 1; end > 0 && longest < ngram; --end) {
+    int64_t length = 0;
+    while (length < std::min(ngram, end) && tokens[static_cast<size_t>(end - 1 - length)] ==
+                                                tokens[static_cast<size_t>(size - 1 - length)]) {
+      ++length;
+    }
+    if (length > longest) {
+      longest = length;
+      after = end;
+    }
+  }
+  if (longest == 0) return {};
+  const auto begin = tokens.begin() + after;
+  return {begin, begin + std::min(count, size - after)};
+}
+
+struct DraftModel::Writer {
+  Sequence* sequence;
+  int64_t wanted;
+  Sampler sampler;
+  std::vector<int32_t> tokens;  // the sequence's, then the guesses
+  std::vector<int32_t> guesses;
+  bool failed = false;
+
+  CachePlace& place() { return *sequence->draft_place; }
+  bool writes() const { return !failed && static_cast<int64_t>(guesses.size()) < wanted; }
+};
+
+DraftModel::DraftModel(std::shared_ptr<const Model> model, Backend& backend, int64_t step_tokens)
+    : model_(std::move(model)),
+      backend_(backend),
+      decoder_(model_, backend),
+      pool_(backend, decoder_.cache_layout()),
+      step_tokens_(step_tokens) {}
+
+void DraftModel::catch_up(Writer& writer, const Decoder::Poll& poll) {
+  CachePlace& place = writer.place();
+  const int64_t end = writer.sequence->size() - 1;
+  while (place.computed < end) {
+    const int64_t chunk = std::min(step_tokens_, end - place.computed);
+    place.blocks.make_writable(place.computed, place.computed + chunk);
+    StepBatch batch;
+    const auto begin = writer.tokens.begin() + place.computed;
+    batch.token_ids.assign(begin, begin + chunk);
+    batch.slices.push_back({0, chunk, place.computed, place.blocks.blocks()});
+    decoder_.forward(batch, poll, logits_);
+    place.computed += chunk;
+  }
+}
+
+void DraftModel::guess(const std::vector<Wish>& wishes, const Decoder::Poll& poll) {
+  std::vector<Writer> writers;
+  for (const Wish& wish : wishes) {
+    Sequence& sequence = *wish.sequence;
+    if (!sequence.draft_place) sequence.draft_place = std::make_unique<CachePlace>(pool_);
+    // What was computed of guesses that did not stand has to be computed again.
+    CachePlace& place = *sequence.draft_place;
+    place.computed = std::min(place.computed, sequence.size() - 1);
+    const int64_t room = model_->spec.max_context - sequence.size();
+    if (std::min(wish.guesses, room) <= 0) continue;
+    writers.push_back({&sequence,
+                       std::min(wish.guesses, room),
+                       sequence.sampler.without_rules(),
+                       sequence.tokens(),
+                       {}});
+    catch_up(writers.back(), poll);
+  }
+  const int64_t vocab_size = model_->spec.vocab_size;
+  while (true) {
+    StepBatch batch;
+    std::vector<Writer*> writing;
+    for (Writer& writer : writers) {
+      if (!writer.writes()) continue;
+      CachePlace& place = writer.place();
+      place.blocks.make_writable(place.computed, place.computed + 1);
+      const int64_t row = static_cast<int64_t>(batch.token_ids.size());
+      batch.token_ids.push_back(writer.tokens.back());
+      batch.slices.push_back({row, 1, place.computed, place.blocks.blocks()});
+      batch.logits_rows.push_back(row);
+      writing.push_back(&writer);
+    }
+    if (writing.empty()) break;
+    decoder_.forward(batch, poll, logits_);
+    backend_.run_on_host(static_cast<int64_t>(writing.size()), [&](int64_t i) {
+      Writer& writer = *writing[static_cast<size_t>(i)];
+      ++writer.place().computed;
+      try {
+        const Choice choice = writer.sampler.sample(logits_.data() + i * vocab_size, writer.tokens);
+        writer.tokens.push_back(choice.token);
+        writer.guesses.push_back(choice.token);
+      } catch (const std::exception&) {
+        writer.failed = true;  // no guess is always right
+      }
+    });
+  }
+  for (Writer& writer : writers) writer.sequence->guesses = std::move(writer.guesses);
+}
+
+}  // namespace onward

@@ -1,0 +1,52 @@
+// Where guesses come from: the text so far, or a smaller model. What is guessed changes only the
+// time that an output takes, never the output, since each guess is checked against the choice.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "backend/backend.h"
+#include "cache/block_pool.h"
+#include "engine/sequence.h"
+#include "model/decoder.h"
+
+namespace onward {
+
+// Prompt lookup (Saxena 2023): what followed the last tokens where they came before, most recently;
+// the longest run of at most `ngram` last tokens that did come before. At most `count` tokens.
+std::vector<int32_t> look_up(const std::vector<int32_t>& tokens, int64_t ngram, int64_t count);
+
+// A smaller model of the same vocabulary that writes on where a sequence stands (Leviathan et al.
+// 2023). It chooses by the sequence's own options and random numbers, so that it guesses right as
+// often as its distribution agrees.
+class DraftModel {
+ public:
+  DraftModel(std::shared_ptr<const Model> model, Backend& backend, int64_t step_tokens);
+
+  struct Wish {
+    Sequence* sequence;
+    int64_t guesses;
+  };
+  // Fills in the guesses of each sequence. A poll that throws leaves them without.
+  void guess(const std::vector<Wish>& wishes, const Decoder::Poll& poll);
+
+  const Model& model() const { return *model_; }
+  int64_t blocks_in_use() const { return pool_.blocks_in_use(); }
+  int64_t blocks_reserved() const { return pool_.blocks_reserved(); }
+  int64_t block_bytes() const { return pool_.layout().block_bytes(); }
+
+ private:
+  struct Writer;
+  // Computes all but the last token of what a writer has not read yet.
+  void catch_up(Writer& writer, const Decoder::Poll& poll);
+
+  std::shared_ptr<const Model> model_;
+  Backend& backend_;
+  Decoder decoder_;
+  BlockPool pool_;
+  int64_t step_tokens_;
+  std::vector<float> logits_;
+};
+
+}  // namespace onward
