@@ -87,11 +87,11 @@ def test_a_bad_generation_config_is_told_at_load(folder: Path) -> None:
 
 
 def test_fields_that_have_no_effect_yet_are_a_warning(folder: Path, open_llm: OpenLLM) -> None:
-    write_generation_config(folder, num_beams=4, temperature=0.5)
-    with pytest.warns(UserWarning, match=r"num_beams=4: not supported yet") as told:
+    write_generation_config(folder, guidance_scale=4, temperature=0.5)
+    with pytest.warns(UserWarning, match=r"guidance_scale=4: not supported yet") as told:
         open_llm(folder)
     assert len(told) == 1
-    write_generation_config(folder, num_beams=1, max_length=20, pad_token_id=0)
+    write_generation_config(folder, guidance_scale=1, max_length=20, pad_token_id=0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         open_llm(folder)

@@ -494,6 +494,6 @@ def test_hostile_generation_config_is_a_config_error_that_names_the_field(
 
 
 def test_fields_without_counterpart_are_told_unless_neutral() -> None:
-    neutral = {"num_beams": 1, "guidance_scale": 1.0, "begin_suppress_tokens": None}
+    neutral = {"penalty_alpha": 0.0, "guidance_scale": 1.0, "begin_suppress_tokens": None}
     assert without_counterpart(neutral) == []
-    assert without_counterpart({"num_beams": 4}) == ["num_beams=4"]
+    assert without_counterpart({"guidance_scale": 4}) == ["guidance_scale=4"]

@@ -3,17 +3,14 @@
 Every call that computes or waits releases the GIL. Errors are the classes of ``onward.errors``.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeAlias, final
+from collections.abc import Sequence
+from typing import Any, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
-ScoreRule: TypeAlias = Callable[[NDArray[np.int32], NDArray[np.float32]], object]
-"""Token ids so far and scores (vocab_size), which it changes in place."""
-EndRule: TypeAlias = Callable[[NDArray[np.int32]], object]
-"""Token ids so far; whether the output ends with the last of them."""
+from onward.option_table import LogitsProcessor, StoppingCriterion
 
 __version__: str
 build: str
@@ -194,8 +191,8 @@ class SamplingOptions:
     def sampling_order(self) -> str: ...
     @sampling_order.setter
     def sampling_order(self, name: str) -> None: ...
-    def set_logits_processor(self, rule: ScoreRule | None) -> None: ...
-    def set_grammar(self, rule: ScoreRule | None) -> None:
+    def set_logits_processor(self, rule: LogitsProcessor | None) -> None: ...
+    def set_grammar(self, rule: LogitsProcessor | None) -> None:
         """A rule that comes after all processors."""
 
     def chain(self) -> list[str]:
@@ -242,7 +239,7 @@ class Engine:
         num_sequences: int = 1,
         beams: BeamOptions | None = None,
         speculation: SpeculationOptions = ...,
-        end_rules: Sequence[EndRule] = (),
+        end_rules: Sequence[StoppingCriterion] = (),
         prompt_logprobs: int = -1,
         priority: int = 0,
         cache: bool = True,

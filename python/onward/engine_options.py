@@ -6,7 +6,6 @@ and the core; not prompts, nor what a rule does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from onward.option_table import LogitsProcessor
-
-    ScoreRule = Callable[[NDArray[np.int32], NDArray[np.float32]], object]
 
 _LARGE = 2**31 - 1
 # What the core and the options call by the same name.
@@ -45,7 +42,7 @@ def request_options(
     vocab_size: int,
     context: int,
     stream: int = 0,
-    grammar: ScoreRule | None = None,
+    grammar: LogitsProcessor | None = None,
 ) -> dict[str, Any]:
     """The keyword arguments of ``Engine.submit``, but for the rules that end an output.
 
@@ -109,7 +106,7 @@ def _count(wanted: int | None, most: int) -> int:
     return -1 if wanted is None else min(wanted, most)
 
 
-def _one_after_another(processors: tuple[LogitsProcessor, ...]) -> ScoreRule:
+def _one_after_another(processors: tuple[LogitsProcessor, ...]) -> LogitsProcessor:
     def change(token_ids: NDArray[np.int32], scores: NDArray[np.float32]) -> None:
         for processor in processors:
             changed = processor(token_ids, scores)

@@ -1,7 +1,7 @@
 """One request followed from submission to its result, and the stream that hands out its text.
 
-A request has one output or several: samples of one prompt, or the hypotheses of a beam search. Knows
-events and text; does not know how the engine is driven, or where options came from.
+A request has one output or several: samples of one prompt, or the hypotheses of a beam search.
+Knows events and text; does not know how the engine is driven, or where options came from.
 """
 
 from __future__ import annotations

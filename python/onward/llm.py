@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from onward.option_table import GenerationKwargs
+    from onward.option_table import GenerationKwargs, StoppingCriterion
 
 Messages: TypeAlias = "str | Sequence[Mapping[str, Any]]"
 MAX_THREADS = 1024
@@ -475,7 +475,7 @@ class LLM:
         self, options: GenerationOptions, ids: NDArray[np.int32], stream: int
     ) -> dict[str, Any]:
         """What ``Engine.submit`` is told beside the prompt."""
-        end_rules: list[_core.EndRule] = list(options.stopping_criteria)
+        end_rules: list[StoppingCriterion] = list(options.stopping_criteria)
         if options.stop and options.num_beams > 1:
             # The hypotheses that a stop string ends compete with the others in the engine.
             sink = self._new_sink(options, tuple(ids.tolist()))

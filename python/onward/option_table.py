@@ -8,20 +8,23 @@ holds the two together. Knows nothing of how options go together.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 from onward.option_values import Option
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
-
     import numpy as np
     from numpy.typing import NDArray
 
-LogitsProcessor: TypeAlias = (
-    "Callable[[NDArray[np.int32], NDArray[np.float32]], NDArray[np.float32] | None]"
-)
-StoppingCriterion: TypeAlias = "Callable[[NDArray[np.int32]], bool]"
+    LogitsProcessor: TypeAlias = Callable[
+        [NDArray[np.int32], NDArray[np.float32]], NDArray[np.float32] | None
+    ]
+    """Token ids so far (prompt, then output) and scores (vocab_size): changes the scores in place,
+    or returns others."""
+    StoppingCriterion: TypeAlias = Callable[[NDArray[np.int32]], bool]
+    """Token ids so far: whether the output ends with the last of them."""
+else:  # numpy takes its time, and the command line's --help is in a hurry
+    LogitsProcessor = StoppingCriterion = Callable[..., Any]
 
 OPTIONS: tuple[Option, ...] = (
     Option("max_new_tokens", "integer", 256, "tokens to generate at most; 0 gives no text", low=0),

@@ -22,18 +22,10 @@ ALL_CHUNK = 1 << 20
 """A chunk size that takes any prompt of these tests whole."""
 ISAS = ("generic", "neon", "avx2", "avx512", "avx512bf16")
 DTYPES = ("f32", "bf16")
-REQUEST_OPTIONS = frozenset(
-    [
-        "max_new_tokens",
-        "num_sequences",
-        "beams",
-        "speculation",
-        "end_rules",
-        "prompt_logprobs",
-        "priority",
-        "cache",
-    ]
-)
+REQUEST_OPTIONS = {
+    *("max_new_tokens", "num_sequences", "beams", "speculation", "end_rules"),
+    *("prompt_logprobs", "priority", "cache"),
+}
 """What ``Engine.submit`` takes beside the sampler's options."""
 
 

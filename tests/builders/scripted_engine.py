@@ -14,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from onward.driver import Call, Driver
+from onward.errors import NumericsError
 from onward.generation import Generation, Stream
 from onward.options import ModelDefaults, resolve
 
@@ -36,7 +37,8 @@ class FakeEvent:
         return self.finish_reason is not None
 
     def raise_failure(self) -> None:
-        """Nothing of ours fails."""
+        if self.finish_reason == "error":
+            raise NumericsError("logits: NaN")
 
 
 class ScriptedEngine:
@@ -73,7 +75,7 @@ class ScriptedEngine:
             for request, state in list(self.running.items()):
                 if state[0] == 666:
                     del self.running[request]
-                    events.append(FakeEvent(request, -1, "error", "logits: NaN", True))
+                    events.append(FakeEvent(request, -1, "error"))
                     continue
                 state[0] += 1
                 state[1] -= 1

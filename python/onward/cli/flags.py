@@ -1,7 +1,7 @@
 """Flags that several commands share: which model, how it is loaded, and the generation options.
 
-The generation flags are made from the table in ``onward.option_table``, so that the command line and the
-Python calls cannot drift apart. Knows nothing of what the commands do with them.
+The generation flags are made from the table in ``onward.option_table``, so that the command line
+and the Python calls cannot drift apart. Knows nothing of what the commands do with them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_generation_arguments(parser: argparse.ArgumentParser) -> None:
-    """One flag for each row of the options table."""
+    """One flag for each row of the options table but those that take functions."""
     group = parser.add_argument_group(
         "generation", "Where a flag is absent, the model's generation_config.json decides."
     )
