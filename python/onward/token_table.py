@@ -64,6 +64,9 @@ class TokenTable:
             )
         self.vocab_size = vocab_size
         inside, start = _bytes_of_tokens(tokenizer, decoding, vocab_size)
+        special = _named_only(tokenizer, vocab_size)
+        for i, name in special.items():
+            inside[i] = start[i] = name.encode("utf-8")
         changed = [i for i in range(vocab_size) if start[i] not in (inside[i], b"")]
         silent = [i for i in range(vocab_size) if inside[i] and not start[i]]
         self.start_ids = np.array(changed, dtype=np.int64)
@@ -72,10 +75,7 @@ class TokenTable:
         self._at_start = {i: [vocab_size + n] for n, i in enumerate(changed)}
         self._at_start.update((i, []) for i in silent)
         end = vocab_size + len(changed)
-        special = _named_only(tokenizer, vocab_size)
         entries = [*inside, *(start[i] for i in changed), _END]
-        for i, name in special.items():
-            entries[i] = name.encode("utf-8")
         source = _Entries(entries, [*special, end], end)
         self._tokenizer: LLTokenizer = LLTokenizer(source)  # type: ignore[arg-type]
         self.matcher = lru_cache(_COMPILED)(self._matcher)

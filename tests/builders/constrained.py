@@ -31,6 +31,7 @@ def words() -> tokenizers.Tokenizer:
     backend = tokenizers.Tokenizer(models.WordLevel(vocab, unk_token="[UNK]"))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
     backend.add_special_tokens(["</s>"])
+    backend.add_tokens(["<tool>"])
     return backend
 
 
