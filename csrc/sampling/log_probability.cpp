@@ -2,17 +2,21 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 
+#include "backend/row_scans.h"
 #include "onward/error.h"
 
 namespace onward {
+namespace {
+
+constexpr int64_t kPart = 2048;  // scores that are scaled and summed while the first cache has them
+
+}  // namespace
 
 void require_finite(const float* logits, int64_t vocab_size) {
-  // x - x is 0 for a finite x and NaN otherwise, so one sum tells, without a branch per logit.
-  float witness = 0;
-  for (int64_t id = 0; id < vocab_size; ++id) witness += logits[id] - logits[id];
-  if (witness == 0) return;
+  if (row_scans().all_finite(logits, vocab_size)) return;
   for (int64_t id = 0; id < vocab_size; ++id) {
     if (std::isfinite(logits[id])) continue;
     throw NumericsError("logits: token " + std::to_string(id) + " has a non-finite logit, found " +
@@ -21,12 +25,28 @@ void require_finite(const float* logits, int64_t vocab_size) {
   }
 }
 
+double log_sum_exp(const float* scores, int64_t n) {
+  const RowScans& scans = row_scans();
+  const double largest = scans.largest(scores, n);
+  if (largest == -std::numeric_limits<double>::infinity()) return largest;
+  float part[kPart];
+  double total = 0;
+  for (int64_t first = 0; first < n; first += kPart) {
+    const int64_t count = std::min(kPart, n - first);
+    scans.rescale(scores + first, largest, 1, count, part);
+    total += scans.exponentials(part, count, part);
+  }
+  return largest + std::log(total);
+}
+
+void log_softmax(float* scores, int64_t n) {
+  const double total = log_sum_exp(scores, n);
+  if (std::isfinite(total)) row_scans().rescale(scores, total, 1, n, scores);
+}
+
 double log_probability(const float* logits, int64_t vocab_size, int32_t token) {
   require_finite(logits, vocab_size);
-  const double largest = *std::max_element(logits, logits + vocab_size);
-  double total = 0;
-  for (int64_t id = 0; id < vocab_size; ++id) total += std::exp(logits[id] - largest);
-  return logits[token] - largest - std::log(total);
+  return logits[token] - log_sum_exp(logits, vocab_size);
 }
 
 }  // namespace onward

@@ -17,21 +17,22 @@ void add_bias(float* scores, const std::map<int32_t, double>& bias) {
   }
 }
 
-void apply_repetition_penalty(float* scores, const std::vector<uint8_t>& seen, double penalty) {
+void apply_repetition_penalty(float* scores, const std::vector<SeenToken>& seen, double penalty) {
   if (penalty == 1.0) return;
   const double p = std::max(static_cast<float>(penalty), std::numeric_limits<float>::min());
-  for (size_t id = 0; id < seen.size(); ++id) {
-    if (!seen[id]) continue;
-    const double score = scores[id];
-    change_score(scores[id], score < 0 ? score * p : score / p);
+  for (const SeenToken& token : seen) {
+    const double score = scores[token.id];
+    change_score(scores[token.id], score < 0 ? score * p : score / p);
   }
 }
 
-void apply_count_penalties(float* scores, const std::unordered_map<int32_t, int64_t>& output_counts,
-                           double presence, double frequency) {
-  for (const auto& [id, count] : output_counts) {
-    const double penalty = frequency * static_cast<double>(count) + presence;
-    change_score(scores[id], double{scores[id]} - penalty);
+void apply_count_penalties(float* scores, const std::vector<SeenToken>& seen, double presence,
+                           double frequency) {
+  if (presence == 0.0 && frequency == 0.0) return;
+  for (const SeenToken& token : seen) {
+    if (token.output_count == 0) continue;
+    const double penalty = frequency * static_cast<double>(token.output_count) + presence;
+    change_score(scores[token.id], double{scores[token.id]} - penalty);
   }
 }
 

@@ -5,21 +5,26 @@
 
 #include <cstdint>
 #include <map>
-#include <unordered_map>
 #include <vector>
 
 namespace onward {
+
+// A token that is in the prompt or the output.
+struct SeenToken {
+  int32_t id;
+  int32_t output_count;  // 0: only in the prompt
+};
 
 // scores[id] += bias; a bias of -infinity bans.
 void add_bias(float* scores, const std::map<int32_t, double>& bias);
 
 // Keskar et al. 2019 (CTRL), as Hugging Face applies it: once per distinct id of prompt and output,
-// s < 0 ? s * penalty : s / penalty. `seen` has one entry per vocabulary id.
-void apply_repetition_penalty(float* scores, const std::vector<uint8_t>& seen, double penalty);
+// s < 0 ? s * penalty : s / penalty. `seen` has no id twice.
+void apply_repetition_penalty(float* scores, const std::vector<SeenToken>& seen, double penalty);
 
 // OpenAI's: s - frequency * count - presence, for every id of the output. The prompt is free.
-void apply_count_penalties(float* scores, const std::unordered_map<int32_t, int64_t>& output_counts,
-                           double presence, double frequency);
+void apply_count_penalties(float* scores, const std::vector<SeenToken>& seen, double presence,
+                           double frequency);
 
 // scores[id] = -infinity for every id of `masked`.
 void mask_tokens(float* scores, const std::vector<int32_t>& masked);

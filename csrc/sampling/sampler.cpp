@@ -1,29 +1,22 @@
 #include "sampling/sampler.h"
 
-#include <limits>
+#include <algorithm>
+#include <set>
 
 #include "base/philox.h"
 #include "onward/error.h"
 #include "sampling/dynamic_temperature.h"
 #include "sampling/filters.h"
 #include "sampling/log_probability.h"
-#include "sampling/processors.h"
 #include "sampling/repetition.h"
 
 namespace onward {
 namespace {
 
-// The first of the largest, as torch.argmax; -1 when all are -infinity.
-int64_t argmax(const float* scores, int64_t vocab_size) {
-  int64_t best = -1;
-  float largest = -std::numeric_limits<float>::infinity();
-  for (int64_t id = 0; id < vocab_size; ++id) {
-    if (scores[id] > largest) {
-      largest = scores[id];
-      best = id;
-    }
-  }
-  return best;
+// Rows as long as the vocabulary that a step needs: one set for all sequences of a thread.
+Candidates& thread_candidates() {
+  thread_local Candidates candidates;
+  return candidates;
 }
 
 }  // namespace
@@ -32,9 +25,8 @@ Sampler::Sampler(const SamplingOptions& options, int64_t vocab_size,
                  const std::vector<int32_t>& prompt)
     : options_(options), vocab_size_(vocab_size), prompt_size_(prompt.size()) {
   options_.validate(vocab_size);
-  if (options_.repetition_penalty != 1.0) {
-    seen_.resize(static_cast<size_t>(vocab_size));
-    for (const int32_t token : prompt) seen_[static_cast<size_t>(token)] = 1;
+  if (has_penalties()) {
+    for (const int32_t token : std::set<int32_t>(prompt.begin(), prompt.end())) see(token, 0);
   }
   if (options_.mirostat == 2) mirostat_.emplace(options_.mirostat_tau, options_.mirostat_eta);
 }
@@ -43,14 +35,14 @@ int32_t Sampler::sample(float* logits, const std::vector<int32_t>& tokens,
                         const std::vector<int32_t>& masked) {
   require_finite(logits, vocab_size_);
   process(logits, tokens, masked);
-  const int64_t best = argmax(logits, vocab_size_);
+  const int64_t best = first_largest(logits, vocab_size_);
   if (best < 0) {
     throw InvalidArgument("sampling: every token is masked, expected at least one that may follow");
   }
   const int32_t token = options_.temperature == 0
                             ? static_cast<int32_t>(best)
                             : draw_token(logits, logits[best], tokens.size() - prompt_size_);
-  remember(token);
+  if (has_penalties()) see(token, 1);
   return token;
 }
 
@@ -58,8 +50,7 @@ void Sampler::process(float* scores, const std::vector<int32_t>& tokens,
                       const std::vector<int32_t>& masked) const {
   add_bias(scores, options_.logit_bias);
   apply_repetition_penalty(scores, seen_, options_.repetition_penalty);
-  apply_count_penalties(scores, output_counts_, options_.presence_penalty,
-                        options_.frequency_penalty);
+  apply_count_penalties(scores, seen_, options_.presence_penalty, options_.frequency_penalty);
   apply_dry(scores, tokens, options_);
   ban_repeated_ngrams(scores, tokens, options_.no_repeat_ngram_size);
   ban_bad_words(scores, tokens, options_.bad_words_ids);
@@ -69,7 +60,8 @@ void Sampler::process(float* scores, const std::vector<int32_t>& tokens,
 }
 
 int32_t Sampler::draw_token(const float* scores, float largest, uint64_t step) {
-  Candidates candidates = at_temperature(scores, largest);
+  Candidates& candidates = thread_candidates();
+  begin(candidates, scores, largest);
   if (mirostat_) {
     mirostat_->keep(candidates);
   } else {
@@ -80,14 +72,14 @@ int32_t Sampler::draw_token(const float* scores, float largest, uint64_t step) {
   return token;
 }
 
-Candidates Sampler::at_temperature(const float* scores, float largest) const {
-  double temperature = options_.temperature;
-  if (options_.dynatemp_range > 0) {
-    temperature =
-        dynamic_temperature(scaled_candidates(scores, vocab_size_, largest, 1), temperature,
-                            options_.dynatemp_range, options_.dynatemp_exponent);
+void Sampler::begin(Candidates& candidates, const float* scores, float largest) const {
+  if (options_.dynatemp_range == 0) {
+    candidates.begin(scores, vocab_size_, largest, options_.temperature);
+    return;
   }
-  return scaled_candidates(scores, vocab_size_, largest, temperature);
+  candidates.begin(scores, vocab_size_, largest);
+  scale(candidates, dynamic_temperature(candidates, options_.temperature, options_.dynatemp_range,
+                                        options_.dynatemp_exponent));
 }
 
 void Sampler::filter(Candidates& candidates, uint64_t step) const {
@@ -105,9 +97,19 @@ void Sampler::filter(Candidates& candidates, uint64_t step) const {
   }
 }
 
-void Sampler::remember(int32_t token) {
-  if (!seen_.empty()) seen_[static_cast<size_t>(token)] = 1;
-  if (options_.presence_penalty != 0 || options_.frequency_penalty != 0) ++output_counts_[token];
+bool Sampler::has_penalties() const {
+  return options_.repetition_penalty != 1 || options_.presence_penalty != 0 ||
+         options_.frequency_penalty != 0;
+}
+
+void Sampler::see(int32_t token, int32_t output_count) {
+  const auto before = [](const SeenToken& seen, int32_t id) { return seen.id < id; };
+  const auto place = std::lower_bound(seen_.begin(), seen_.end(), token, before);
+  if (place != seen_.end() && place->id == token) {
+    place->output_count += output_count;
+  } else {
+    seen_.insert(place, {token, output_count});
+  }
 }
 
 }  // namespace onward

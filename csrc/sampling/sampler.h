@@ -4,11 +4,11 @@
 
 #include <cstdint>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
 #include "sampling/filters.h"
 #include "sampling/mirostat.h"
+#include "sampling/processors.h"
 #include "sampling/sampling_options.h"
 
 namespace onward {
@@ -27,15 +27,15 @@ class Sampler {
   void process(float* scores, const std::vector<int32_t>& tokens,
                const std::vector<int32_t>& masked) const;
   int32_t draw_token(const float* scores, float largest, uint64_t step);
-  Candidates at_temperature(const float* scores, float largest) const;
+  void begin(Candidates& candidates, const float* scores, float largest) const;
   void filter(Candidates& candidates, uint64_t step) const;
-  void remember(int32_t token);
+  bool has_penalties() const;
+  void see(int32_t token, int32_t output_count);
 
   SamplingOptions options_;
   int64_t vocab_size_;
   size_t prompt_size_;
-  std::vector<uint8_t> seen_;  // (vocab_size): in prompt or output; empty where nothing needs it
-  std::unordered_map<int32_t, int64_t> output_counts_;  // empty where nothing needs it
+  std::vector<SeenToken> seen_;  // in order of id; empty where nothing needs it
   std::optional<Mirostat> mirostat_;
 };
 
