@@ -57,8 +57,9 @@ void expect_shape(const char* name, const py::array& array, const std::vector<in
     expected += (i > 0 ? ", " : "") + std::to_string(shape[i]);
   }
   if (same) return;
-  throw InvalidArgument(std::string("kernels: ") + name + " has shape " + shape_text(array) +
-                        ", expected " + expected + ")");
+  const std::string found = shape_text(array);
+  throw InvalidArgument(std::string("kernels: ") + name + " has shape " + found + ", expected " +
+                        expected + ")");
 }
 
 void expect_dimensions(const char* name, const py::array& array, py::ssize_t dimensions) {

@@ -15,7 +15,7 @@ constexpr int64_t kMassPlaces = 1024;
 constexpr int64_t kGatherRoom = 16;  // RowScans::gather_range may write so many more
 
 // Up to here a heap of the k best costs less than a search.
-constexpr int64_t kHeapSize = 512;
+constexpr int64_t kHeapSize = 128;
 
 // Any temperature outside makes every difference of float32 scores 0 or infinite, as these do; and
 // their inverses are normal numbers.
@@ -129,11 +129,8 @@ void Candidates::keep_best(int64_t k) {
 void Candidates::keep_best_by_mass(double mass) {
   const Crossing crossing = search_.find(score_.data(), weights(), size_, total_weight(), mass);
   keep_at_least(crossing.key);
-  const auto end = score_.begin() + size_;
-  const int64_t ties = std::count(score_.begin(), end, crossing.key);
-  if (ties <= crossing.ties) return;
   std::vector<int32_t> excess;
-  for (int64_t i = size_ - 1; static_cast<int64_t>(excess.size()) < ties - crossing.ties; --i) {
+  for (int64_t i = size_ - 1; static_cast<int64_t>(excess.size()) < crossing.excess; --i) {
     if (score_[i] == crossing.key) excess.push_back(static_cast<int32_t>(i));
   }
   std::reverse(excess.begin(), excess.end());

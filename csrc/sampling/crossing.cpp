@@ -18,9 +18,9 @@ constexpr int64_t kSortedSize = 64;    // so many are sorted
 constexpr int64_t kScalarSize = 4096;  // more are narrowed down by scans first
 constexpr int64_t kBins = 256;
 constexpr int64_t kSample = 512;
-// How far the sums of a sample are trusted. Where they mislead, the search is slower, not wrong.
-constexpr double kSampleError = 0.3;
-constexpr int64_t kSampleRanks = 8;
+// How many standard deviations the sums of a sample are trusted to be near the truth. Where they
+// are not, the search is slower, not wrong.
+constexpr double kSampleDeviations = 2.5;
 
 float above_it(float x) { return std::nextafter(x, kInfinity); }
 
@@ -35,20 +35,21 @@ std::pair<float, float> bracket(const float* key, const float* weight, int64_t n
   // Summed from the worst key: the weights below the crossing are many and none is large, so that
   // a sample tells their sum far better than that of the few large ones above it.
   const double scale = static_cast<double>(n) / kSample;
-  double sum = 0;
+  double sum = 0, squares = 0;
   int64_t low = 0, high = kSample;
   for (int64_t i = 0; i < kSample; ++i) {
-    sum += scale * sample[i].second;
-    if (sum <= below * (1 - kSampleError)) low = i;
-    if (sum >= below * (1 + kSampleError)) {
+    sum += sample[i].second;
+    squares += double{sample[i].second} * sample[i].second;
+    const double error =
+        kSampleDeviations * std::sqrt(std::max(0.0, squares - sum * sum / kSample));
+    if (scale * (sum + error) <= below) low = i;
+    if (scale * (sum - error) >= below) {
       high = i;
       break;
     }
   }
-  low -= kSampleRanks;
-  high += kSampleRanks;
-  return {low < 0 ? -kInfinity : sample[low].first,
-          high >= kSample ? kInfinity : above_it(sample[high].first)};
+  return {low == 0 ? -kInfinity : sample[low].first,
+          high == kSample ? kInfinity : above_it(sample[high].first)};
 }
 
 }  // namespace
@@ -104,7 +105,10 @@ CrossingSearch::Part CrossingSearch::narrowed(const Part& part, float lowest, fl
 
 Crossing CrossingSearch::find(const float* key, const float* weight, int64_t n, double total,
                               double target) {
-  if (target <= 0) return {row_scans().largest(key, n), 1};
+  if (target <= 0) {
+    const float best = row_scans().largest(key, n);
+    return {best, std::count(key, key + n, best) - 1};
+  }
   Part part = {key, weight, n, 0};
   if (n > kScalarSize) part = sampled(part, total, target);
   while (part.size > kSortedSize) {
@@ -120,14 +124,13 @@ Crossing CrossingSearch::find(const float* key, const float* weight, int64_t n, 
     });
   }
   double sum = part.above;
-  int64_t ties = 0;
-  for (size_t i = 0; i < order_.size(); ++i) {
-    const float now = part.key[order_[i]];
-    ties = i > 0 && now == part.key[order_[i - 1]] ? ties + 1 : 1;
-    sum += part.weight[order_[i]];
-    if (sum >= target) return {now, ties};
-  }
-  return {-kInfinity, n};
+  size_t last = 0;
+  while (last < order_.size() && (sum += part.weight[order_[last]]) < target) ++last;
+  if (last == order_.size()) return {-kInfinity, 0};
+  const float crossing = part.key[order_[last]];
+  int64_t excess = 0;
+  for (size_t i = last + 1; i < order_.size() && part.key[order_[i]] == crossing; ++i) ++excess;
+  return {crossing, excess};
 }
 
 }  // namespace onward

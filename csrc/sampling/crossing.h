@@ -7,10 +7,11 @@
 
 namespace onward {
 
-// The sum is reached by all with a larger key, and the first `ties` of those with this one.
+// The sum is reached by all with this key or a larger one, without the last `excess` of those with
+// this key.
 struct Crossing {
   float key;
-  int64_t ties;
+  int64_t excess;
 };
 
 // Keeps its memory for the next search.
