@@ -19,7 +19,8 @@ struct RowScans {
   // y[i] = float((double(x[i]) - shift) * factor); returns the smallest. y may be x. Infinities
   // stay what they are; shift and factor are finite, factor > 0.
   float (*rescale)(const float* x, double shift, double factor, int64_t n, float* y);
-  // y[i] = exp(x[i]), to a relative error of 1e-7, 0 below -87.3; returns their sum. y may be x.
+  // y[i] = exp(x[i]) for x[i] <= 88, to a relative error of 1e-7, 0 below -87.3; returns their sum.
+  // y may be x.
   double (*exponentials)(const float* x, int64_t n, float* y);
   // Sum of a[i] * b[i].
   double (*dot)(const float* a, const float* b, int64_t n);

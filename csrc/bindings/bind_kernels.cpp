@@ -42,11 +42,13 @@ std::vector<std::string> available() {
 }
 
 std::string shape_text(const py::array& array) {
-  std::string text = "(";
+  std::string text("(");
   for (py::ssize_t i = 0; i < array.ndim(); ++i) {
-    text += (i > 0 ? ", " : "") + std::to_string(array.shape(i));
+    if (i > 0) text += ", ";
+    text += std::to_string(array.shape(i));
   }
-  return text + ")";
+  text += ")";
+  return text;
 }
 
 void expect_shape(const char* name, const py::array& array, const std::vector<int64_t>& shape) {

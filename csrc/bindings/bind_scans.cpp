@@ -166,16 +166,23 @@ std::vector<int32_t> draws(const Floats& scores, const Steps& steps,
   return tokens;
 }
 
-// Seconds of each step of a sampler: the same logits every time, the copying not counted.
+// Seconds of each step of a sampler; step i has row i of the logits, over and over. That they
+// differ matters: a processor learns the branches of a row that it sees again. Copying is not
+// counted.
 std::vector<double> sampler_seconds(const Floats& logits, const SamplingOptions& options,
                                     const std::vector<int32_t>& prompt, int64_t steps) {
+  if (logits.ndim() != 2 || logits.size() == 0) {
+    throw InvalidArgument("kernels: logits have " + std::to_string(logits.ndim()) +
+                          " dimensions, expected 2, none of them 0");
+  }
+  const int64_t rows = logits.shape(0), vocab_size = logits.shape(1);
   const py::gil_scoped_release release;
-  Sampler sampler(options, logits.size(), prompt);
+  Sampler sampler(options, vocab_size, prompt);
   std::vector<int32_t> tokens = prompt;
-  std::vector<float> row(static_cast<size_t>(logits.size()));
+  std::vector<float> row(static_cast<size_t>(vocab_size));
   std::vector<double> seconds;
   for (int64_t step = 0; step < steps; ++step) {
-    std::copy_n(logits.data(), logits.size(), row.begin());
+    std::copy_n(logits.data() + step % rows * vocab_size, vocab_size, row.begin());
     const auto begin = std::chrono::steady_clock::now();
     tokens.push_back(sampler.sample(row.data(), tokens, {}));
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
@@ -217,5 +224,6 @@ void bind_scans(py::module_& k) {
   k.def("draws", &draws, py::arg("scores"), py::arg("steps"), py::arg("uniforms"),
         "The token that each number from 0 to 1 draws of what `filter` gives.");
   k.def("sampler_seconds", &sampler_seconds, py::arg("logits"), py::arg("options"),
-        py::arg("prompt"), py::arg("steps"), "Seconds of each of so many sampling steps.");
+        py::arg("prompt"), py::arg("steps"),
+        "Seconds of each of so many sampling steps over logits (rows, vocab_size).");
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -24,22 +25,43 @@ constexpr double kSampleDeviations = 2.5;
 
 float above_it(float x) { return std::nextafter(x, kInfinity); }
 
-// The keys between which the sample has the crossing: low <= key < high.
-std::pair<float, float> bracket(const float* key, const float* weight, int64_t n, double below) {
-  std::array<std::pair<float, float>, kSample> sample;
+// Bits in the order of the floats, zeros of both signs but for one step.
+uint32_t ordered_bits(float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x);
+  return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
+}
+
+// Places of the sample, worst key first; keys that agree in 24 bits are as good as equal here. By
+// counting and not by comparing, whose branches nobody can predict.
+std::array<uint64_t, kSample> sample_order(const float* key, int64_t n) {
+  std::array<uint64_t, kSample> order, other;  // the key's bits, then the place
   for (int64_t i = 0; i < kSample; ++i) {
     const int64_t place = i * n / kSample;
-    sample[i] = {key[place], weight[place]};
+    order[i] = uint64_t{ordered_bits(key[place])} << 32 | static_cast<uint64_t>(place);
   }
-  std::sort(sample.begin(), sample.end());
+  for (int shift = 40; shift < 64; shift += 8) {
+    std::array<int32_t, 257> begin = {};
+    for (const uint64_t entry : order) ++begin[(entry >> shift & 0xff) + 1];
+    for (size_t digit = 1; digit < begin.size(); ++digit) begin[digit] += begin[digit - 1];
+    for (const uint64_t entry : order) other[begin[entry >> shift & 0xff]++] = entry;
+    order.swap(other);
+  }
+  return order;
+}
+
+// The keys between which the sample has the crossing: low <= key < high.
+std::pair<float, float> bracket(const float* key, const float* weight, int64_t n, double below) {
+  const std::array<uint64_t, kSample> order = sample_order(key, n);
+  const auto place = [&](int64_t i) { return order[i] & 0xffffffffu; };
   // Summed from the worst key: the weights below the crossing are many and none is large, so that
   // a sample tells their sum far better than that of the few large ones above it.
   const double scale = static_cast<double>(n) / kSample;
   double sum = 0, squares = 0;
   int64_t low = 0, high = kSample;
   for (int64_t i = 0; i < kSample; ++i) {
-    sum += sample[i].second;
-    squares += double{sample[i].second} * sample[i].second;
+    const double found = weight[place(i)];
+    sum += found;
+    squares += found * found;
     const double error =
         kSampleDeviations * std::sqrt(std::max(0.0, squares - sum * sum / kSample));
     if (scale * (sum + error) <= below) low = i;
@@ -48,8 +70,8 @@ std::pair<float, float> bracket(const float* key, const float* weight, int64_t n
       break;
     }
   }
-  return {low == 0 ? -kInfinity : sample[low].first,
-          high == kSample ? kInfinity : above_it(sample[high].first)};
+  return {low == 0 ? -kInfinity : key[place(low)],
+          high == kSample ? kInfinity : above_it(key[place(high)])};
 }
 
 }  // namespace
@@ -82,11 +104,11 @@ CrossingSearch::Part CrossingSearch::sampled(const Part& row, double total, doub
 // where the sum is not reached. Not all keys are equal, so that the part becomes smaller.
 CrossingSearch::Part CrossingSearch::narrowed(const Part& part, float lowest, float highest,
                                               double target) {
-  const double best = highest, bins_per_key = (kBins - 1) / (best - lowest);
-  bin_.resize(static_cast<size_t>(part.size));
-  for (int64_t i = 0; i < part.size; ++i) {
-    bin_[i] = static_cast<uint8_t>((best - part.key[i]) * bins_per_key);
-  }
+  const double bins_per_key = (kBins - 1) / (double{highest} - lowest);
+  scaled_.resize(static_cast<size_t>(part.size));
+  bin_.resize(scaled_.size());
+  row_scans().rescale(part.key, highest, bins_per_key, part.size, scaled_.data());
+  for (int64_t i = 0; i < part.size; ++i) bin_[i] = static_cast<uint8_t>(-scaled_[i]);
   std::array<double, kBins> sums = {};
   for (int64_t i = 0; i < part.size; ++i) sums[bin_[i]] += part.weight[i];
   double above = part.above;
@@ -112,9 +134,11 @@ Crossing CrossingSearch::find(const float* key, const float* weight, int64_t n, 
   Part part = {key, weight, n, 0};
   if (n > kScalarSize) part = sampled(part, total, target);
   while (part.size > kSortedSize) {
-    const auto [lowest, highest] = std::minmax_element(part.key, part.key + part.size);
-    if (*lowest == *highest) break;
-    part = narrowed(part, *lowest, *highest, target);
+    scaled_.resize(static_cast<size_t>(part.size));
+    const float lowest = row_scans().rescale(part.key, 0, 1, part.size, scaled_.data());
+    const float highest = row_scans().largest(part.key, part.size);
+    if (lowest == highest) break;
+    part = narrowed(part, lowest, highest, target);
   }
   order_.resize(static_cast<size_t>(part.size));
   std::iota(order_.begin(), order_.end(), 0);

@@ -37,6 +37,7 @@ class CrossingSearch {
   std::vector<float> key_;
   std::vector<float> weight_;
   std::vector<int32_t> place_;
+  std::vector<float> scaled_;
   std::vector<uint8_t> bin_;
   std::vector<int32_t> order_;
 };

@@ -281,6 +281,6 @@ class _Kernels:
         prompt: Sequence[int],
         steps: int,
     ) -> list[float]:
-        """Seconds of each of so many sampling steps."""
+        """Seconds of each of so many sampling steps over logits (rows, vocab_size)."""
 
 kernels: _Kernels

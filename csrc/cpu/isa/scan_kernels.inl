@@ -70,12 +70,12 @@ double exponentials(const float* x, int64_t n, float* y) {
   Sums sums = no_sums();
   int64_t i = 0;
   for (; i + kLane <= n; i += kLane) {
-    const Lanes value = exponential(load(x + i));
+    const Lanes value = exponential_up_to_88(load(x + i));
     store(y + i, value);
     sums = add(sums, value);
   }
   if (i < n) {
-    const Lanes value = exponential(load_or(x + i, n - i, -kInfinity));
+    const Lanes value = exponential_up_to_88(load_or(x + i, n - i, -kInfinity));
     store_part(y + i, value, n - i);
     sums = add(sums, value);
   }
@@ -106,19 +106,33 @@ double sum_at_least(const float* key, const float* value, float least, int64_t n
   return fold(sums);
 }
 
+// Appends what `chosen` says of block i to the outputs at `kept`; returns the new count. Both
+// inputs are read before either output is written: the outputs may lie over the inputs.
+inline int64_t gather_block(unsigned chosen, const float* value, const int32_t* id, int64_t i,
+                            int64_t kept, float* value_out, int32_t* id_out) {
+  const Lanes values = load(value + i);
+  const Lanes ids = id != nullptr ? load(reinterpret_cast<const float*>(id + i))
+                                  : count_up(static_cast<int32_t>(i));
+  compress(chosen, values, value_out + kept);
+  return kept + compress(chosen, ids, reinterpret_cast<float*>(id_out + kept));
+}
+
 int64_t gather_range(const float* key, float low, float high, const float* value, const int32_t* id,
                      int64_t n, float* value_out, int32_t* id_out) {
   const Lanes least = set(low), limit = set(high);
   int64_t kept = 0, i = 0;
+  // Four blocks at a time, all or none: a branch for each would often be predicted wrong.
+  for (; i + 4 * kLane <= n; i += 4 * kLane) {
+    unsigned chosen[4];
+    for (int b = 0; b < 4; ++b) chosen[b] = mask_in_range(load(key + i + b * kLane), least, limit);
+    if ((chosen[0] | chosen[1] | chosen[2] | chosen[3]) == 0) continue;
+    for (int b = 0; b < 4; ++b) {
+      kept = gather_block(chosen[b], value, id, i + b * kLane, kept, value_out, id_out);
+    }
+  }
   for (; i + kLane <= n; i += kLane) {
     const unsigned chosen = mask_in_range(load(key + i), least, limit);
-    if (chosen == 0) continue;
-    // Both are read before either is written: the outputs may lie over the inputs.
-    const Lanes values = load(value + i);
-    const Lanes ids = id != nullptr ? load(reinterpret_cast<const float*>(id + i))
-                                    : count_up(static_cast<int32_t>(i));
-    compress(chosen, values, value_out + kept);
-    kept += compress(chosen, ids, reinterpret_cast<float*>(id_out + kept));
+    kept = gather_block(chosen, value, id, i, kept, value_out, id_out);
   }
   for (; i < n; ++i) {
     if (!(low <= key[i] && key[i] < high)) continue;
