@@ -12,6 +12,8 @@
 namespace onward {
 
 struct RowScans {
+  static constexpr int64_t kGatherRoom = 16;
+
   // Whether no element is infinite or NaN.
   bool (*all_finite)(const float* x, int64_t n);
   // -infinity of none. A zero is positive.
@@ -28,8 +30,8 @@ struct RowScans {
   double (*sum_at_least)(const float* key, const float* value, float least, int64_t n);
   // Moves (value[i], id[i]) of the i with low <= key[i] < high to the front of value_out and
   // id_out, in order, and returns how many; without `id` the number i is the id. The outputs have
-  // room for n + 16 elements, and what lies behind the returned count is undefined. value_out may
-  // be value or key, and id_out id.
+  // room for n + kGatherRoom elements, and what lies behind the returned count is undefined.
+  // value_out may be value or key, and id_out id.
   int64_t (*gather_range)(const float* key, float low, float high, const float* value,
                           const int32_t* id, int64_t n, float* value_out, int32_t* id_out);
 };

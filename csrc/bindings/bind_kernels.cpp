@@ -42,13 +42,12 @@ std::vector<std::string> available() {
 }
 
 std::string shape_text(const py::array& array) {
-  std::string text("(");
+  std::string text = "(";
   for (py::ssize_t i = 0; i < array.ndim(); ++i) {
     if (i > 0) text += ", ";
     text += std::to_string(array.shape(i));
   }
-  text += ")";
-  return text;
+  return text + ")";
 }
 
 void expect_shape(const char* name, const py::array& array, const std::vector<int64_t>& shape) {
@@ -56,12 +55,12 @@ void expect_shape(const char* name, const py::array& array, const std::vector<in
   bool same = array.ndim() == static_cast<py::ssize_t>(shape.size());
   for (size_t i = 0; i < shape.size(); ++i) {
     same = same && array.shape(static_cast<py::ssize_t>(i)) == shape[i];
-    expected += (i > 0 ? ", " : "") + std::to_string(shape[i]);
+    if (i > 0) expected += ", ";
+    expected += std::to_string(shape[i]);
   }
   if (same) return;
-  const std::string found = shape_text(array);
-  throw InvalidArgument(std::string("kernels: ") + name + " has shape " + found + ", expected " +
-                        expected + ")");
+  throw InvalidArgument(std::string("kernels: ") + name + " has shape " + shape_text(array) +
+                        ", expected " + expected + ")");
 }
 
 void expect_dimensions(const char* name, const py::array& array, py::ssize_t dimensions) {

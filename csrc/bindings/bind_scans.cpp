@@ -30,8 +30,6 @@ using Floats = py::array_t<float, py::array::c_style>;
 using Ids = py::array_t<int32_t, py::array::c_style>;
 using Steps = std::vector<std::pair<std::string, double>>;
 
-constexpr int64_t kGatherRoom = 16;  // RowScans::gather_range may write so many more
-
 void expect_rows(const char* name, const py::array& array, py::ssize_t size) {
   if (array.ndim() == 1 && array.size() == size) return;
   throw InvalidArgument(std::string("kernels: ") + name + " has " + std::to_string(array.size()) +
@@ -78,7 +76,7 @@ std::pair<Floats, Ids> gather_range(const std::string& isa, const Floats& key, f
   expect_rows("value", value, key.size());
   if (id) expect_rows("id", *id, key.size());
   const int64_t n = key.size();
-  std::vector<float> values(static_cast<size_t>(n + kGatherRoom));
+  std::vector<float> values(static_cast<size_t>(n + RowScans::kGatherRoom));
   std::vector<int32_t> ids(values.size());
   const int64_t kept = scans.gather_range(key.data(), low, high, value.data(),
                                           id ? id->data() : nullptr, n, values.data(), ids.data());

@@ -11,7 +11,6 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr int64_t kPart = 2048;  // scores that one scan looks at: they fit the first-level cache
-constexpr int64_t kGatherRoom = 16;  // RowScans::gather_range may write so many more
 
 bool better(const ScoredToken& a, const ScoredToken& b) {
   return a.score != b.score ? a.score > b.score : a.id < b.id;
@@ -36,8 +35,8 @@ std::vector<ScoredToken> best_tokens(const float* scores, int64_t n, int64_t k) 
   std::vector<ScoredToken> best;  // a heap with the worst on top
   if (k <= 0) return best;
   best.reserve(static_cast<size_t>(std::min(k, n)));
-  float part_scores[kPart + kGatherRoom];
-  int32_t part_ids[kPart + kGatherRoom];
+  float part_scores[kPart + RowScans::kGatherRoom];
+  int32_t part_ids[kPart + RowScans::kGatherRoom];
   float least = std::numeric_limits<float>::lowest();  // what is below it cannot be among them
   for (int64_t part = 0; part < n; part += kPart) {
     const int64_t found =

@@ -12,7 +12,6 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr int64_t kMassPlaces = 1024;
-constexpr int64_t kGatherRoom = 16;  // RowScans::gather_range may write so many more
 
 // Up to here a heap of the k best costs less than a search.
 constexpr int64_t kHeapSize = 128;
@@ -29,7 +28,8 @@ float rounded_up(double x) {
 
 template <typename T>
 void make_room(std::vector<T>& row, int64_t size) {
-  if (row.size() < static_cast<size_t>(size + kGatherRoom)) row.resize(size + kGatherRoom);
+  if (row.size() < static_cast<size_t>(size + RowScans::kGatherRoom))
+    row.resize(size + RowScans::kGatherRoom);
 }
 
 }  // namespace

@@ -14,7 +14,6 @@ namespace onward {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr int64_t kGatherRoom = 16;    // RowScans::gather_range may write so many more
 constexpr int64_t kSortedSize = 64;    // so many are sorted
 constexpr int64_t kScalarSize = 4096;  // more are narrowed down by scans first
 constexpr int64_t kBins = 256;
@@ -70,8 +69,10 @@ std::pair<float, float> bracket(const float* key, const float* weight, int64_t n
       break;
     }
   }
-  return {low == 0 ? -kInfinity : key[place(low)],
-          high == kSample ? kInfinity : above_it(key[place(high)])};
+  const float least = low == 0 ? -kInfinity : key[place(low)];
+  if (high == kSample) return {least, kInfinity};
+  const float greatest = key[place(high)];  // of those that agree in 24 bits it may be the smaller
+  return {std::min(least, greatest), above_it(greatest)};
 }
 
 }  // namespace
@@ -79,7 +80,7 @@ std::pair<float, float> bracket(const float* key, const float* weight, int64_t n
 // The elements of `row` with low <= key < high.
 CrossingSearch::Part CrossingSearch::gathered(const Part& row, float low, float high,
                                               double above) {
-  key_.resize(static_cast<size_t>(row.size + kGatherRoom));
+  key_.resize(static_cast<size_t>(row.size + RowScans::kGatherRoom));
   weight_.resize(key_.size());
   place_.resize(key_.size());
   const int64_t size = row_scans().gather_range(row.key, low, high, row.weight, nullptr, row.size,
