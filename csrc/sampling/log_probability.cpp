@@ -11,7 +11,7 @@
 namespace onward {
 namespace {
 
-constexpr int64_t kPart = 2048;  // scores that are scaled and summed while the first cache has them
+constexpr int64_t kPart = 2048;  // scores that are shifted and summed while they are cached
 
 }  // namespace
 
@@ -27,16 +27,16 @@ void require_finite(const float* logits, int64_t vocab_size) {
 
 double log_sum_exp(const float* scores, int64_t n) {
   const RowScans& scans = row_scans();
-  const double largest = scans.largest(scores, n);
-  if (largest == -std::numeric_limits<double>::infinity()) return largest;
+  const float largest = scans.largest(scores, n);
+  if (largest == -std::numeric_limits<float>::infinity()) return largest;
   float part[kPart];
   double total = 0;
   for (int64_t first = 0; first < n; first += kPart) {
     const int64_t count = std::min(kPart, n - first);
-    scans.rescale(scores + first, largest, 1, count, part);
+    for (int64_t i = 0; i < count; ++i) part[i] = scores[first + i] - largest;
     total += scans.exponentials(part, count, part);
   }
-  return largest + std::log(total);
+  return double{largest} + std::log(total);
 }
 
 void log_softmax(float* scores, int64_t n) {
