@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from builders.core_engine import complete, submit
 from builders.distributions import (
@@ -15,6 +16,7 @@ from builders.distributions import (
     possible,
     table_engine,
 )
+from onward import _core
 
 P = log_probabilities([0.5, 0.3, 0.15, 0.05])
 ENTROPY = -sum(p * math.log(p) for p in (0.5, 0.3, 0.15, 0.05))
@@ -211,6 +213,191 @@ class TestMirostat:
         prompts = [[1], [2, 3], [4], [1]]
         together = complete(engine, prompts, **options)
         assert together == [complete(engine, [prompt], **options)[0] for prompt in prompts]
+
+
+kernels = _core.kernels
+SIZES = [1, 2, 63, 64, 65, 4097, 20_011, 128_256]
+
+
+def rows(n: int) -> dict[str, NDArray[np.float32]]:
+    """Logits of a vocabulary of n tokens: peaked, flat, with ties, with bans, with outliers."""
+    generator = np.random.default_rng(n)
+    normal = generator.standard_normal(n)
+    peaked = 3 * normal
+    peaked[generator.integers(0, n, 3)] = [14, 16, 19]
+    outliers = np.where(generator.random(n) < 0.3, -3.4e38, normal)
+    outliers[0] = 1
+    banned = np.where(generator.random(n) < 0.3, -np.inf, 2 * normal)
+    banned[-1] = 2
+    narrow = -1 + 2e-5 * generator.random(n)
+    narrow[0] = 0
+    values = {
+        "narrow": narrow,
+        "peaked": peaked,
+        "spread": 3 * normal,
+        "flat": normal / 2,
+        "rising": np.linspace(-9, 4, n),
+        "ties": np.round(2 * normal) / 2,
+        "equal": np.full(n, 7.0),
+        "outliers": outliers,
+        "banned": banned,
+    }
+    return {name: row.astype(np.float32) for name, row in values.items()}
+
+
+class Oracle:
+    """Scores, weights and the order of a row, by float64 and a full sort."""
+
+    def __init__(self, row: NDArray[np.float32]) -> None:
+        self.ids = np.flatnonzero(row > -np.inf)
+        self.score = (row[self.ids] - row.max()).astype(np.float64)
+        self.p = np.exp(self.score) / np.exp(self.score).sum()
+        self.entropy = -(self.p * np.log(np.maximum(self.p, 1e-300))).sum()
+
+    def ids_where(self, keep: NDArray[np.bool_]) -> list[int]:
+        return self.ids[keep].tolist()
+
+    def assert_reaches(self, kept: NDArray[np.int32], key: NDArray[np.float64], p: float) -> None:
+        """``kept`` are the first by key, ties by id, that reach p; at float32 resolution."""
+        order = np.lexsort((self.ids, -key))
+        first = order[: len(kept)]
+        assert sorted(self.ids[first].tolist()) == kept.tolist()
+        mass = self.p[first].sum()
+        assert mass >= p - 1e-6
+        assert len(kept) == 1 or mass - self.p[first[-1]] < p + 1e-6
+
+
+@pytest.mark.parametrize("n", SIZES)
+class TestAgainstAFullSort:
+    """Every filter on vocabularies of every size, where candidates are selected and not sorted."""
+
+    @pytest.mark.parametrize("p", [0.0, 0.001, 0.2, 0.5, 0.9, 0.99, 0.999999])
+    def test_top_p(self, n, p):
+        for row in rows(n).values():
+            oracle = Oracle(row)
+            kept, _ = kernels.filter(row, [("top_p", p)])
+            oracle.assert_reaches(kept, oracle.score, p)
+
+    @pytest.mark.parametrize("p", [0.001, 0.2, 0.9, 0.999])
+    def test_typical(self, n, p):
+        for row in rows(n).values():
+            oracle = Oracle(row)
+            kept, _ = kernels.filter(row, [("typical_p", p)])
+            distance = np.abs(-np.log(np.maximum(oracle.p, 1e-300)) - oracle.entropy)
+            last = distance[np.isin(oracle.ids, kept)].max()
+            # All that is nearer by more than a rounding, and nothing that is farther.
+            nearer = oracle.ids_where(distance < last - 1e-5)
+            assert set(nearer) <= set(kept.tolist())
+            assert oracle.p[np.isin(oracle.ids, kept)].sum() >= p - 1e-6
+            assert not nearer or oracle.p[distance < last - 1e-5].sum() < p + 1e-6
+
+    @pytest.mark.parametrize("k", [1, 2, 40, 129, 5000, 100_000])
+    def test_top_k(self, n, k):
+        for row in rows(n).values():
+            oracle = Oracle(row)
+            least = np.sort(oracle.score)[-k] if k < len(oracle.score) else -np.inf
+            kept, _ = kernels.filter(row, [("top_k", k)])
+            assert kept.tolist() == oracle.ids_where(oracle.score >= least)
+
+    def test_thresholds(self, n):
+        for row in rows(n).values():
+            oracle = Oracle(row)
+            best = oracle.score == 0
+            eta = min(0.01, 0.1 * math.exp(-oracle.entropy))
+            sigmas = (0 - oracle.score) / max(oracle.score.std(), 1e-300)
+            for step, keep in {
+                ("min_p", 0.013): oracle.p >= 0.013 * oracle.p.max(),
+                ("epsilon_cutoff", 0.0007): (oracle.p >= 0.0007) | best,
+                ("eta_cutoff", 0.01): (oracle.p >= eta) | best,
+                ("top_n_sigma", 1.3): (sigmas <= 1.3) | best,
+            }.items():
+                kept, _ = kernels.filter(row, [step])
+                assert kept.tolist() == oracle.ids_where(keep), step
+
+    def test_xtc(self, n):
+        for row in rows(n).values():
+            oracle = Oracle(row)
+            likely = np.flatnonzero(oracle.p >= 0.0003)
+            least = [i for i in likely if oracle.score[i] == oracle.score[likely].min()][-1:]
+            keep = oracle.p < 0.0003
+            keep[least] = True
+            kept, _ = kernels.filter(row, [("xtc_threshold", 0.0003)])
+            assert kept.tolist() == oracle.ids_where(keep)
+
+    def test_log_probabilities_and_the_best_of_what_is_left(self, n):
+        steps = [("min_p", 0.001), ("temperature", 0.7)]
+        for row in rows(n).values():
+            oracle = Oracle(row)
+            keep = oracle.p >= 0.001 * oracle.p.max()
+            score = oracle.score[keep] / 0.7
+            expected = score - np.log(np.exp(score).sum())
+            kept, found = kernels.filter(row, steps)
+            assert kept.tolist() == oracle.ids_where(keep)
+            assert np.allclose(found, expected, rtol=1e-6, atol=1e-6)
+            ids, best = kernels.best_filtered(row, steps, 7)
+            order = np.lexsort((kept, -(score.astype(np.float32))))[:7]
+            assert ids.tolist() == kept[order].tolist()
+            assert (best == found[order]).all()
+
+    def test_draws_are_the_inverse_transform(self, n):
+        uniforms = [0.0, *np.random.default_rng(n).random(50), 1 - 2**-53]
+        for row in rows(n).values():
+            for steps in ([], [("top_p", 0.8)]):
+                ids, logs = kernels.filter(row, steps)
+                upper = np.cumsum(np.exp(logs.astype(np.float64)))
+                for uniform, token in zip(
+                    uniforms, kernels.draws(row, steps, uniforms), strict=True
+                ):
+                    place = np.searchsorted(ids, token)
+                    assert ids[place] == token
+                    assert upper[place] >= uniform - 1e-5
+                    assert place == 0 or upper[place - 1] <= uniform + 1e-5
+
+    def test_best_tokens(self, n):
+        for row in rows(n).values():
+            oracle = Oracle(row)
+            order = np.lexsort((oracle.ids, -oracle.score))
+            assert kernels.first_largest(row) == oracle.ids[order[0]]
+            for k in (1, 3, 20, 300):
+                ids, scores = kernels.best_tokens(row, k)
+                assert ids.tolist() == oracle.ids[order[:k]].tolist()
+                assert (scores == row[ids]).all()
+
+    def test_log_softmax(self, n):
+        for row in rows(n).values():
+            wide = row.astype(np.float64)
+            total = row.max() + np.log(np.exp(wide - row.max()).sum())
+            assert kernels.log_sum_exp(row) == pytest.approx(total, abs=1e-6)
+            assert np.allclose(kernels.log_softmax(row), wide - total, rtol=1e-6, atol=1e-6)
+
+
+def test_a_row_of_bans_alone_has_no_best():
+    row = np.full(100, -np.inf, np.float32)
+    assert kernels.first_largest(row) == -1
+    assert len(kernels.best_tokens(row, 5)[0]) == 0
+    assert kernels.log_sum_exp(row) == -math.inf
+    assert (kernels.log_softmax(row) == row).all()
+
+
+def test_a_tiny_temperature_late_in_the_chain_keeps_the_best_that_is_left():
+    """XTC has dropped the best; the scores of the others, divided by 1e-40, are no floats."""
+    steps = [("xtc_threshold", 0.12), ("temperature", 1e-40)]
+    assert kernels.filter(P, steps)[0].tolist() == [2]
+    assert kernels.draws(P, steps, [0.0, 0.5, 0.99]) == [2, 2, 2]
+
+
+def test_a_chain_has_the_same_bits_on_every_instruction_set(run_python):
+    """Each in a process of its own, because a process chooses its scans once."""
+    source = """
+import hashlib, test_filters
+for row in test_filters.rows(20011).values():
+    steps = [("top_n_sigma", 4), ("top_k", 9000), ("top_p", 0.97), ("typical_p", 0.95)]
+    for array in test_filters.kernels.filter(row, [*steps, ("temperature", 0.9)]):
+        print(hashlib.sha256(array.tobytes()).hexdigest())
+"""
+    outputs = {isa: run_python(source, ONWARD_CPU_ISA=isa).stdout for isa in kernels.available()}
+    assert outputs["generic"].count("\n") == 2 * len(rows(1))
+    assert set(outputs.values()) == {outputs["generic"]}, outputs
 
 
 def test_a_row_of_a_batch_is_what_it_is_alone():

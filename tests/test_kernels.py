@@ -321,6 +321,85 @@ def test_round_bf16(isa: str) -> None:
     assert [hex(b) for b in found[: len(special)]] == [hex(b) for b in special.values()]
 
 
+# --- scans of a row of logits ---
+
+SCAN_SIZES = [1, 15, 16, 17, 63, 64, 65, 1000, 5003]
+
+
+def scores_of(n: int) -> dict[str, F32]:
+    """Rows below 0 of every kind: spread, with ties, with bans, with the extremes of float32."""
+    spread = -np.abs(normal(n, n, scale=20.0))
+    banned = np.where(normal(n + 1, n) > 0, spread, np.float32(-np.inf)).astype(np.float32)
+    extreme = np.resize(np.array([0, -3e38, -87.3, -87.4, -1e-40, -104], np.float32), n)
+    return {"spread": spread, "ties": np.round(spread), "banned": banned, "extreme": extreme}
+
+
+def assert_same(found: float, expected: float) -> None:
+    """The very bits, the sign of a zero too."""
+    assert np.float64(found).tobytes() == np.float64(expected).tobytes()
+
+
+@pytest.mark.parametrize("n", SCAN_SIZES)
+def test_scans_agree_with_float64_and_generic(isa: str, n: int) -> None:
+    weight = normal(2, n)
+    for name, x in scores_of(n).items():
+        assert kernels.largest(isa, x) == x.max()
+        assert_same(kernels.largest(isa, x), kernels.largest("generic", x))
+
+        y, smallest = kernels.rescale(isa, x, 0.3, 1 / 0.7)
+        with np.errstate(over="ignore"):  # beyond float32: -infinity
+            expected = ((x.astype(np.float64) - 0.3) * (1 / 0.7)).astype(np.float32)
+        assert_bits(y, expected)
+        assert_same(smallest, expected.min())
+
+        y, total = kernels.exponentials(isa, x)
+        exact = np.where(x < -87.3, 0, np.exp(x.astype(np.float64)))
+        assert (np.abs(y - exact) <= TOLERANCE["exp"] * exact).all()
+        assert total == pytest.approx(y.astype(np.float64).sum(), rel=1e-14)
+        generic_y, generic_total = kernels.exponentials("generic", x)
+        assert_bits(y, generic_y)
+        assert_same(total, generic_total)
+
+        least = float(np.median(x))
+        total = kernels.sum_at_least(isa, x, weight, least)
+        wide = weight.astype(np.float64)
+        assert total == pytest.approx(wide[x >= least].sum(), abs=1e-11)
+        assert_same(total, kernels.sum_at_least("generic", x, weight, least))
+
+        if name != "banned":
+            product = kernels.dot(isa, x, weight)
+            allowed = 1e-14 * np.abs(x * wide).sum()
+            assert abs(product - (x.astype(np.float64) * wide).sum()) <= allowed
+            assert_same(product, kernels.dot("generic", x, weight))
+
+
+@pytest.mark.parametrize("n", SCAN_SIZES)
+@pytest.mark.parametrize("own_ids", [False, True])
+def test_gather_range(isa: str, n: int, own_ids: bool) -> None:
+    """The binding runs it in place as well, and compares."""
+    value = normal(2, n)
+    ids = np.arange(n, dtype=np.int32) * 7 + 5 if own_ids else None
+    for x in scores_of(n).values():
+        low, high = np.quantile(np.maximum(x, -3e38), [0.3, 0.8]).astype(np.float32)
+        for bounds in ((low, high), (low, np.inf), (-np.inf, high), (-np.inf, np.inf), (1, 2)):
+            values, found = kernels.gather_range(isa, x, *map(float, bounds), value, ids)
+            [places] = np.nonzero((bounds[0] <= x) & (x < bounds[1]))
+            assert_bits(values, value[places])
+            assert (found == (places if ids is None else ids[places])).all()
+
+
+@pytest.mark.parametrize("n", SCAN_SIZES)
+def test_all_finite_finds_one_of_any_kind_anywhere(isa: str, n: int) -> None:
+    x = normal(1, n)
+    x[:6] = np.array([3e38, -3e38, 0, -0.0, 1e-45, 1], np.float32)[:n]
+    assert kernels.all_finite(isa, x)
+    for place in {*range(0, n, 37), n - 1}:
+        for wrong in (np.inf, -np.inf, np.nan):
+            broken = x.copy()
+            broken[place] = wrong
+            assert not kernels.all_finite(isa, broken)
+
+
 # --- choice, probes, mistakes ---
 
 
@@ -363,6 +442,8 @@ def test_mistakes_are_value_errors() -> None:
         kernels.attend("generic", normal(1, 2, 1, 32), x, x[:3].copy(), 0, 0, 1.0)
     with pytest.raises(ValueError, match="multiple of 16"):
         kernels.round_bf16("generic", normal(1, 17))
+    with pytest.raises(ValueError, match="value has 3 elements in 1 dimensions, expected 4"):
+        kernels.sum_at_least("generic", normal(1, 4), normal(1, 3), 0.0)
     with pytest.raises(ValueError, match="unknown probe"):
         kernels.probe("generic", "write", 0.1, 1)
     with pytest.raises(ValueError, match="1 to 1024 threads"):

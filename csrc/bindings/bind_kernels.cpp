@@ -41,22 +41,11 @@ std::vector<std::string> available() {
   return names;
 }
 
-const Kernels& find(const std::string& isa) {
-  const std::vector<std::string> names = available();
-  if (std::find(names.begin(), names.end(), isa) != names.end()) {
-    for (const Kernels* kernels : {generic_kernels(), avx2_kernels(), avx512_kernels(),
-                                   avx512bf16_kernels(), neon_kernels()}) {
-      if (kernels != nullptr && isa == kernels->name) return *kernels;
-    }
-  }
-  throw InvalidArgument("kernels: cannot run this instruction set, found '" + isa +
-                        "', expected one of " + available_kernels());
-}
-
 std::string shape_text(const py::array& array) {
   std::string text = "(";
   for (py::ssize_t i = 0; i < array.ndim(); ++i) {
-    text += (i > 0 ? ", " : "") + std::to_string(array.shape(i));
+    if (i > 0) text += ", ";
+    text += std::to_string(array.shape(i));
   }
   return text + ")";
 }
@@ -66,7 +55,8 @@ void expect_shape(const char* name, const py::array& array, const std::vector<in
   bool same = array.ndim() == static_cast<py::ssize_t>(shape.size());
   for (size_t i = 0; i < shape.size(); ++i) {
     same = same && array.shape(static_cast<py::ssize_t>(i)) == shape[i];
-    expected += (i > 0 ? ", " : "") + std::to_string(shape[i]);
+    if (i > 0) expected += ", ";
+    expected += std::to_string(shape[i]);
   }
   if (same) return;
   throw InvalidArgument(std::string("kernels: ") + name + " has shape " + shape_text(array) +
@@ -141,7 +131,7 @@ void linear_of(void (*kernel)(const LinearArgs&), const py::array& weights, cons
 
 Floats linear(const std::string& isa, const py::array& weights, const py::array& x,
               const std::optional<Floats>& bias, const std::optional<Floats>& add) {
-  const Kernels& kernels = find(isa);
+  const Kernels& kernels = kernels_of(isa);
   const bool bf16 = is_bf16({{"weights", weights}, {"x", x}});
   expect_dimensions("weights", weights, 2);
   expect_dimensions("x", x, 2);
@@ -203,7 +193,7 @@ Blocks make_blocks(const py::array& keys, const py::array& values, int64_t first
 
 Floats attend(const std::string& isa, const Floats& q, const py::array& keys,
               const py::array& values, int64_t first_position, int64_t window, float scale) {
-  const Kernels& kernels = find(isa);
+  const Kernels& kernels = kernels_of(isa);
   const bool bf16 = is_bf16({{"keys", keys}, {"values", values}});
   expect_dimensions("q", q, 3);
   expect_dimensions("keys", keys, 2);
@@ -243,7 +233,7 @@ Floats attend(const std::string& isa, const Floats& q, const py::array& keys,
 }
 
 Floats rms_norm(const std::string& isa, const Floats& x, const Floats& weight, float eps) {
-  const Kernels& kernels = find(isa);
+  const Kernels& kernels = kernels_of(isa);
   expect_dimensions("x", x, 1);
   expect_shape("weight", weight, {x.size()});
   Floats y(x.size());
@@ -252,7 +242,7 @@ Floats rms_norm(const std::string& isa, const Floats& x, const Floats& weight, f
 }
 
 Floats silu_mul(const std::string& isa, const Floats& gate, const Floats& up) {
-  const Kernels& kernels = find(isa);
+  const Kernels& kernels = kernels_of(isa);
   expect_lanes("gate", gate);
   expect_shape("up", up, {gate.size()});
   Floats y(gate.size());
@@ -261,7 +251,7 @@ Floats silu_mul(const std::string& isa, const Floats& gate, const Floats& up) {
 }
 
 Bits round_bf16(const std::string& isa, const Floats& x) {
-  const Kernels& kernels = find(isa);
+  const Kernels& kernels = kernels_of(isa);
   expect_lanes("x", x);
   Bits y(x.size());
   kernels.round_bf16(x.data(), x.size(), y.mutable_data());
@@ -290,7 +280,7 @@ double rate(int threads, double seconds, const std::function<int64_t(int)>& work
 }
 
 double probe(const std::string& isa, const std::string& kind, double seconds, int threads) {
-  const Kernels& kernels = find(isa);
+  const Kernels& kernels = kernels_of(isa);
   if (threads < 1 || threads > 1024 || !(seconds > 0.0 && seconds <= 60.0)) {
     throw InvalidArgument("kernels: probe with " + std::to_string(threads) + " threads for " +
                           std::to_string(seconds) +
@@ -324,6 +314,18 @@ double probe(const std::string& isa, const std::string& kind, double seconds, in
 
 }  // namespace
 
+const Kernels& kernels_of(const std::string& isa) {
+  const std::vector<std::string> names = available();
+  if (std::find(names.begin(), names.end(), isa) != names.end()) {
+    for (const Kernels* kernels : {generic_kernels(), avx2_kernels(), avx512_kernels(),
+                                   avx512bf16_kernels(), neon_kernels()}) {
+      if (kernels != nullptr && isa == kernels->name) return *kernels;
+    }
+  }
+  throw InvalidArgument("kernels: cannot run this instruction set, found '" + isa +
+                        "', expected one of " + available_kernels());
+}
+
 void bind_kernels(py::module_& m) {
   py::module_ k = m.def_submodule("kernels", "Inner loops of every instruction set, and probes.");
   k.def("available", &available, "Instruction sets this machine can run, slowest first.");
@@ -342,4 +344,5 @@ void bind_kernels(py::module_& m) {
   k.def("round_bf16", &round_bf16, py::arg("isa"), py::arg("x"));
   k.def("probe", &probe, py::arg("isa"), py::arg("kind"), py::arg("seconds"), py::arg("threads"),
         "GB/s for kind 'read', GFLOP/s for 'f32' and 'bf16', of so many threads together.");
+  bind_scans(k);
 }

@@ -3,7 +3,16 @@
 
 #include <pybind11/pybind11.h>
 
+#include <string>
+
+#include "cpu/kernels.h"
+
 void bind_model(pybind11::module_& m);
 void bind_requests(pybind11::module_& m);
 void bind_engine(pybind11::module_& m);
 void bind_kernels(pybind11::module_& m);
+// Adds to the submodule `kernels`.
+void bind_scans(pybind11::module_& kernels);
+
+// The kernels of an instruction set that this machine can run; InvalidArgument for any other.
+const onward::cpu::Kernels& kernels_of(const std::string& isa);

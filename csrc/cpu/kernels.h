@@ -13,6 +13,8 @@
 
 #include <cstdint>
 
+#include "backend/row_scans.h"
+
 namespace onward::cpu {
 
 constexpr int64_t kLane = 16;  // floats in the widest register: all padding is to this
@@ -88,6 +90,8 @@ struct Kernels {
   void (*silu_mul)(const float* gate, const float* up, int64_t n, float* y);
   // Round to nearest even; NaN stays NaN. n is a multiple of kLane.
   void (*round_bf16)(const float* x, int64_t n, uint16_t* y);
+
+  RowScans scans;  // what sampling asks of a row of logits
 
   // Probes for `onward doctor --measure` and the benchmarks: what this core can do at most.
   // Sum of all 64-bit words, so that the reads cannot be dropped; bytes is a multiple of 256.

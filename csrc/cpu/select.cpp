@@ -90,3 +90,10 @@ const char* available_kernels() {
 }
 
 }  // namespace onward::cpu
+
+// Chosen once: reading the environment at every token would race with who changes it, and the bits
+// are the same whichever it is.
+const onward::RowScans& onward::row_scans() {
+  static const RowScans& scans = cpu::select_kernels().scans;
+  return scans;
+}

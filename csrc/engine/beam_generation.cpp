@@ -6,6 +6,7 @@
 
 #include "base/philox.h"
 #include "onward/error.h"
+#include "sampling/best_tokens.h"
 #include "sampling/log_probability.h"
 
 namespace onward {
@@ -75,14 +76,13 @@ std::vector<BeamCandidate> BeamGeneration::candidates(const Sequence& sequence, 
   const int64_t best = first_largest(scores, vocab_size_);
   if (best < 0) return found;
   const uint64_t step = static_cast<uint64_t>(sequence.generated());
-  const Candidates left = sequence.sampler.candidates(scores, scores[best], step);
-  const auto all = best_candidates(left, static_cast<int64_t>(left.size()));
+  const Candidates& left = sequence.sampler.candidates(scores, scores[best], step);
   // Like Hugging Face, not normalised after the filters.
-  const double shift = scores[best] / sequence.sampler.options().temperature - all.front().score;
-  for (const ScoredToken& token : all) {
-    const double score = token.score + shift;
-    const uint64_t place = static_cast<uint64_t>(beam * vocab_size_ + token.id);
-    found.push_back({token.id, score, score + gumbel(sequence.sampler, step, place), {}});
+  const double shift = scores[best] / sequence.sampler.options().temperature;
+  for (int64_t i = 0; i < left.size(); ++i) {
+    const double score = left.score(i) + shift;
+    const uint64_t place = static_cast<uint64_t>(beam * vocab_size_ + left.id(i));
+    found.push_back({left.id(i), score, score + gumbel(sequence.sampler, step, place), {}});
   }
   std::stable_sort(found.begin(), found.end(),
                    [](const BeamCandidate& a, const BeamCandidate& b) { return a.rank > b.rank; });

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "sampling/best_tokens.h"
 #include "sampling/log_probability.h"
 
 namespace onward {

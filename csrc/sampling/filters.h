@@ -1,33 +1,17 @@
-// Filters of the sampling chain, over a shrinking list of candidates, each on what the one before
-// it left. Rules are Hugging Face's where it has one. Each keeps at least one candidate.
+// Filters of the sampling chain, over shrinking candidates, each on what the one before it left.
+// Rules are Hugging Face's where it has one. Each keeps at least one candidate.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "sampling/log_probability.h"
+#include "sampling/best_tokens.h"
+#include "sampling/candidates.h"
 
 namespace onward {
 
-// Tokens still in the draw. `score` is (logit - largest logit) / temperature, so the best is 0 and
-// exp(score) never overflows.
-struct Candidates {
-  std::vector<int32_t> id;
-  std::vector<float> score;
-
-  size_t size() const { return id.size(); }
-};
-
-// All tokens with a finite score, in order of id. temperature > 0, however small.
-Candidates scaled_candidates(const float* logits, int64_t vocab_size, float largest,
-                             double temperature);
-
-// Divides the scores; what falls to -infinity is dropped.
+// Divides the scores of the remaining ones by a temperature > 0, however small.
 void scale(Candidates& candidates, double temperature);
-
-// Sum of exp(score).
-double total_weight(const Candidates& candidates);
 
 // In nats, of the candidates' probabilities.
 double entropy(const Candidates& candidates);
@@ -48,7 +32,7 @@ void keep_top_p(Candidates& candidates, double p);
 void keep_min_p(Candidates& candidates, double min_p);
 
 // Locally typical (Meister et al. 2023): those whose surprise is closest to the entropy, until
-// their probabilities reach p; ties with the last stay. 1 is off.
+// their probabilities reach p; ties with the last stay, at float32 resolution. 1 is off.
 void keep_typical(Candidates& candidates, double p);
 
 // Keeps candidates with a probability of at least this, and always the best and its ties.
@@ -61,12 +45,14 @@ void keep_eta(Candidates& candidates, double epsilon);
 // (of equals, all but the highest id).
 void drop_top_choices(Candidates& candidates, double threshold);
 
-// Of the candidates alone, which sum to 1; -infinity for a token that is none.
-double log_probability_of(const Candidates& candidates, int32_t token);
-// Best first, of equals the lower id, with such log-probabilities.
-std::vector<ScoredToken> best_candidates(const Candidates& candidates, int64_t k);
-
 // Inverse transform over the candidates in order of id; uniform in [0, 1).
 int32_t draw(const Candidates& candidates, double uniform);
+
+// Natural logarithm of a token's probability among the remaining ones; -infinity if it is not.
+double log_probability_of(const Candidates& candidates, int32_t token);
+
+// The k likeliest of the remaining ones, likeliest first, of equals the lower id; their scores are
+// natural logarithms of probabilities. For small k.
+std::vector<ScoredToken> best_candidates(const Candidates& candidates, int64_t k);
 
 }  // namespace onward

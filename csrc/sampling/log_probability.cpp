@@ -5,15 +5,18 @@
 #include <limits>
 #include <string>
 
+#include "backend/row_scans.h"
 #include "onward/error.h"
 
 namespace onward {
+namespace {
+
+constexpr int64_t kPart = 2048;  // scores that are shifted and summed while they are cached
+
+}  // namespace
 
 void require_finite(const float* logits, int64_t vocab_size) {
-  // x - x is 0 for a finite x and NaN otherwise, so one sum tells, without a branch per logit.
-  float witness = 0;
-  for (int64_t id = 0; id < vocab_size; ++id) witness += logits[id] - logits[id];
-  if (witness == 0) return;
+  if (row_scans().all_finite(logits, vocab_size)) return;
   for (int64_t id = 0; id < vocab_size; ++id) {
     if (std::isfinite(logits[id])) continue;
     throw NumericsError("logits: token " + std::to_string(id) + " has a non-finite logit, found " +
@@ -22,42 +25,23 @@ void require_finite(const float* logits, int64_t vocab_size) {
   }
 }
 
-int64_t first_largest(const float* scores, int64_t n) {
-  int64_t best = -1;
-  float largest = -std::numeric_limits<float>::infinity();
-  for (int64_t id = 0; id < n; ++id) {
-    if (scores[id] > largest) {
-      largest = scores[id];
-      best = id;
-    }
-  }
-  return best;
-}
-
 double log_sum_exp(const float* scores, int64_t n) {
-  const double largest = *std::max_element(scores, scores + n);
+  const RowScans& scans = row_scans();
+  const float largest = scans.largest(scores, n);
+  if (largest == -std::numeric_limits<float>::infinity()) return largest;
+  float part[kPart];
   double total = 0;
-  for (int64_t id = 0; id < n; ++id) total += std::exp(scores[id] - largest);
-  return largest + std::log(total);
+  for (int64_t first = 0; first < n; first += kPart) {
+    const int64_t count = std::min(kPart, n - first);
+    for (int64_t i = 0; i < count; ++i) part[i] = scores[first + i] - largest;
+    total += scans.exponentials(part, count, part);
+  }
+  return double{largest} + std::log(total);
 }
 
 void log_softmax(float* scores, int64_t n) {
   const double total = log_sum_exp(scores, n);
-  for (int64_t id = 0; id < n; ++id) scores[id] = static_cast<float>(scores[id] - total);
-}
-
-std::vector<ScoredToken> best_tokens(const float* scores, int64_t n, int64_t k) {
-  std::vector<ScoredToken> all;
-  for (int64_t id = 0; id < n; ++id) {
-    if (std::isinf(scores[id]) && scores[id] < 0) continue;
-    all.push_back({static_cast<int32_t>(id), scores[id]});
-  }
-  const auto middle = all.begin() + std::min<int64_t>(k, static_cast<int64_t>(all.size()));
-  std::partial_sort(all.begin(), middle, all.end(), [](const ScoredToken& a, const ScoredToken& b) {
-    return a.score != b.score ? a.score > b.score : a.id < b.id;
-  });
-  all.erase(middle, all.end());
-  return all;
+  if (std::isfinite(total)) row_scans().rescale(scores, total, 1, n, scores);
 }
 
 double log_probability(const float* logits, int64_t vocab_size, int32_t token) {

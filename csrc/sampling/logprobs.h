@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "sampling/log_probability.h"
+#include "sampling/best_tokens.h"
 
 namespace onward {
 

@@ -18,6 +18,7 @@ void add_bias(float* scores, const std::map<int32_t, double>& bias) {
 }
 
 void apply_repetition_penalty(float* scores, const std::vector<SeenToken>& seen, double penalty) {
+  if (penalty == 1.0) return;
   const double p = std::max(static_cast<float>(penalty), std::numeric_limits<float>::min());
   for (const SeenToken& token : seen) {
     const double score = scores[token.id];
@@ -27,9 +28,10 @@ void apply_repetition_penalty(float* scores, const std::vector<SeenToken>& seen,
 
 void apply_count_penalties(float* scores, const std::vector<SeenToken>& seen, double presence,
                            double frequency) {
+  if (presence == 0.0 && frequency == 0.0) return;
   for (const SeenToken& token : seen) {
     if (token.output_count == 0) continue;
-    const double penalty = frequency * token.output_count + presence;
+    const double penalty = frequency * static_cast<double>(token.output_count) + presence;
     change_score(scores[token.id], double{scores[token.id]} - penalty);
   }
 }

@@ -9,16 +9,17 @@
 
 namespace onward {
 
+// A token that is in the prompt or the output.
 struct SeenToken {
   int32_t id;
-  int32_t output_count;  // 0: in the prompt only
+  int32_t output_count;  // 0: only in the prompt
 };
 
 // scores[id] += bias; a bias of -infinity bans.
 void add_bias(float* scores, const std::map<int32_t, double>& bias);
 
 // Keskar et al. 2019 (CTRL), as Hugging Face applies it: once per distinct id of prompt and output,
-// s < 0 ? s * penalty : s / penalty.
+// s < 0 ? s * penalty : s / penalty. `seen` has no id twice.
 void apply_repetition_penalty(float* scores, const std::vector<SeenToken>& seen, double penalty);
 
 // OpenAI's: s - frequency * count - presence, for every id of the output. The prompt is free.

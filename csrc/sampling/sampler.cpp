@@ -7,6 +7,7 @@
 #include "base/philox.h"
 #include "onward/error.h"
 #include "sampling/dynamic_temperature.h"
+#include "sampling/log_probability.h"
 #include "sampling/repetition.h"
 #include "sampling/scores.h"
 
@@ -70,7 +71,7 @@ Choice Sampler::sample(float* logits, const std::vector<int32_t>& tokens) {
           choice.token, 0, logits[best], {}, best_tokens(logits, vocab_size_, wanted)};
     }
   } else {
-    const Candidates left = candidates(logits, logits[best], step(tokens));
+    const Candidates& left = candidates(logits, logits[best], step(tokens));
     choice.token = draw(left, philox_uniform(options_->seed, stream(), step(tokens)));
     if (mirostat_) mirostat_->observe(left, choice.token);
     if (wanted >= 0) {
@@ -139,9 +140,16 @@ void Sampler::call(ScoreRule& rule, float* scores, const std::vector<int32_t>& t
   }
 }
 
-Candidates Sampler::candidates(const float* scores, float largest, uint64_t step) const {
-  Candidates left = scaled_candidates(scores, vocab_size_, largest, 1);
-  for (const Stage stage : chain_.draw) apply(stage, left, step);
+const Candidates& Sampler::candidates(const float* scores, float largest, uint64_t step) const {
+  thread_local Candidates left;  // its rows are long: one set for all sequences of a thread
+  auto stage = chain_.draw.begin();
+  if (*stage == Stage::temperature && options_->dynatemp_range == 0) {
+    left.begin(scores, vocab_size_, largest, options_->temperature);
+    ++stage;
+  } else {
+    left.begin(scores, vocab_size_, largest);
+  }
+  for (; stage != chain_.draw.end(); ++stage) apply(*stage, left, step);
   return left;
 }
 

@@ -35,7 +35,8 @@ class Sampler {
 
   // The two halves of sample, for who chooses among the scores in another way: beam search.
   void process(float* scores, const std::vector<int32_t>& tokens) const;
-  Candidates candidates(const float* scores, float largest, uint64_t step) const;
+  // What the filters leave of the scores. Belongs to the calling thread until its next call.
+  const Candidates& candidates(const float* scores, float largest, uint64_t step) const;
   void remember(int32_t token);
 
   const SamplingOptions& options() const { return *options_; }

@@ -316,4 +316,66 @@ class _Kernels:
     def probe(self, isa: str, kind: str, seconds: float, threads: int) -> float:
         """GB/s for kind "read", GFLOP/s for "f32" and "bf16", of so many threads together."""
 
+    # The scans of a row (csrc/backend/row_scans.h).
+    def all_finite(self, isa: str, x: NDArray[np.float32]) -> bool: ...
+    def largest(self, isa: str, x: NDArray[np.float32]) -> float: ...
+    def rescale(
+        self, isa: str, x: NDArray[np.float32], shift: float, factor: float
+    ) -> tuple[NDArray[np.float32], float]:
+        """(x - shift) * factor, and the smallest of them."""
+
+    def exponentials(self, isa: str, x: NDArray[np.float32]) -> tuple[NDArray[np.float32], float]:
+        """exp(x), and their sum."""
+
+    def dot(self, isa: str, a: NDArray[np.float32], b: NDArray[np.float32]) -> float: ...
+    def sum_at_least(
+        self, isa: str, key: NDArray[np.float32], value: NDArray[np.float32], least: float
+    ) -> float: ...
+    def gather_range(
+        self,
+        isa: str,
+        key: NDArray[np.float32],
+        low: float,
+        high: float,
+        value: NDArray[np.float32],
+        id: NDArray[np.int32] | None = None,
+    ) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+        """value and id where low <= key < high."""
+
+    # What sampling makes of a row of scores.
+    def first_largest(self, scores: NDArray[np.float32]) -> int: ...
+    def best_tokens(
+        self, scores: NDArray[np.float32], k: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Ids and scores, best first."""
+
+    def log_sum_exp(self, scores: NDArray[np.float32]) -> float: ...
+    def log_softmax(self, scores: NDArray[np.float32]) -> NDArray[np.float32]: ...
+    def filter(
+        self, scores: NDArray[np.float32], steps: Sequence[tuple[str, float]]
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Ids and log-probabilities that the (name, value) steps of a chain leave."""
+
+    def best_filtered(
+        self, scores: NDArray[np.float32], steps: Sequence[tuple[str, float]], k: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """The k likeliest of what ``filter`` gives."""
+
+    def draws(
+        self,
+        scores: NDArray[np.float32],
+        steps: Sequence[tuple[str, float]],
+        uniforms: Sequence[float],
+    ) -> list[int]:
+        """The token that each number from 0 to 1 draws of what ``filter`` gives."""
+
+    def sampler_seconds(
+        self,
+        logits: NDArray[np.float32],
+        options: SamplingOptions,
+        prompt: Sequence[int],
+        steps: int,
+    ) -> list[float]:
+        """Seconds of each of so many sampling steps over logits (rows, vocab_size)."""
+
 kernels: _Kernels

@@ -113,6 +113,87 @@ inline void store_bf16(uint16_t* p, Lanes a) {
   _mm256_storeu_si256((__m256i*)p, _mm256_permute4x64_epi64(packed, 0xd8));
 }
 
+// Sixteen doubles, lane by lane those of Lanes.
+struct Sums {
+  __m256d v[4];
+};
+
+inline Sums widen(Lanes a) {
+  return {_mm256_cvtps_pd(_mm256_castps256_ps128(a.lo)),
+          _mm256_cvtps_pd(_mm256_extractf128_ps(a.lo, 1)),
+          _mm256_cvtps_pd(_mm256_castps256_ps128(a.hi)),
+          _mm256_cvtps_pd(_mm256_extractf128_ps(a.hi, 1))};
+}
+inline Sums no_sums() { return widen(zero()); }
+inline Sums add(Sums sums, Lanes a) {
+  const Sums wide = widen(a);
+  for (int i = 0; i < 4; ++i) sums.v[i] = _mm256_add_pd(sums.v[i], wide.v[i]);
+  return sums;
+}
+// A product of two floats is exact in double, so that fusing it moves no bit.
+inline Sums add_product(Sums sums, Lanes a, Lanes b) {
+  const Sums x = widen(a), y = widen(b);
+  for (int i = 0; i < 4; ++i) sums.v[i] = _mm256_fmadd_pd(x.v[i], y.v[i], sums.v[i]);
+  return sums;
+}
+inline void store(double* p, Sums sums) {
+  for (int i = 0; i < 4; ++i) _mm256_storeu_pd(p + 4 * i, sums.v[i]);
+}
+
+// float((double(x) - shift) * factor).
+inline Lanes shift_and_scale(Lanes x, double shift, double factor) {
+  const Sums wide = widen(x);
+  __m128 quarters[4];
+  for (int i = 0; i < 4; ++i) {
+    const __m256d shifted = _mm256_sub_pd(wide.v[i], _mm256_set1_pd(shift));
+    quarters[i] = _mm256_cvtpd_ps(_mm256_mul_pd(shifted, _mm256_set1_pd(factor)));
+  }
+  return {_mm256_set_m128(quarters[1], quarters[0]), _mm256_set_m128(quarters[3], quarters[2])};
+}
+
+// A bit per lane: low <= x < high.
+inline unsigned mask_in_range(Lanes x, Lanes low, Lanes high) {
+  const __m256 lo = _mm256_and_ps(_mm256_cmp_ps(low.lo, x.lo, _CMP_LE_OQ),
+                                  _mm256_cmp_ps(x.lo, high.lo, _CMP_LT_OQ));
+  const __m256 hi = _mm256_and_ps(_mm256_cmp_ps(low.hi, x.hi, _CMP_LE_OQ),
+                                  _mm256_cmp_ps(x.hi, high.hi, _CMP_LT_OQ));
+  return static_cast<unsigned>(_mm256_movemask_ps(lo) | _mm256_movemask_ps(hi) << 8);
+}
+
+// The bits of the integers first, first + 1, ...
+inline Lanes count_up(int32_t first) {
+  const __m256i lo =
+      _mm256_add_epi32(_mm256_set1_epi32(first), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  return {_mm256_castsi256_ps(lo), _mm256_castsi256_ps(_mm256_add_epi32(lo, _mm256_set1_epi32(8)))};
+}
+
+// By mask of eight lanes: the chosen lanes first, a lane number a byte.
+struct CompressOrder {
+  uint64_t of_mask[256];
+};
+constexpr CompressOrder compress_order() {
+  CompressOrder order = {};
+  for (unsigned mask = 0; mask < 256; ++mask) {
+    int place = 0;
+    for (uint64_t lane = 0; lane < 8; ++lane) {
+      if ((mask >> lane & 1) != 0) order.of_mask[mask] |= lane << (8 * place++);
+    }
+  }
+  return order;
+}
+constexpr CompressOrder kCompressOrder = compress_order();
+
+inline int64_t compress(unsigned mask, __m256 a, float* out) {
+  const __m128i bytes = _mm_cvtsi64_si128(static_cast<int64_t>(kCompressOrder.of_mask[mask]));
+  _mm256_storeu_ps(out, _mm256_permutevar8x32_ps(a, _mm256_cvtepu8_epi32(bytes)));
+  return __builtin_popcount(mask);
+}
+// Writes the lanes of the mask side by side, and anything up to 16 places; returns how many.
+inline int64_t compress(unsigned mask, Lanes a, float* out) {
+  const int64_t low = compress(mask & 0xff, a.lo, out);
+  return low + compress(mask >> 8, a.hi, out + low);
+}
+
 // While it lives, denormal inputs and results of this thread count as zero.
 struct FlushDenormals {
   unsigned saved = _mm_getcsr();
@@ -157,6 +238,7 @@ struct Bf16Format {
 #include "cpu/isa/linear_tiles.inl"
 #include "cpu/isa/row_kernels.inl"
 #include "cpu/isa/attend_tiles.inl"
+#include "cpu/isa/scan_kernels.inl"
 // clang-format on
 
 uint64_t probe_read(const void* data, int64_t bytes) {
@@ -178,8 +260,19 @@ uint64_t probe_read(const void* data, int64_t bytes) {
   return total;
 }
 
-constexpr Kernels kKernels = {"avx2",   linear_f32, linear_bf16, attend_f32, attend_bf16, rms_norm,
-                              silu_mul, round_bf16, probe_read,  probe_f32,  probe_bf16};
+constexpr Kernels kKernels = {
+    "avx2",
+    linear_f32,
+    linear_bf16,
+    attend_f32,
+    attend_bf16,
+    rms_norm,
+    silu_mul,
+    round_bf16,
+    {all_finite, largest, rescale, exponentials, dot, sum_at_least, gather_range},
+    probe_read,
+    probe_f32,
+    probe_bf16};
 
 }  // namespace
 

@@ -75,6 +75,60 @@ inline void store_bf16(uint16_t* p, Lanes a) {
                       _mm512_cvtepi32_epi16(_mm512_mask_blend_epi32(nan, rounded, quiet)));
 }
 
+// Sixteen doubles, lane by lane those of Lanes.
+struct Sums {
+  __m512d lo, hi;
+};
+
+inline Sums widen(Lanes a) {
+  return {_mm512_cvtps_pd(_mm512_castps512_ps256(a.v)),
+          _mm512_cvtps_pd(_mm512_extractf32x8_ps(a.v, 1))};
+}
+inline Sums no_sums() { return {_mm512_setzero_pd(), _mm512_setzero_pd()}; }
+inline Sums add(Sums sums, Lanes a) {
+  const Sums wide = widen(a);
+  return {_mm512_add_pd(sums.lo, wide.lo), _mm512_add_pd(sums.hi, wide.hi)};
+}
+// A product of two floats is exact in double, so that fusing it moves no bit.
+inline Sums add_product(Sums sums, Lanes a, Lanes b) {
+  const Sums x = widen(a), y = widen(b);
+  return {_mm512_fmadd_pd(x.lo, y.lo, sums.lo), _mm512_fmadd_pd(x.hi, y.hi, sums.hi)};
+}
+inline void store(double* p, Sums sums) {
+  _mm512_storeu_pd(p, sums.lo);
+  _mm512_storeu_pd(p + 8, sums.hi);
+}
+
+inline __m256 shift_and_scale(__m512d x, double shift, double factor) {
+  return _mm512_cvtpd_ps(
+      _mm512_mul_pd(_mm512_sub_pd(x, _mm512_set1_pd(shift)), _mm512_set1_pd(factor)));
+}
+// float((double(x) - shift) * factor).
+inline Lanes shift_and_scale(Lanes x, double shift, double factor) {
+  const Sums wide = widen(x);
+  return {_mm512_insertf32x8(_mm512_castps256_ps512(shift_and_scale(wide.lo, shift, factor)),
+                             shift_and_scale(wide.hi, shift, factor), 1)};
+}
+
+// A bit per lane: low <= x < high.
+inline unsigned mask_in_range(Lanes x, Lanes low, Lanes high) {
+  return _mm512_mask_cmp_ps_mask(_mm512_cmp_ps_mask(low.v, x.v, _CMP_LE_OQ), x.v, high.v,
+                                 _CMP_LT_OQ);
+}
+
+// The bits of the integers first, first + 1, ...
+inline Lanes count_up(int32_t first) {
+  const __m512i numbers = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  return {_mm512_castsi512_ps(_mm512_add_epi32(numbers, _mm512_set1_epi32(first)))};
+}
+
+// Writes the lanes of the mask side by side, and anything up to 16 places; returns how many. Not
+// the instruction that compresses into memory: on some processors it is ten times slower.
+inline int64_t compress(unsigned mask, Lanes a, float* out) {
+  _mm512_storeu_ps(out, _mm512_maskz_compress_ps(static_cast<__mmask16>(mask), a.v));
+  return __builtin_popcount(mask);
+}
+
 // While it lives, denormal inputs and results of this thread count as zero.
 struct FlushDenormals {
   unsigned saved = _mm_getcsr();

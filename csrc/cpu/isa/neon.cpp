@@ -129,6 +129,96 @@ inline void store_bf16(uint16_t* p, Lanes a) {
   vst1_u16(p + 12, bf16_bits(a.v3));
 }
 
+// Sixteen doubles, lane by lane those of Lanes.
+struct Sums {
+  float64x2_t v[8];
+};
+
+inline Sums widen(Lanes a) {
+  return {vcvt_f64_f32(vget_low_f32(a.v0)), vcvt_high_f64_f32(a.v0),
+          vcvt_f64_f32(vget_low_f32(a.v1)), vcvt_high_f64_f32(a.v1),
+          vcvt_f64_f32(vget_low_f32(a.v2)), vcvt_high_f64_f32(a.v2),
+          vcvt_f64_f32(vget_low_f32(a.v3)), vcvt_high_f64_f32(a.v3)};
+}
+inline Sums no_sums() { return widen(zero()); }
+inline Sums add(Sums sums, Lanes a) {
+  const Sums wide = widen(a);
+  for (int i = 0; i < 8; ++i) sums.v[i] = vaddq_f64(sums.v[i], wide.v[i]);
+  return sums;
+}
+// A product of two floats is exact in double, so that fusing it moves no bit.
+inline Sums add_product(Sums sums, Lanes a, Lanes b) {
+  const Sums x = widen(a), y = widen(b);
+  for (int i = 0; i < 8; ++i) sums.v[i] = vfmaq_f64(sums.v[i], x.v[i], y.v[i]);
+  return sums;
+}
+inline void store(double* p, Sums sums) {
+  for (int i = 0; i < 8; ++i) vst1q_f64(p + 2 * i, sums.v[i]);
+}
+
+inline float32x4_t shift_and_scale(float64x2_t lo, float64x2_t hi, double shift, double factor) {
+  const float64x2_t s = vdupq_n_f64(shift), f = vdupq_n_f64(factor);
+  return vcvt_high_f32_f64(vcvt_f32_f64(vmulq_f64(vsubq_f64(lo, s), f)),
+                           vmulq_f64(vsubq_f64(hi, s), f));
+}
+// float((double(x) - shift) * factor).
+inline Lanes shift_and_scale(Lanes x, double shift, double factor) {
+  const Sums wide = widen(x);
+  return {shift_and_scale(wide.v[0], wide.v[1], shift, factor),
+          shift_and_scale(wide.v[2], wide.v[3], shift, factor),
+          shift_and_scale(wide.v[4], wide.v[5], shift, factor),
+          shift_and_scale(wide.v[6], wide.v[7], shift, factor)};
+}
+
+inline unsigned mask_in_range(float32x4_t x, float32x4_t low, float32x4_t high) {
+  static constexpr uint32_t kBits[4] = {1, 2, 4, 8};
+  const uint32x4_t inside = vandq_u32(vcleq_f32(low, x), vcltq_f32(x, high));
+  return vaddvq_u32(vandq_u32(inside, vld1q_u32(kBits)));
+}
+// A bit per lane: low <= x < high.
+inline unsigned mask_in_range(Lanes x, Lanes low, Lanes high) {
+  return mask_in_range(x.v0, low.v0, high.v0) | mask_in_range(x.v1, low.v1, high.v1) << 4 |
+         mask_in_range(x.v2, low.v2, high.v2) << 8 | mask_in_range(x.v3, low.v3, high.v3) << 12;
+}
+
+// The bits of the integers first, first + 1, ...
+inline Lanes count_up(int32_t first) {
+  static constexpr int32_t kNumbers[4] = {0, 1, 2, 3};
+  const int32x4_t numbers = vaddq_s32(vdupq_n_s32(first), vld1q_s32(kNumbers));
+  return {vreinterpretq_f32_s32(numbers), vreinterpretq_f32_s32(vaddq_s32(numbers, vdupq_n_s32(4))),
+          vreinterpretq_f32_s32(vaddq_s32(numbers, vdupq_n_s32(8))),
+          vreinterpretq_f32_s32(vaddq_s32(numbers, vdupq_n_s32(12)))};
+}
+
+// By mask of four lanes: the bytes of the chosen lanes first, then of lane 0.
+struct CompressOrder {
+  uint8_t of_mask[16][16];
+};
+constexpr CompressOrder compress_order() {
+  CompressOrder order = {};
+  for (int mask = 0; mask < 16; ++mask) {
+    int place = 0;
+    for (int byte = 0; byte < 16; ++byte) {
+      if ((mask >> (byte / 4) & 1) != 0) order.of_mask[mask][place++] = static_cast<uint8_t>(byte);
+    }
+  }
+  return order;
+}
+constexpr CompressOrder kCompressOrder = compress_order();
+
+inline int64_t compress(unsigned mask, float32x4_t a, float* out) {
+  const uint8x16_t order = vld1q_u8(kCompressOrder.of_mask[mask]);
+  vst1q_f32(out, vreinterpretq_f32_u8(vqtbl1q_u8(vreinterpretq_u8_f32(a), order)));
+  return __builtin_popcount(mask);
+}
+// Writes the lanes of the mask side by side, and anything up to 16 places; returns how many.
+inline int64_t compress(unsigned mask, Lanes a, float* out) {
+  int64_t kept = compress(mask & 15, a.v0, out);
+  kept += compress(mask >> 4 & 15, a.v1, out + kept);
+  kept += compress(mask >> 8 & 15, a.v2, out + kept);
+  return kept + compress(mask >> 12, a.v3, out + kept);
+}
+
 // While it lives, denormal inputs and results of this thread count as zero (bit FZ of FPCR).
 struct FlushDenormals {
   uint64_t saved;
@@ -170,6 +260,7 @@ struct Bf16Format {
 #include "cpu/isa/linear_tiles.inl"
 #include "cpu/isa/row_kernels.inl"
 #include "cpu/isa/attend_tiles.inl"
+#include "cpu/isa/scan_kernels.inl"
 // clang-format on
 
 uint64_t probe_read(const void* data, int64_t bytes) {
@@ -183,8 +274,19 @@ uint64_t probe_read(const void* data, int64_t bytes) {
   return vgetq_lane_u64(sum[0], 0) + vgetq_lane_u64(sum[0], 1);
 }
 
-constexpr Kernels kKernels = {"neon",   linear_f32, linear_bf16, attend_f32, attend_bf16, rms_norm,
-                              silu_mul, round_bf16, probe_read,  probe_f32,  probe_bf16};
+constexpr Kernels kKernels = {
+    "neon",
+    linear_f32,
+    linear_bf16,
+    attend_f32,
+    attend_bf16,
+    rms_norm,
+    silu_mul,
+    round_bf16,
+    {all_finite, largest, rescale, exponentials, dot, sum_at_least, gather_range},
+    probe_read,
+    probe_f32,
+    probe_bf16};
 
 }  // namespace
 

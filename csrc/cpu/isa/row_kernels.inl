@@ -2,10 +2,10 @@
 // set that is described by sixteen-float Lanes. Included inside the anonymous namespace of each
 // such file; knows nothing of the registers behind Lanes.
 
-// exp(x) with a relative error below 1e-7 (7.8e-8 over every float in range); 0 below -87.3, +inf
-// above 88.7, NaN for NaN. x = n ln 2 + r; the sum with 1.5 * 2^23 rounds n to an integer, which
+// exp(x) for x <= 88 with a relative error below 1e-7 (7.8e-8 over every float in range); 0 below
+// -87.3, NaN for NaN. x = n ln 2 + r; the sum with 1.5 * 2^23 rounds n to an integer, which
 // then stands in the low bits; the polynomial is minimax on |r| <= ln 2 / 2.
-inline Lanes exponential(Lanes x) {
+inline Lanes exponential_up_to_88(Lanes x) {
   const Lanes shifter = set(12582912.0f);
   const Lanes shifted = fma(x, set(1.44269504f), shifter);
   const Lanes n = sub(shifted, shifter);
@@ -19,8 +19,12 @@ inline Lanes exponential(Lanes x) {
   p = fma(p, r, set(1.0f));
   p = fma(p, r, set(1.0f));
   const Lanes value = scale_by_low_bits(p, shifted);
-  const Lanes not_low = select_less(x, set(-87.3f), zero(), value);
-  return select_less(set(88.7f), x, set(kInfinity), not_low);
+  return select_less(x, set(-87.3f), zero(), value);
+}
+
+// The same for any x: +inf above 88.7.
+inline Lanes exponential(Lanes x) {
+  return select_less(set(88.7f), x, set(kInfinity), exponential_up_to_88(x));
 }
 
 void rms_norm(const float* x, const float* weight, float eps, int64_t n, float* y) {

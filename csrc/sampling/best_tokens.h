@@ -1,0 +1,20 @@
+// The best of a row of scores.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace onward {
+
+struct ScoredToken {
+  int32_t id;
+  float score;
+};
+
+// Index of the first maximum, as torch.argmax; -1 if all are -infinity.
+int64_t first_largest(const float* scores, int64_t n);
+
+// The k best, best first, of equals the lower id first; without those at -infinity. For small k.
+std::vector<ScoredToken> best_tokens(const float* scores, int64_t n, int64_t k);
+
+}  // namespace onward
