@@ -105,7 +105,7 @@ def compete(contestants: Sequence[Contestant], count: int, rules: Rules) -> list
     lists = [rules.make(min(count, SERIAL_REQUESTS) if c.serial else count) for c in contestants]
     ways = []
     for contestant, requests in zip(contestants, lists, strict=True):
-        ways.append(contestant.prepare(requests))
+        ways.append(contestant.prepare(requests, CLOCKS[rules.clock]))
         say(f"{count} requests: {contestant.name}: {ways[-1]}")
         time.sleep(PAUSE_S)
     rates: list[list[float]] = [[] for _ in contestants]
@@ -221,9 +221,7 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, nargs=2, default=[16, 256], help="tokens, from to")
     parser.add_argument("--new", type=int, nargs=2, default=[16, 128], help="tokens, from to")
     parser.add_argument("--work", type=Path, default=WORK, help="folder for converted weights")
-    parser.add_argument(
-        "--clock", default="wall", choices=list(CLOCKS), help="cpu: one thread only"
-    )
+    parser.add_argument("--clock", default="wall", choices=list(CLOCKS), help="cpu: one thread")
     parser.add_argument("--patience", type=float, default=0.0, help="seconds, before each run")
     parser.add_argument("--no-check", action="store_true", help="do not compare continuations")
     parser.add_argument("-o", "--output", default="text", choices=["text", "md", "json"])

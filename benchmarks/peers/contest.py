@@ -1,15 +1,17 @@
 """What is asked of an engine in throughput.py: a list of requests, and tokens back.
 
-Knows no engine, no model and no clock.
+Knows no engine, no model and not how time is told.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+
+Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Contestant(Protocol):
     serial: bool
     """Takes one request after another, so that a crowd of any size is served at one rate."""
 
-    def prepare(self, requests: Sequence[Request]) -> str:
+    def prepare(self, requests: Sequence[Request], clock: Clock) -> str:
         """Warm up and settle on the best way to run these; says which way in a few words."""
         ...
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from peers.contest import Absent, Request
+from peers.contest import Absent, Clock, Request
 from peers.source_model import SourceModel
 
 INSTALL = "pip install ctranslate2"
@@ -54,7 +54,7 @@ class CTranslate2:
         self._tokens = source.metadata("tokenizer.ggml.tokens")
         self._ways: dict[tuple[Request, ...], tuple[int, int]] = {}
 
-    def prepare(self, requests: Sequence[Request]) -> str:
+    def prepare(self, requests: Sequence[Request], clock: Clock) -> str:
         count = len(requests)
         sizes = sorted({max(1, count // share) for share in SHARES})
         ways = [(workers, size) for workers in sorted(self._generators) for size in sizes]
@@ -62,9 +62,10 @@ class CTranslate2:
         for workers, size in ways:
             if workers > 1 and workers * size > count:
                 continue  # some workers would have nothing to do
-            started = time.perf_counter()
-            self._run(requests, workers, size, give_up=started + best)
-            seconds = time.perf_counter() - started
+            started = clock()
+            end = started + best
+            self._run(requests, workers, size, overdue=lambda end=end: clock() > end)
+            seconds = clock() - started
             if seconds < best:
                 best, best_way = seconds, (workers, size)
             time.sleep(SPINS_S)
@@ -79,7 +80,11 @@ class CTranslate2:
         self._generators.clear()
 
     def _run(
-        self, requests: Sequence[Request], workers: int, size: int, give_up: float = math.inf
+        self,
+        requests: Sequence[Request],
+        workers: int,
+        size: int,
+        overdue: Callable[[], bool] = lambda: False,
     ) -> list[list[int]]:
         # Like its own max_batch_size: neighbours in length share a batch, the longest come first.
         order = sorted(range(len(requests)), key=lambda i: len(requests[i].prompt), reverse=True)
@@ -87,7 +92,7 @@ class CTranslate2:
         generated: list[list[int]] = [[] for _ in requests]
         running = []
         for batch in batches:
-            running += self._submit(self._generators[workers], batch, requests, generated, give_up)
+            running += self._submit(self._generators[workers], batch, requests, generated, overdue)
         for result in running:
             result.result()
         return generated
@@ -98,7 +103,7 @@ class CTranslate2:
         batch: list[int],
         requests: Sequence[Request],
         generated: list[list[int]],
-        give_up: float,
+        overdue: Callable[[], bool],
     ) -> list[Any]:
         longest = max(requests[index].new_tokens for index in batch)
 
@@ -106,7 +111,7 @@ class CTranslate2:
             index = batch[step.batch_id]
             generated[index].append(step.token_id)
             enough = len(generated[index]) >= requests[index].new_tokens
-            return enough or time.perf_counter() > give_up
+            return enough or overdue()
 
         return generator.generate_batch(  # type: ignore[no-any-return]
             [[self._tokens[token] for token in requests[index].prompt] for index in batch],

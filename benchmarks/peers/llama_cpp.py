@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from peers.contest import Absent, Request
+from peers.contest import Absent, Clock, Request
 from peers.source_model import SourceModel
 
 INSTALL = 'CMAKE_ARGS="-DGGML_NATIVE=ON" pip install llama-cpp-python (compiles for minutes)'
@@ -39,7 +39,7 @@ class LlamaCpp:
         self.name = f"llama.cpp {path.stem.rpartition('.')[2]}"
         self.setting = f"llama-cpp-python {llama_cpp.__version__}, weights {weights}"
 
-    def prepare(self, requests: Sequence[Request]) -> str:
+    def prepare(self, requests: Sequence[Request], clock: Clock) -> str:
         self.run(requests[:4])
         return "one after another"
 

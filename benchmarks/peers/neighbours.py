@@ -1,8 +1,8 @@
 """How much of the processors other processes have, while something is measured.
 
 An engine whose threads meet at a barrier after every product slows down far more than its share
-when one of its processors is taken away, so on a busy machine even ratios lie. Linux only; elsewhere
-nothing is known, and nobody waits. Knows no engine.
+when one of its processors is taken away, so on a busy machine even ratios lie. Linux only:
+elsewhere nothing is known, and nobody waits. Knows no engine.
 """
 
 from __future__ import annotations
