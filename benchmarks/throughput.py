@@ -21,7 +21,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -105,7 +105,8 @@ def compete(contestants: Sequence[Contestant], count: int, rules: Rules) -> list
     lists = [rules.make(min(count, SERIAL_REQUESTS) if c.serial else count) for c in contestants]
     ways = []
     for contestant, requests in zip(contestants, lists, strict=True):
-        ways.append(contestant.prepare(requests, CLOCKS[rules.clock]))
+        way = contestant.prepare(requests, CLOCKS[rules.clock])
+        ways.append(way if len(requests) == count else f"{way}, {len(requests)} of them")
         say(f"{count} requests: {contestant.name}: {ways[-1]}")
         time.sleep(PAUSE_S)
     rates: list[list[float]] = [[] for _ in contestants]
@@ -141,50 +142,60 @@ def compete(contestants: Sequence[Contestant], count: int, rules: Rules) -> list
     return lines
 
 
-def same_model(source: SourceModel, threads: int, context: int) -> tuple[list[str], list[str]]:
+def same_model(
+    names: Sequence[str], source: SourceModel, threads: int, context: int
+) -> tuple[list[str], list[str]]:
     """Each engine's float32 continuation of a few texts against onward's: findings, warnings."""
     own = Onward(source.path, "f32", threads)
     requests = [Request(own.tokenize(text), CHECK_TOKENS) for text in CHECK_TEXTS]
     expected = own.run(requests)
     own.close()
     makers: dict[str, Callable[[], Contestant]] = {
-        "llama.cpp F32": lambda: llama_cpp.LlamaCpp(source, "F32", threads, context),
-        "CT2 float32": lambda: ctranslate2.CTranslate2(source, "float32", threads),
+        "llama.cpp": lambda: llama_cpp.LlamaCpp(source, "F32", threads, context),
+        "CTranslate2": lambda: ctranslate2.CTranslate2(source, "float32", threads),
     }
     findings, warnings = [], []
-    for name, make in makers.items():
+    for name in names:
         try:
-            peer = make()
+            peer = makers[name]()
         except Absent:
             continue
         outputs = peer.run(requests)
         peer.close()
         same = sum(output == own for output, own in zip(outputs, expected, strict=True))
         finding = (
-            f"{name} continues {same} of {len(requests)} texts with the {CHECK_TOKENS} tokens "
-            "that onward f32 gives"
+            f"{name} in float32 continues {same} of {len(requests)} texts with the {CHECK_TOKENS} "
+            "tokens that onward f32 gives"
         )
         (findings if same == len(requests) else warnings).append(finding)
     return findings, warnings
 
 
-def assemble(
-    source: SourceModel, dtype: str, threads: int, context: int
+def llama_cpps(source: SourceModel, threads: int, context: int) -> Iterator[Contestant]:
+    for weights in ("BF16", "as shipped"):
+        yield llama_cpp.LlamaCpp(source, weights, threads, context)
+
+
+def ctranslate2s(source: SourceModel, threads: int, context: int) -> Iterator[Contestant]:
+    for compute_type in ctranslate2.compute_types():
+        yield ctranslate2.CTranslate2(source, compute_type, threads)
+
+
+PEERS = {"llama.cpp": llama_cpps, "CTranslate2": ctranslate2s}
+
+
+def find_peers(
+    names: Sequence[str], source: SourceModel, threads: int, context: int
 ) -> tuple[list[Contestant], list[str]]:
-    """onward first, then the peers there are; and what is said of those there are not."""
-    contestants: list[Contestant] = [Onward(source.path, dtype, threads)]
+    """The peers there are, and what is said of those there are not."""
+    found: list[Contestant] = []
     absent = []
-    try:
-        for weights in ("BF16", "as shipped"):
-            contestants.append(llama_cpp.LlamaCpp(source, weights, threads, context))
-    except Absent as reason:
-        absent.append(f"llama.cpp is absent: {reason}")
-    try:
-        for compute_type in ctranslate2.compute_types():
-            contestants.append(ctranslate2.CTranslate2(source, compute_type, threads))
-    except Absent as reason:
-        absent.append(f"CTranslate2 is absent: {reason}")
-    return contestants, absent
+    for name in names:
+        try:
+            found += PEERS[name](source, threads, context)
+        except Absent as reason:
+            absent.append(f"{name} is absent: {reason}")
+    return found, absent
 
 
 def table(lines: Sequence[Line], markdown: bool) -> str:
@@ -221,8 +232,9 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, nargs=2, default=[16, 256], help="tokens, from to")
     parser.add_argument("--new", type=int, nargs=2, default=[16, 128], help="tokens, from to")
     parser.add_argument("--work", type=Path, default=WORK, help="folder for converted weights")
+    parser.add_argument("--peers", nargs="+", default=list(PEERS), choices=list(PEERS))
     parser.add_argument("--clock", default="wall", choices=list(CLOCKS), help="cpu: one thread")
-    parser.add_argument("--patience", type=float, default=0.0, help="seconds, before each run")
+    parser.add_argument("--patience", type=float, default=0.0, help="seconds")
     parser.add_argument("--no-check", action="store_true", help="do not compare continuations")
     parser.add_argument("-o", "--output", default="text", choices=["text", "md", "json"])
     parser.add_argument("--json", action="store_const", dest="output", const="json")
@@ -238,16 +250,17 @@ def main() -> None:
     findings: list[str] = []
     warnings: list[str] = []
     if not arguments.no_check:
-        findings, warnings = same_model(source, arguments.threads, context)
+        findings, warnings = same_model(arguments.peers, source, arguments.threads, context)
         for warning in warnings:
             say(f"WARNING: not the same model? {warning}")
-    contestants, absent = assemble(source, arguments.dtype, arguments.threads, context)
+    peers, absent = find_peers(arguments.peers, source, arguments.threads, context)
+    own = Onward(source.path, arguments.dtype, arguments.threads)
+    contestants = [own, *peers]
     for text in [*findings, *absent, *(contestant.setting for contestant in contestants)]:
         say(text)
-    vocab_size = source.vocab_size
 
     def make(count: int) -> list[Request]:
-        return mixed_requests(count, arguments.prompt, arguments.new, vocab_size)
+        return mixed_requests(count, arguments.prompt, arguments.new, own.vocab_size)
 
     rules = Rules(arguments.rounds, arguments.clock, arguments.patience, make)
     lines: list[Line] = []

@@ -42,12 +42,6 @@ class SourceModel:
         field = self.reader.fields.get(key)
         return default if field is None else field.contents()
 
-    @property
-    def vocab_size(self) -> int:
-        """Rows of the embedding."""
-        (embedding,) = (t for t in self.reader.tensors if t.name == "token_embd.weight")
-        return int(embedding.shape[1])
-
     def tensors(self) -> Iterator[tuple[str, NDArray[np.float32]]]:
         """Each tensor's name in the file and its values, rows first."""
         from gguf.quants import dequantize
