@@ -1,0 +1,71 @@
+"""What is asked of an engine in throughput.py: a list of requests, and tokens back.
+
+Knows no engine, no model and not how time is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A prompt, and how many tokens to continue it by: no more, no fewer, whatever they are."""
+
+    prompt: tuple[int, ...]
+    new_tokens: int
+
+
+class Contestant(Protocol):
+    """One engine in one setting."""
+
+    name: str
+    """The heading of its column."""
+    setting: str
+    """How it is run, for the reader of the table."""
+    serial: bool
+    """Takes one request after another, so that a crowd of any size is served at one rate."""
+
+    def prepare(self, requests: Sequence[Request], clock: Clock) -> str:
+        """Warm up and settle on the best way to run these; says which way in a few words."""
+        ...
+
+    def run(self, requests: Sequence[Request]) -> list[list[int]]:
+        """All requests at once, greedy; what was generated for each, in the given order."""
+        ...
+
+    def close(self) -> None:
+        """Give the memory back."""
+        ...
+
+
+class Absent(Exception):
+    """An engine is not installed; the message says how to install it."""
+
+
+def mixed_requests(
+    count: int, prompt_lengths: tuple[int, int], new_lengths: tuple[int, int], vocab_size: int
+) -> list[Request]:
+    """``count`` requests of mixed lengths; the same for the same arguments.
+
+    Lengths lie evenly between the two bounds, in an order of their own for prompts and for
+    outputs, so that a short list is as mixed as a long one and the mean does not depend on
+    ``count``. The tokens are random: what is generated costs the same whatever it says.
+    """
+    rng = np.random.default_rng(count)
+
+    def spread(low: int, high: int) -> list[int]:
+        middles = (np.arange(count) + 0.5) / count
+        return rng.permutation(np.rint(low + (high - low) * middles).astype(int)).tolist()
+
+    prompts, outputs = spread(*prompt_lengths), spread(*new_lengths)
+    return [
+        Request(tuple(rng.integers(0, vocab_size, length).tolist()), new_tokens)
+        for length, new_tokens in zip(prompts, outputs, strict=True)
+    ]

@@ -1,0 +1,199 @@
+"""CTranslate2 on the source model's weights, in batches.
+
+It has no requests that come and go: a batch begins together, prompts beyond the shortest one's
+length are read one token per step, and a sequence may leave early when a callback says so. What
+is fastest depends on the requests, so ``prepare`` tries several ways to cut them into batches and
+keeps the best. Knows nothing of other engines.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from peers.contest import Absent, Clock, Request
+from peers.source_model import SourceModel
+
+INSTALL = "pip install ctranslate2"
+SHARES = (1, 2, 4)  # of the requests that make one batch: all, half, a quarter
+BLOCK_TENSORS = (
+    *("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output"),
+    *("ffn_norm", "ffn_gate", "ffn_up", "ffn_down"),
+)
+# Its OpenMP threads go on spinning this long after a batch, which is the next engine's time.
+SPINS_S = 0.25
+
+
+class CTranslate2:
+    """Batches of a size to be found, on one compute type."""
+
+    serial = False
+
+    def __init__(self, source: SourceModel, compute_type: str, threads: int) -> None:
+        ctranslate2 = _package()
+        folder = source.converted("ctranslate2", lambda path: _write(source, path))
+        self.name = f"CT2 {compute_type.removesuffix('_float32')}"
+        self.setting = f"ctranslate2 {ctranslate2.__version__}, {compute_type}"
+        # Threads that share each product, or threads that take a batch each.
+        self._generators = {
+            workers: ctranslate2.Generator(
+                str(folder),
+                compute_type=compute_type,
+                inter_threads=workers,
+                intra_threads=threads // workers,
+                max_queued_batches=-1,
+            )
+            for workers in {1, threads}
+        }
+        self._tokens = source.metadata("tokenizer.ggml.tokens")
+        self._ways: dict[tuple[Request, ...], tuple[int, int]] = {}
+
+    def prepare(self, requests: Sequence[Request], clock: Clock) -> str:
+        count = len(requests)
+        sizes = sorted({max(1, count // share) for share in SHARES})
+        ways = [(workers, size) for workers in sorted(self._generators) for size in sizes]
+        best, best_way = math.inf, (1, count)
+        for workers, size in ways:
+            if workers > 1 and workers * size > count:
+                continue  # some workers would have nothing to do
+            started = clock()
+            end = started + best
+            self._run(requests, workers, size, overdue=lambda end=end: clock() > end)
+            seconds = clock() - started
+            if seconds < best:
+                best, best_way = seconds, (workers, size)
+            time.sleep(SPINS_S)
+        self._ways[tuple(requests)] = best_way
+        at_a_time = f", {best_way[0]} at a time" if best_way[0] > 1 else ""
+        return f"batches of {best_way[1]}{at_a_time}"
+
+    def run(self, requests: Sequence[Request]) -> list[list[int]]:
+        return self._run(requests, *self._ways.get(tuple(requests), (1, len(requests))))
+
+    def close(self) -> None:
+        self._generators.clear()
+
+    def _run(
+        self,
+        requests: Sequence[Request],
+        workers: int,
+        size: int,
+        overdue: Callable[[], bool] = lambda: False,
+    ) -> list[list[int]]:
+        # Like its own max_batch_size: neighbours in length share a batch, the longest come first.
+        order = sorted(range(len(requests)), key=lambda i: len(requests[i].prompt), reverse=True)
+        batches = [order[begin : begin + size] for begin in range(0, len(order), size)]
+        generated: list[list[int]] = [[] for _ in requests]
+        running = []
+        for batch in batches:
+            running += self._submit(self._generators[workers], batch, requests, generated, overdue)
+        for result in running:
+            result.result()
+        return generated
+
+    def _submit(
+        self,
+        generator: Any,
+        batch: list[int],
+        requests: Sequence[Request],
+        generated: list[list[int]],
+        overdue: Callable[[], bool],
+    ) -> list[Any]:
+        longest = max(requests[index].new_tokens for index in batch)
+
+        def take(step: Any) -> bool:
+            index = batch[step.batch_id]
+            generated[index].append(step.token_id)
+            enough = len(generated[index]) >= requests[index].new_tokens
+            return enough or overdue()
+
+        return generator.generate_batch(  # type: ignore[no-any-return]
+            [[self._tokens[token] for token in requests[index].prompt] for index in batch],
+            asynchronous=True,
+            include_prompt_in_result=False,
+            max_length=longest,
+            end_token=[],
+            callback=take,
+        )
+
+
+def _package() -> Any:
+    try:
+        import ctranslate2
+    except ImportError:
+        raise Absent(INSTALL) from None
+    return ctranslate2
+
+
+def compute_types() -> list[str]:
+    """What the processor can do, the precise ones first."""
+    supported = _package().get_supported_compute_types("cpu")
+    wanted = ("float32", "bfloat16", "int8_float32")
+    return [name for name in wanted if name in supported]
+
+
+def _write(source: SourceModel, folder: Path) -> None:
+    """The weights as a CTranslate2 model of the llama family, in float32."""
+    from ctranslate2.specs import TransformerDecoderModelSpec, common_spec
+
+    if source.metadata("general.architecture") != "llama":
+        raise Absent("only models of the llama family are converted")
+    heads = source.metadata("llama.attention.head_count")
+    kv_heads = source.metadata("llama.attention.head_count_kv", heads)
+    head_dim = source.metadata("llama.embedding_length") // heads
+    tensors = dict(source.tensors())
+    spec = TransformerDecoderModelSpec.from_config(
+        source.metadata("llama.block_count"),
+        heads,
+        activation=common_spec.Activation.SWISH,
+        ffn_glu=True,
+        rms_norm=True,
+        rotary_dim=head_dim,
+        rotary_interleave=False,
+        rotary_base=source.metadata("llama.rope.freq_base", 10000.0),
+        num_heads_kv=kv_heads,
+        head_dim=head_dim,
+    )
+    decoder = spec.decoder
+    decoder.scale_embeddings = False
+    decoder.embeddings.weight = tensors["token_embd.weight"]
+    decoder.projection.weight = tensors.get("output.weight", tensors["token_embd.weight"])
+    decoder.layer_norm.gamma = tensors["output_norm.weight"]
+    for index, layer in enumerate(decoder.layer):
+        block = {name: tensors[f"blk.{index}.{name}.weight"] for name in BLOCK_TENSORS}
+        attention, feed_forward = layer.self_attention, layer.ffn
+        attention.layer_norm.gamma = block["attn_norm"]
+        attention.linear[0].weight = np.concatenate(
+            [
+                _halves(block["attn_q"], heads),
+                _halves(block["attn_k"], kv_heads),
+                block["attn_v"],
+            ]
+        )
+        attention.linear[1].weight = block["attn_output"]
+        feed_forward.layer_norm.gamma = block["ffn_norm"]
+        feed_forward.linear_0.weight = block["ffn_gate"]
+        feed_forward.linear_0_noact.weight = block["ffn_up"]
+        feed_forward.linear_1.weight = block["ffn_down"]
+    tokens = source.metadata("tokenizer.ggml.tokens")
+    spec.register_vocabulary(tokens)
+    spec.config.bos_token = tokens[source.metadata("tokenizer.ggml.bos_token_id", 1)]
+    spec.config.eos_token = tokens[source.metadata("tokenizer.ggml.eos_token_id", 2)]
+    spec.config.unk_token = tokens[source.metadata("tokenizer.ggml.unknown_token_id", 0)]
+    spec.config.layer_norm_epsilon = source.metadata("llama.attention.layer_norm_rms_epsilon")
+    spec.validate()
+    spec.optimize()
+    folder.mkdir()
+    spec.save(str(folder))
+
+
+def _halves(rows: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
+    """The file keeps rows that rotate together side by side; here they stand half a head apart."""
+    pairs = rows.reshape(heads, -1, 2, rows.shape[1])
+    return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(rows.shape)
