@@ -161,13 +161,19 @@ void CpuBackend::linear(const Matrix& weight, const Vector& bias, const float* x
 
 void CpuBackend::rotate_and_append(const RotateArgs& args, const CacheLayout& layout,
                                    const std::vector<SequenceSlice>& slices) {
-  for (const SequenceSlice& slice : slices) {
-    over_rows(slice.tokens, args.qkv_stride, [&](int64_t first, int64_t last) {
-      for (int64_t token = first; token < last; ++token) {
-        rotate_and_append_token(args, layout, slice, token, kernels_.rms_norm);
-      }
-    });
-  }
+  if (slices.empty()) return;
+  const int64_t rows = slices.back().first_row + slices.back().tokens;
+  over_rows(rows, args.qkv_stride, [&](int64_t first, int64_t last) {
+    // Slices cover the rows in order: the one of row `first` is the last that does not begin later.
+    const auto later = [](int64_t row, const SequenceSlice& slice) {
+      return row < slice.first_row;
+    };
+    auto slice = std::upper_bound(slices.begin(), slices.end(), first, later) - 1;
+    for (int64_t row = first; row < last; ++row) {
+      while (row >= slice->first_row + slice->tokens) ++slice;
+      rotate_and_append_token(args, layout, *slice, row - slice->first_row, kernels_.rms_norm);
+    }
+  });
 }
 
 void CpuBackend::attend(const AttendLayerArgs& args, const CacheLayout& layout,
