@@ -46,19 +46,22 @@ void BeamGeneration::choose(Sequence& sequence, float* logits, int64_t) {
   std::vector<float> raw;
   if (wanted >= 0) raw.assign(logits, logits + vocab_size_);
   sequence.sampler.process(logits, sequence.tokens());
-  std::vector<BeamCandidate> found = candidates(sequence, logits, sequence.index());
+  std::vector<ScoredToken> raw_top, chain_top;
   if (wanted >= 0) {
-    const std::vector<ScoredToken> raw_top = best_tokens(raw.data(), vocab_size_, wanted);
-    const std::vector<ScoredToken> chain_top = best_tokens(logits, vocab_size_, wanted);
+    raw_top = best_tokens(raw.data(), vocab_size_, wanted);
+    chain_top = best_tokens(logits, vocab_size_, wanted);
+  }
+  // Every group begins with the prompt, and with draws of its own.
+  const int64_t twins = sequence.generated() == 0 ? search_.live() : 1;
+  for (int64_t beam = sequence.index(); beam < sequence.index() + twins; ++beam) {
+    std::vector<BeamCandidate> found = candidates(sequence, logits, beam);
     for (BeamCandidate& candidate : found) {
+      if (wanted < 0) break;
       candidate.logprobs = {candidate.token, raw[static_cast<size_t>(candidate.token)],
                             candidate.score, raw_top, chain_top};
     }
+    search_.consider(beam, std::move(found));
   }
-  // Every group begins with the prompt.
-  const int64_t twins = sequence.generated() == 0 ? search_.live() : 1;
-  for (int64_t twin = 1; twin < twins; ++twin) search_.consider(twin, found);
-  search_.consider(sequence.index(), std::move(found));
   considered_[static_cast<size_t>(sequence.index())] = true;
 }
 
@@ -77,10 +80,9 @@ std::vector<BeamCandidate> BeamGeneration::candidates(const Sequence& sequence, 
   const uint64_t step = static_cast<uint64_t>(sequence.generated());
   const Candidates left = sequence.sampler.candidates(scores, scores[best], step);
   const auto all = best_candidates(left, static_cast<int64_t>(left.size()));
-  // Like Hugging Face, not normalised after the filters.
-  const double shift = scores[best] / sequence.sampler.options().temperature - all.front().score;
   for (const ScoredToken& token : all) {
-    const double score = token.score + shift;
+    // Like Hugging Face, not normalised after the filters.
+    const double score = scores[token.id] / sequence.sampler.options().temperature;
     const uint64_t place = static_cast<uint64_t>(beam * vocab_size_ + token.id);
     found.push_back({token.id, score, score + gumbel(sequence.sampler, step, place), {}});
   }
@@ -137,7 +139,7 @@ void BeamGeneration::continue_beams(const std::vector<int64_t>& parents) {
 void BeamGeneration::tell_settled(std::vector<Event>& events) {
   const int64_t settled = search_.settled();
   for (; told_ < settled; ++told_) {
-    const Hypothesis& leader = search_.beam(0);
+    const Hypothesis& leader = search_.leader();
     Event next = event(0);
     next.token = leader.output[static_cast<size_t>(told_)];
     if (!leader.logprobs.empty()) next.logprobs = leader.logprobs[static_cast<size_t>(told_)];
