@@ -105,7 +105,7 @@ class TestCacheBlocks:
         blocks that hold output differ: L // 16 are shared, and each beam has at most
         ceil(n / 16) - L // 16 of its own. Copies of all would be 4 * 26 blocks."""
         engine = engine_for("f32", 2, 512)
-        request = submit_beams(engine, random_prompt(length), num_beams=4, max_new_tokens=30)
+        submit_beams(engine, random_prompt(length), num_beams=4, max_new_tokens=30)
         shared, most, steps, ended = length // BLOCK, 0, 0, False
         while not ended:
             ended = any(event.ends_request for event in engine.step())
@@ -114,14 +114,14 @@ class TestCacheBlocks:
             blocks = engine.stats()["cache_blocks_in_use"]
             assert blocks <= shared + 4 * (-(-cached // BLOCK) - shared)
             most = max(most, blocks)
-        assert request >= 0
         assert steps > 25
         assert shared + 4 <= most <= shared + 4 * 3
         assert engine.stats()["cache_blocks_in_use"] == 0
 
-    @pytest.mark.parametrize("steps", [1, 2, 5, 9])
-    def test_a_search_that_is_cancelled_gives_its_blocks_back(self, steps):
-        engine = engine_for("f32", 2, 16)
+    @pytest.mark.parametrize(("chunk", "steps"), [(16, 1), (16, 6), (16, 9), (3, 22), (3, 27)])
+    def test_a_search_that_is_cancelled_gives_its_blocks_back(self, chunk, steps):
+        """In the prompt, after it, and where one of four beams waits for its turn."""
+        engine = engine_for("f32", 2, chunk)
         request = submit_beams(engine, random_prompt(60), num_beams=4, max_new_tokens=30)
         for _ in range(steps):
             engine.step()
@@ -146,6 +146,14 @@ class TestSampledBeams:
         options = {"num_beams": 3, "temperature": 1.0, "max_new_tokens": 12}
         found = [search(engine, prompt_of(0), seed=seed, **options).scored for seed in (1, 2, 1)]
         assert found[0] == found[2] != found[1]
+
+    def test_a_stream_of_its_own_gives_other_beams(self):
+        """Copies of a prompt in one call draw from one stream each."""
+        engine = engine_for("f32", 2, 512)
+        options = {"num_beams": 3, "temperature": 1.0, "max_new_tokens": 12, "seed": 1}
+        requests = [submit_beams(engine, prompt_of(0), stream=n, **options) for n in (0, 1)]
+        found = drain_beams(engine, requests)
+        assert found[requests[0]].scored != found[requests[1]].scored
 
     def test_one_step_of_two_beams_is_two_draws_without_replacement(self):
         """The first is a with p(a), the second then b with p(b) / (1 - p(a)). Which was drawn first
@@ -217,3 +225,39 @@ class TestLogProbabilities:
                 assert each.raw == pytest.approx(raw[hypothesis.tokens[i]], abs=1e-6)
                 assert [token for token, _ in each.raw_top] == np.argsort(-raw)[:2].tolist()
                 assert len(each.chain_top) == 2
+
+    def test_a_token_is_not_told_with_the_log_probability_of_another_group(self):
+        """Two groups of one beam, penalty .5, both begin with 3. The first takes the likelier 4, of
+        .6, and then one of four tokens: ln .15 in all. The second pays .5 for 3, prefers 5 (ln .4 =
+        -.92) to 4 (ln .6 - .5 = -1.01), and is sure from there on: ln .4 - .5, the best."""
+        rows = np.full((8, 8), -100.0)
+        for token, after in {1: [3], 4: [0, 1, 6, 7], 5: [6], 0: [2], 6: [2]}.items():
+            rows[token, after] = -math.log(len(after))
+        rows[3, [4, 5]] = math.log(0.6), math.log(0.4)
+        options = {"num_beams": 2, "num_beam_groups": 2, "diversity_penalty": 0.5, "logprobs": 0}
+        found = search(table_engine(rows), [1], stop_token_ids=[2], **options)
+        assert [tokens for tokens, _ in found.scored] == [[3, 5, 6, 2], [3, 4, 0, 2]]
+        chain = [each.chain for each in found.hypotheses[0].log_probs]
+        assert chain == pytest.approx([-0.5, math.log(0.4), 0, 0], abs=1e-6)
+        assert found.hypotheses[0].score == pytest.approx((math.log(0.4) - 0.5) / 4, abs=1e-6)
+        assert found.told == [0, 0, 0, 4]
+
+    @pytest.mark.parametrize("chunk", [1, 7, 512])
+    def test_those_of_the_prompt_are_those_without_beams(self, chunk):
+        engine = engine_for("f32", 2, chunk)
+        told = {}
+        for beams in (True, False):
+            options = {"prompt_logprobs": 1, "max_new_tokens": 4}
+            request = (
+                submit_beams(engine, prompt_of(0), num_beams=3, **options)
+                if beams
+                else submit(engine, prompt_of(0), **options)
+            )
+            events: list[_core.Event] = []
+            while not events or not events[-1].ends_request:
+                events += engine.step()
+            assert all(event.request == request for event in events)
+            prompt = [each for event in events for each in event.prompt_logprobs]
+            told[beams] = [(each.token, each.raw, each.raw_top) for each in prompt]
+        assert told[True] == told[False]
+        assert len(told[True]) == len(prompt_of(0)) - 1

@@ -20,6 +20,7 @@ from onward import _core
 MODELS = 300
 PROCESSED = 100
 RULED = 60
+TIED = 60
 GROUPED = 100
 SAME_SCORE = 1e-5
 
@@ -27,10 +28,14 @@ SAME_SCORE = 1e-5
 class Case:
     """A random model, prompt and rule; even seeds have attention, odd ones a table."""
 
-    def __init__(self, seed: int, *, groups: bool = False) -> None:
+    def __init__(self, seed: int, *, groups: bool = False, ties: bool = False) -> None:
         self.random = np.random.default_rng(seed)
         self.vocab = int(self.random.integers(12, 41))
-        self.engine = self._transformer(seed) if seed % 2 == 0 else self._table()
+        table = 1.5 * self.random.standard_normal((self.vocab, self.vocab))
+        if seed % 2 == 1 or ties:
+            self.engine = table_engine(table.round() if ties else table)
+        else:
+            self.engine = self._transformer(seed)
         size = int(self.random.integers(1, 9))
         self.prompt = tuple(self.random.integers(0, self.vocab, size).tolist())
         eos = self.random.choice(self.vocab, self.random.integers(1, 3), replace=False)
@@ -52,9 +57,6 @@ class Case:
         sizes = {"hidden_size": 32, "intermediate_size": 40, "num_heads": 2, "num_kv_heads": 1}
         shape = Shape(vocab_size=self.vocab, num_layers=1, head_dim=16, **sizes)
         return new_engine(seeded_model("f32", shape, seed), threads=1)
-
-    def _table(self) -> _core.Engine:
-        return table_engine(1.5 * self.random.standard_normal((self.vocab, self.vocab)))
 
     def expected(self, processors: Processors | None = None) -> Search:
         @functools.cache
@@ -117,6 +119,14 @@ def test_rules_end_hypotheses_like_end_tokens(seed):
     assert_equal(case.found(end_rules=[rule]), case.expected(), case.rule)
 
 
+@pytest.mark.parametrize("seed", range(TIED))
+def test_of_equals_the_lower_beam_then_the_lower_token(seed):
+    """Logits are whole numbers from a few: most steps have a tie among their best candidates. Of
+    equal finished hypotheses the older one is first."""
+    case = Case(4000 + seed, groups=seed % 4 == 0, ties=True)
+    assert_equal(case.found(), case.expected(), case.rule)
+
+
 @pytest.mark.parametrize("seed", range(GROUPED))
 def test_groups_search_one_after_another(seed):
     """Each with its own finished hypotheses; a token costs the penalty for every beam of an earlier
@@ -126,7 +136,7 @@ def test_groups_search_one_after_another(seed):
 
 
 def test_the_random_cases_reach_every_corner():
-    """Hypotheses that end and that are cut, searches that stop early, scores that tie in no way."""
+    """Hypotheses that end and that are cut, early stops, tokens that are settled before the end."""
     endings, early, settled_before_the_end = set(), 0, 0
     for seed in range(60):
         case = Case(seed)

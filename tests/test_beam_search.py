@@ -326,6 +326,22 @@ class TestEnds:
         assert llm.stats()["running"] == llm.stats()["cache_blocks_in_use"] == 0
         assert llm.generate([1], num_beams=2).token_ids == (4, 5, 2)
 
+    def test_a_logits_processor_sees_the_text_of_its_beam(self, open_table):
+        """It bans 5 after 4: of what begins with 4, [4, 6] is left, .4 * .1 * 1."""
+        llm = open_table(GARDEN_PATH)
+
+        def no_five_after_four(token_ids: Any, scores: Any) -> None:
+            assert scores.max() <= 0  # log-probabilities
+            if token_ids[-1] == 4:
+                scores[5] = -np.inf
+
+        result = llm.generate(
+            [1], num_beams=4, num_return_sequences=4, logits_processor=no_five_after_four
+        )
+        assert tokens_of(result)[0] == [3, 5, 2]
+        assert [4, 6, 2] in tokens_of(result)
+        assert [4, 5, 2] not in tokens_of(result)
+
     def test_min_new_tokens(self, open_table):
         """Without a length penalty [3, 2] is the best; where the end may not come among the first
         three tokens it is [4, 5, 7, 2], .2268, before [3, 5, 7, 2], .6 * .3 * .9 * .9 = .1458."""

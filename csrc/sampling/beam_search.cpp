@@ -135,7 +135,6 @@ std::vector<BeamSearch::Pick> BeamSearch::pick(
 }
 
 std::vector<int64_t> BeamSearch::select(const Ends& ends) {
-  const bool at_limit = length_ + 1 >= max_new_tokens_;
   std::vector<std::vector<Pick>> picks;        // of each group
   std::vector<std::vector<bool>> ended;        // of each pick
   std::unordered_map<int32_t, int64_t> taken;  // by the groups so far
@@ -157,10 +156,11 @@ std::vector<int64_t> BeamSearch::select(const Ends& ends) {
     Group& group = groups_[g];
     const int64_t beams = static_cast<int64_t>(group.live.size());
     if (beams > 0) take(group, picks[g], ended[g]);
-    int64_t live_on = 0;
-    for (size_t rank = 0; rank < picks[g].size() && !group.done; ++rank) {
-      if (ended[g][rank] || at_limit || live_on++ >= group_size()) continue;
+    size_t live_on = 0;
+    for (size_t rank = 0; live_on < group.live.size(); ++rank) {
+      if (ended[g][rank]) continue;
       parents.push_back(first + picks[g][rank].beam);
+      ++live_on;
     }
     first += beams;
   }
@@ -194,33 +194,31 @@ void BeamSearch::take(Group& group, const std::vector<Pick>& picks,
   const size_t size = static_cast<size_t>(group_size());
   const int64_t length = length_ + 1;
   const bool at_limit = length >= max_new_tokens_;
-  const bool early = options_.early_stopping == EarlyStopping::full;
-  const bool open = group.improvable && !(early && group.pool.size() == size);
   std::vector<Hypothesis> live;
-  bool all_ended = true;
   for (size_t rank = 0; rank < picks.size(); ++rank) {
     if (ended[rank] || at_limit) {
       // Only the first of a step may be finished by it; with sampling, the first drawn.
-      if (picks[rank].place >= size || !open) continue;
+      if (picks[rank].place >= size) continue;
       Hypothesis finished = extend(group, picks[rank]);
       finished.ended = ended[rank];
       finished.score = score(finished.sum, length);
       admit(group, std::move(finished));
-    } else {
-      all_ended = false;
-      if (live.size() < size) live.push_back(extend(group, picks[rank]));
+    } else if (live.size() < size) {
+      live.push_back(extend(group, picks[rank]));
     }
   }
   group.live = std::move(live);
-  const bool full = group.pool.size() == size;
-  if (full && !group.live.empty()) {
-    const bool longest =
-        options_.early_stopping == EarlyStopping::never && options_.length_penalty > 0;
-    const double best = score(group.live.front().sum, longest ? max_new_tokens_ : length);
-    group.improvable = group.improvable && best > group.pool.back().score;
-  }
-  group.done = all_ended || !group.improvable || (early && full);
-  if (group.done) group.live.clear();
+  if (!may_improve(group, length)) group.live.clear();
+}
+
+bool BeamSearch::may_improve(const Group& group, int64_t length) const {
+  if (group.live.empty()) return false;
+  if (group.pool.size() < static_cast<size_t>(group_size())) return true;
+  if (options_.early_stopping == EarlyStopping::full) return false;
+  const bool longest =
+      options_.early_stopping == EarlyStopping::never && options_.length_penalty > 0;
+  const double best = score(group.live.front().sum, longest ? max_new_tokens_ : length);
+  return best > group.pool.back().score;
 }
 
 void BeamSearch::admit(Group& group, Hypothesis hypothesis) const {

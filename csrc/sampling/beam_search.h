@@ -81,12 +81,10 @@ class BeamSearch {
 
  private:
   struct Group {
-    std::vector<Hypothesis> live;
+    std::vector<Hypothesis> live;                        // best first; none: the group is done
     std::vector<std::vector<BeamCandidate>> candidates;  // of each live beam
     std::vector<uint8_t> considered;  // not bool: beams are considered side by side
     std::vector<Hypothesis> pool;     // finished, best first
-    bool improvable = true;           // once false, no live beam can enter the pool any more
-    bool done = false;
   };
   struct Pick;
   std::vector<Pick> pick(const Group& group,
@@ -94,6 +92,8 @@ class BeamSearch {
   Hypothesis extend(const Group& group, const Pick& pick) const;
   void take(Group& group, const std::vector<Pick>& picks, const std::vector<bool>& ended);
   double score(double sum, int64_t length) const;  // never NaN
+  // Whether a live beam can still enter the pool.
+  bool may_improve(const Group& group, int64_t length) const;
   void admit(Group& group, Hypothesis hypothesis) const;
   const Hypothesis* best_finished() const;  // nullptr: there is none yet
   int64_t group_size() const { return options_.num_beams / options_.num_beam_groups; }

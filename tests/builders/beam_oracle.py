@@ -84,12 +84,11 @@ class Group:
         go_on = [beam for beam in longer if not rule.ends(beam.tokens)][: rule.places]
         taken.update(beam.tokens[-1] for beam in go_on)
 
-        if not (rule.early_stopping is True and self.full):
-            for beam in longer[: rule.places]:
-                if last or rule.ends(beam.tokens):
-                    self.finished.append(Scored(rule.score(beam.score, length), beam.tokens))
-            self.finished.sort(key=lambda h: -h.score)  # stable: older ones win ties
-            del self.finished[rule.places :]
+        for beam in longer[: rule.places]:
+            if last or rule.ends(beam.tokens):
+                self.finished.append(Scored(rule.score(beam.score, length), beam.tokens))
+        self.finished.sort(key=lambda h: -h.score)  # stable: older ones win ties
+        del self.finished[rule.places :]
         self.live = [] if last else go_on
         self.searching = bool(self.live) and self._may_improve(length)
         if not self.searching:
@@ -151,7 +150,8 @@ class Processors:
     ) -> NDArray[np.float64]:
         changed, text, n = log_probs.copy(), prompt + output, self.no_repeat_ngram_size
         for token in set(text):
-            changed[token] *= self.repetition_penalty  # a log-probability is never above 0
+            # Never above 0, so it is always multiplied; scores are float32.
+            changed[token] = np.float32(changed[token] * self.repetition_penalty)
         if n > 0:
             begun = text[len(text) - n + 1 :]
             for i in range(len(text) - n + 1):
