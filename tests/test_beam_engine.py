@@ -242,6 +242,24 @@ class TestLogProbabilities:
         assert found.hypotheses[0].score == pytest.approx((math.log(0.4) - 0.5) / 4, abs=1e-6)
         assert found.told == [0, 0, 0, 4]
 
+    def test_the_likeliest_are_those_that_the_chain_left(self):
+        """Of four tokens top_k keeps two; each has ln p / 2 at temperature 2. And of what is asked
+        for, as many as there are, although two beams look at four candidates only."""
+        p = (0.4, 0.3, 0.15, 0.1, 0.03, 0.02)
+        engine = table_engine(log_probabilities(p))
+        options = {"num_beams": 2, "max_new_tokens": 1, "logprobs": 6}
+        for sampling, count in (({"temperature": 2.0, "top_k": 2, "seed": 1}, 2), ({}, 6)):
+            found = search(engine, [0], **options, **sampling)
+            scale = sampling.get("temperature", 1)
+            for hypothesis in found.hypotheses.values():
+                [told] = hypothesis.log_probs
+                expected = [(i, pytest.approx(math.log(p[i]), abs=1e-5)) for i in range(6)]
+                assert told.raw_top == expected
+                expected = [
+                    (i, pytest.approx(math.log(p[i]) / scale, abs=1e-5)) for i in range(count)
+                ]
+                assert told.chain_top == expected
+
     @pytest.mark.parametrize("chunk", [1, 7, 512])
     def test_those_of_the_prompt_are_those_without_beams(self, chunk):
         engine = engine_for("f32", 2, chunk)

@@ -46,15 +46,19 @@ void BeamGeneration::choose(Sequence& sequence, float* logits, int64_t) {
   std::vector<float> raw;
   if (wanted >= 0) raw.assign(logits, logits + vocab_size_);
   sequence.sampler.process(logits, sequence.tokens());
+  const std::vector<BeamCandidate> left =
+      left_by_chain(sequence, logits, std::max(search_.candidates_wanted(), wanted));
   std::vector<ScoredToken> raw_top, chain_top;
   if (wanted >= 0) {
     raw_top = best_tokens(raw.data(), vocab_size_, wanted);
-    chain_top = best_tokens(logits, vocab_size_, wanted);
+    for (size_t i = 0; i < std::min(left.size(), static_cast<size_t>(wanted)); ++i) {
+      chain_top.push_back({left[i].token, static_cast<float>(left[i].score)});
+    }
   }
   // Every group begins with the prompt, and with draws of its own.
   const int64_t twins = sequence.generated() == 0 ? search_.live() : 1;
   for (int64_t beam = sequence.index(); beam < sequence.index() + twins; ++beam) {
-    std::vector<BeamCandidate> found = candidates(sequence, logits, beam);
+    std::vector<BeamCandidate> found = candidates(sequence, left, beam);
     for (BeamCandidate& candidate : found) {
       if (wanted < 0) break;
       candidate.logprobs = {candidate.token, raw[static_cast<size_t>(candidate.token)],
@@ -65,31 +69,43 @@ void BeamGeneration::choose(Sequence& sequence, float* logits, int64_t) {
   considered_[static_cast<size_t>(sequence.index())] = true;
 }
 
-std::vector<BeamCandidate> BeamGeneration::candidates(const Sequence& sequence, const float* scores,
-                                                      int64_t beam) const {
-  const int64_t wanted = search_.candidates_wanted();
-  std::vector<BeamCandidate> found;
-  if (sequence.sampler.options().temperature == 0) {
-    for (const ScoredToken& token : best_tokens(scores, vocab_size_, wanted)) {
-      found.push_back({token.id, token.score, token.score, {}});
+std::vector<BeamCandidate> BeamGeneration::left_by_chain(const Sequence& sequence,
+                                                         const float* scores, int64_t most) const {
+  const double temperature = sequence.sampler.options().temperature;
+  std::vector<BeamCandidate> left;
+  if (temperature == 0) {
+    for (const ScoredToken& token : best_tokens(scores, vocab_size_, most)) {
+      left.push_back({token.id, token.score, token.score, {}});
     }
-    return found;
+    return left;
   }
   const int64_t best = first_largest(scores, vocab_size_);
-  if (best < 0) return found;
-  const uint64_t step = static_cast<uint64_t>(sequence.generated());
-  const Candidates left = sequence.sampler.candidates(scores, scores[best], step);
-  const auto all = best_candidates(left, static_cast<int64_t>(left.size()));
-  for (const ScoredToken& token : all) {
+  if (best < 0) return left;
+  const Candidates kept = sequence.sampler.candidates(scores, scores[best],
+                                                      static_cast<uint64_t>(sequence.generated()));
+  for (const ScoredToken& token : best_candidates(kept, static_cast<int64_t>(kept.size()))) {
     // Like Hugging Face, not normalised after the filters.
-    const double score = scores[token.id] / sequence.sampler.options().temperature;
-    const uint64_t place = static_cast<uint64_t>(beam * vocab_size_ + token.id);
-    found.push_back({token.id, score, score + gumbel(sequence.sampler, step, place), {}});
+    const double score = scores[token.id] / temperature;
+    left.push_back({token.id, score, score, {}});
   }
-  std::stable_sort(found.begin(), found.end(),
-                   [](const BeamCandidate& a, const BeamCandidate& b) { return a.rank > b.rank; });
-  if (static_cast<int64_t>(found.size()) > wanted) found.resize(static_cast<size_t>(wanted));
-  return found;
+  return left;
+}
+
+std::vector<BeamCandidate> BeamGeneration::candidates(const Sequence& sequence,
+                                                      std::vector<BeamCandidate> left,
+                                                      int64_t beam) const {
+  if (sequence.sampler.options().temperature > 0) {
+    const uint64_t step = static_cast<uint64_t>(sequence.generated());
+    for (BeamCandidate& candidate : left) {
+      const uint64_t place = static_cast<uint64_t>(beam * vocab_size_ + candidate.token);
+      candidate.rank = candidate.score + gumbel(sequence.sampler, step, place);
+    }
+    std::stable_sort(left.begin(), left.end(), [](const BeamCandidate& a, const BeamCandidate& b) {
+      return a.rank > b.rank;
+    });
+  }
+  left.resize(std::min(left.size(), static_cast<size_t>(search_.candidates_wanted())));
+  return left;
 }
 
 void BeamGeneration::tell(std::vector<Event>& events) {
