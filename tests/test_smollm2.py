@@ -23,6 +23,7 @@ from onward.loading import load_model
 FIXTURES = Path(__file__).parent / "fixtures" / "smollm2"
 EXPECTED = json.loads((FIXTURES / "expected.json").read_text())
 PROMPTS = EXPECTED["prompts"]
+BEAMS = json.loads((FIXTURES / "beam.json").read_text())
 F32_TOLERANCE = 1e-4  # of the range of a row
 BF16_WORST, BF16_TOP_1 = 0.02, 0.98
 
@@ -124,6 +125,27 @@ class TestFloat32:
         assert (np.abs(top - rows["top_values"]) / span).max() < F32_TOLERANCE
         assert (np.abs(found.max(axis=1) - rows["row_max"]) / span[:, 0]).max() < F32_TOLERANCE
         assert (np.abs(found.min(axis=1) - rows["row_min"]) / span[:, 0]).max() < F32_TOLERANCE
+
+    @pytest.mark.parametrize(
+        "beams", BEAMS["beams"], ids=lambda beams: f"{beams['name']}-{beams['num_beams']}"
+    )
+    def test_beam_search(self, llm, beams):
+        """All hypotheses of 3 and 4 beams, 32 tokens at most: every id, scores to 1e-4. Streamed,
+        the text comes in pieces."""
+        [prompt] = [prompt for prompt in PROMPTS if prompt["name"] == beams["name"]]
+        stream = llm.stream(
+            prompt["token_ids"],
+            num_beams=beams["num_beams"],
+            num_return_sequences=beams["num_beams"],
+            **{name: BEAMS[name] for name in ("max_new_tokens", "length_penalty")},
+            early_stopping=BEAMS["early_stopping"],
+        )
+        pieces = list(stream)
+        sequences = stream.result.sequences
+        assert [list(sequence.token_ids) for sequence in sequences] == beams["ids"]
+        assert [s.score for s in sequences] == pytest.approx(beams["scores"], abs=1e-4)
+        assert "".join(pieces) == stream.result.text
+        assert len(pieces) > 1
 
 
 class TestBfloat16:

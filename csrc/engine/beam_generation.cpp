@@ -47,47 +47,66 @@ void BeamGeneration::choose(Sequence& sequence, float* logits, int64_t) {
   std::vector<float> raw;
   if (wanted >= 0) raw.assign(logits, logits + vocab_size_);
   sequence.sampler.process(logits, sequence.tokens());
-  std::vector<BeamCandidate> found = candidates(sequence, logits, sequence.index());
+  const std::vector<BeamCandidate> left =
+      left_by_chain(sequence, logits, std::max(search_.candidates_wanted(), wanted));
+  std::vector<ScoredToken> raw_top, chain_top;
   if (wanted >= 0) {
-    const std::vector<ScoredToken> raw_top = best_tokens(raw.data(), vocab_size_, wanted);
-    const std::vector<ScoredToken> chain_top = best_tokens(logits, vocab_size_, wanted);
+    raw_top = best_tokens(raw.data(), vocab_size_, wanted);
+    for (size_t i = 0; i < std::min(left.size(), static_cast<size_t>(wanted)); ++i) {
+      chain_top.push_back({left[i].token, static_cast<float>(left[i].score)});
+    }
+  }
+  // Every group begins with the prompt, and with draws of its own.
+  const int64_t twins = sequence.generated() == 0 ? search_.live() : 1;
+  for (int64_t beam = sequence.index(); beam < sequence.index() + twins; ++beam) {
+    std::vector<BeamCandidate> found = candidates(sequence, left, beam);
     for (BeamCandidate& candidate : found) {
+      if (wanted < 0) break;
       candidate.logprobs = {candidate.token, raw[static_cast<size_t>(candidate.token)],
                             candidate.score, raw_top, chain_top};
     }
+    search_.consider(beam, std::move(found));
   }
-  // Every group begins with the prompt.
-  const int64_t twins = sequence.generated() == 0 ? search_.live() : 1;
-  for (int64_t twin = 1; twin < twins; ++twin) search_.consider(twin, found);
-  search_.consider(sequence.index(), std::move(found));
   considered_[static_cast<size_t>(sequence.index())] = true;
 }
 
-std::vector<BeamCandidate> BeamGeneration::candidates(const Sequence& sequence, const float* scores,
-                                                      int64_t beam) const {
-  const int64_t wanted = search_.candidates_wanted();
-  std::vector<BeamCandidate> found;
-  if (sequence.sampler.options().temperature == 0) {
-    for (const ScoredToken& token : best_tokens(scores, vocab_size_, wanted)) {
-      found.push_back({token.id, token.score, token.score, {}});
+std::vector<BeamCandidate> BeamGeneration::left_by_chain(const Sequence& sequence,
+                                                         const float* scores, int64_t most) const {
+  const double temperature = sequence.sampler.options().temperature;
+  std::vector<BeamCandidate> left;
+  if (temperature == 0) {
+    for (const ScoredToken& token : best_tokens(scores, vocab_size_, most)) {
+      left.push_back({token.id, token.score, token.score, {}});
     }
-    return found;
+    return left;
   }
   const int64_t best = first_largest(scores, vocab_size_);
-  if (best < 0) return found;
-  const uint64_t step = static_cast<uint64_t>(sequence.generated());
-  const Candidates& left = sequence.sampler.candidates(scores, scores[best], step);
-  // Like Hugging Face, not normalised after the filters.
-  const double shift = scores[best] / sequence.sampler.options().temperature;
-  for (int64_t i = 0; i < left.size(); ++i) {
-    const double score = left.score(i) + shift;
-    const uint64_t place = static_cast<uint64_t>(beam * vocab_size_ + left.id(i));
-    found.push_back({left.id(i), score, score + gumbel(sequence.sampler, step, place), {}});
+  if (best < 0) return left;
+  const Candidates& kept = sequence.sampler.candidates(scores, scores[best],
+                                                       static_cast<uint64_t>(sequence.generated()));
+  for (const ScoredToken& token : best_candidates(kept, kept.size())) {
+    // Like Hugging Face, not normalised after the filters.
+    const double score = scores[token.id] / temperature;
+    left.push_back({token.id, score, score, {}});
   }
-  std::stable_sort(found.begin(), found.end(),
-                   [](const BeamCandidate& a, const BeamCandidate& b) { return a.rank > b.rank; });
-  if (static_cast<int64_t>(found.size()) > wanted) found.resize(static_cast<size_t>(wanted));
-  return found;
+  return left;
+}
+
+std::vector<BeamCandidate> BeamGeneration::candidates(const Sequence& sequence,
+                                                      std::vector<BeamCandidate> left,
+                                                      int64_t beam) const {
+  if (sequence.sampler.options().temperature > 0) {
+    const uint64_t step = static_cast<uint64_t>(sequence.generated());
+    for (BeamCandidate& candidate : left) {
+      const uint64_t place = static_cast<uint64_t>(beam * vocab_size_ + candidate.token);
+      candidate.rank = candidate.score + gumbel(sequence.sampler, step, place);
+    }
+    std::stable_sort(left.begin(), left.end(), [](const BeamCandidate& a, const BeamCandidate& b) {
+      return a.rank > b.rank;
+    });
+  }
+  left.resize(std::min(left.size(), static_cast<size_t>(search_.candidates_wanted())));
+  return left;
 }
 
 void BeamGeneration::tell(std::vector<Event>& events) {
@@ -137,7 +156,7 @@ void BeamGeneration::continue_beams(const std::vector<int64_t>& parents) {
 void BeamGeneration::tell_settled(std::vector<Event>& events) {
   const int64_t settled = search_.settled();
   for (; told_ < settled; ++told_) {
-    const Hypothesis& leader = search_.beam(0);
+    const Hypothesis& leader = search_.leader();
     Event next = event(0);
     next.token = leader.output[static_cast<size_t>(told_)];
     if (!leader.logprobs.empty()) next.logprobs = leader.logprobs[static_cast<size_t>(told_)];

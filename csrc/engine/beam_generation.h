@@ -27,7 +27,12 @@ class BeamGeneration final : public Generation {
   void tell(std::vector<Event>& events) override;
 
  private:
-  std::vector<BeamCandidate> candidates(const Sequence& sequence, const float* scores,
+  // What the chain leaves to follow a sequence, best first; all of it where it draws, else at most
+  // so many.
+  std::vector<BeamCandidate> left_by_chain(const Sequence& sequence, const float* scores,
+                                           int64_t most) const;
+  // The best of it for one beam; with sampling, as drawn for that beam.
+  std::vector<BeamCandidate> candidates(const Sequence& sequence, std::vector<BeamCandidate> left,
                                         int64_t beam) const;
   void continue_beams(const std::vector<int64_t>& parents);
   void tell_settled(std::vector<Event>& events);

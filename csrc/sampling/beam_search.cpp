@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
 #include <sstream>
 #include <utility>
 
@@ -17,6 +16,12 @@ void require(bool condition, const char* name, Found found, const char* expected
   std::ostringstream message;
   message << name << ": found " << found << ", expected " << expected;
   throw InvalidArgument(message.str());
+}
+
+// Groups may say the same with other scores, which whoever asked for log-probabilities is told.
+bool same_at(const Hypothesis& a, const Hypothesis& b, size_t i) {
+  return a.output[i] == b.output[i] &&
+         (a.logprobs.empty() || a.logprobs[i].chain == b.logprobs[i].chain);
 }
 
 }  // namespace
@@ -39,6 +44,7 @@ struct BeamSearch::Pick {
   double score;  // of the candidate, less the diversity penalty
   double sum;    // of the hypothesis it makes
   double rank;
+  size_t place;  // among the picks of the group, by rank
 };
 
 BeamSearch::BeamSearch(const BeamOptions& options, int64_t stop_tokens, int64_t max_new_tokens,
@@ -110,7 +116,7 @@ std::vector<BeamSearch::Pick> BeamSearch::pick(
       const double score = candidate.score - penalty;
       const double sum = group.live[beam].sum;
       picks.push_back({static_cast<int64_t>(beam), &candidate, score, sum + score,
-                       sum + candidate.rank - penalty});
+                       sum + candidate.rank - penalty, 0});
     }
   }
   // Equals: the lower beam, then the lower token.
@@ -121,6 +127,7 @@ std::vector<BeamSearch::Pick> BeamSearch::pick(
     return a.rank != b.rank ? a.rank > b.rank : before(a, b);
   });
   picks.resize(std::min(picks.size(), static_cast<size_t>(candidates_kept())));
+  for (size_t place = 0; place < picks.size(); ++place) picks[place].place = place;
   std::sort(picks.begin(), picks.end(), [&](const Pick& a, const Pick& b) {
     return a.sum != b.sum ? a.sum > b.sum : before(a, b);
   });
@@ -128,7 +135,6 @@ std::vector<BeamSearch::Pick> BeamSearch::pick(
 }
 
 std::vector<int64_t> BeamSearch::select(const Ends& ends) {
-  const bool at_limit = length_ + 1 >= max_new_tokens_;
   std::vector<std::vector<Pick>> picks;        // of each group
   std::vector<std::vector<bool>> ended;        // of each pick
   std::unordered_map<int32_t, int64_t> taken;  // by the groups so far
@@ -150,10 +156,11 @@ std::vector<int64_t> BeamSearch::select(const Ends& ends) {
     Group& group = groups_[g];
     const int64_t beams = static_cast<int64_t>(group.live.size());
     if (beams > 0) take(group, picks[g], ended[g]);
-    int64_t live_on = 0;
-    for (size_t rank = 0; rank < picks[g].size() && !group.done; ++rank) {
-      if (ended[g][rank] || at_limit || live_on++ >= group_size()) continue;
+    size_t live_on = 0;
+    for (size_t rank = 0; live_on < group.live.size(); ++rank) {
+      if (ended[g][rank]) continue;
       parents.push_back(first + picks[g][rank].beam);
+      ++live_on;
     }
     first += beams;
   }
@@ -176,39 +183,42 @@ Hypothesis BeamSearch::extend(const Group& group, const Pick& pick) const {
   return longer;
 }
 
+double BeamSearch::score(double sum, int64_t length) const {
+  if (sum == 0) return 0;  // whatever the power: it may be 0, or infinite
+  const double score = sum / std::pow(static_cast<double>(length), options_.length_penalty);
+  return std::isnan(score) ? sum : score;
+}
+
 void BeamSearch::take(Group& group, const std::vector<Pick>& picks,
                       const std::vector<bool>& ended) {
   const size_t size = static_cast<size_t>(group_size());
   const int64_t length = length_ + 1;
   const bool at_limit = length >= max_new_tokens_;
-  const bool early = options_.early_stopping == EarlyStopping::full;
-  const bool open = group.improvable && !(early && group.pool.size() == size);
   std::vector<Hypothesis> live;
-  bool all_ended = true;
   for (size_t rank = 0; rank < picks.size(); ++rank) {
     if (ended[rank] || at_limit) {
-      if (rank >= size || !open) continue;  // only the best of a step may be finished by it
+      // Only the first of a step may be finished by it; with sampling, the first drawn.
+      if (picks[rank].place >= size) continue;
       Hypothesis finished = extend(group, picks[rank]);
       finished.ended = ended[rank];
-      finished.score =
-          finished.sum / std::pow(static_cast<double>(length), options_.length_penalty);
+      finished.score = score(finished.sum, length);
       admit(group, std::move(finished));
-    } else {
-      all_ended = false;
-      if (live.size() < size) live.push_back(extend(group, picks[rank]));
+    } else if (live.size() < size) {
+      live.push_back(extend(group, picks[rank]));
     }
   }
   group.live = std::move(live);
-  const bool full = group.pool.size() == size;
-  if (full && !group.live.empty()) {
-    const bool longest =
-        options_.early_stopping == EarlyStopping::never && options_.length_penalty > 0;
-    const double reach = static_cast<double>(longest ? max_new_tokens_ : length);
-    const double best = group.live.front().sum / std::pow(reach, options_.length_penalty);
-    group.improvable = group.improvable && best > group.pool.back().score;
-  }
-  group.done = all_ended || !group.improvable || (early && full);
-  if (group.done) group.live.clear();
+  if (!may_improve(group, length)) group.live.clear();
+}
+
+bool BeamSearch::may_improve(const Group& group, int64_t length) const {
+  if (group.live.empty()) return false;
+  if (group.pool.size() < static_cast<size_t>(group_size())) return true;
+  if (options_.early_stopping == EarlyStopping::full) return false;
+  const bool longest =
+      options_.early_stopping == EarlyStopping::never && options_.length_penalty > 0;
+  const double best = score(group.live.front().sum, longest ? max_new_tokens_ : length);
+  return best > group.pool.back().score;
 }
 
 void BeamSearch::admit(Group& group, Hypothesis hypothesis) const {
@@ -221,39 +231,37 @@ void BeamSearch::admit(Group& group, Hypothesis hypothesis) const {
 
 bool BeamSearch::finished() const { return live() == 0; }
 
-const std::vector<int32_t>& BeamSearch::leader() const {
-  for (const Group& group : groups_) {
-    if (!group.live.empty()) return group.live.front().output;
-  }
-  const Group* best = &groups_.front();
+const Hypothesis* BeamSearch::best_finished() const {
+  const Hypothesis* best = nullptr;
   for (const Group& group : groups_) {
     if (group.pool.empty()) continue;
-    if (best->pool.empty() || group.pool.front().score > best->pool.front().score) best = &group;
+    if (best == nullptr || group.pool.front().score > best->score) best = &group.pool.front();
   }
-  static const std::vector<int32_t> none;
-  return best->pool.empty() ? none : best->pool.front().output;
+  return best;
+}
+
+const Hypothesis& BeamSearch::leader() const {
+  for (const Group& group : groups_) {
+    if (!group.live.empty()) return group.live.front();
+  }
+  static const Hypothesis none;
+  const Hypothesis* best = best_finished();
+  return best == nullptr ? none : *best;
 }
 
 int64_t BeamSearch::settled() const {
-  const std::vector<int32_t>& first = leader();
-  size_t common = first.size();
+  const Hypothesis& first = leader();
+  size_t common = first.output.size();
   const auto compare = [&](const Hypothesis& other) {
     const size_t size = std::min(common, other.output.size());
-    common = static_cast<size_t>(std::mismatch(first.begin(),
-                                               first.begin() + static_cast<std::ptrdiff_t>(size),
-                                               other.output.begin())
-                                     .first -
-                                 first.begin());
+    common = 0;
+    while (common < size && same_at(first, other, common)) ++common;
   };
   for (const Group& group : groups_) {
     for (const Hypothesis& beam : group.live) compare(beam);
   }
-  // Of the finished ones only the best of a group can still be the result.
-  if (!finished()) {
-    for (const Group& group : groups_) {
-      if (!group.pool.empty()) compare(group.pool.front());
-    }
-  }
+  // Of the finished ones only the best can still be the result.
+  if (const Hypothesis* best = best_finished()) compare(*best);
   return static_cast<int64_t>(common);
 }
 

@@ -70,29 +70,32 @@ class BeamSearch {
   std::vector<int64_t> select(const Ends& ends);
 
   bool finished() const;
-  // The number of tokens with which every result that is still possible begins.
+  // The number of tokens with which every result that is still possible begins, each with the same
+  // log-probabilities where those are kept.
   int64_t settled() const;
   // Some hypothesis that begins with the settled tokens.
-  const std::vector<int32_t>& leader() const;
+  const Hypothesis& leader() const;
   // The finished hypotheses, best first, num_return_sequences at most. Fewer where the rules left
   // fewer; none when every token of every beam was banned.
   std::vector<Hypothesis> best() const;
 
  private:
   struct Group {
-    std::vector<Hypothesis> live;
+    std::vector<Hypothesis> live;                        // best first; none: the group is done
     std::vector<std::vector<BeamCandidate>> candidates;  // of each live beam
     std::vector<uint8_t> considered;  // not bool: beams are considered side by side
     std::vector<Hypothesis> pool;     // finished, best first
-    bool improvable = true;           // once false, no live beam can enter the pool any more
-    bool done = false;
   };
   struct Pick;
   std::vector<Pick> pick(const Group& group,
                          const std::unordered_map<int32_t, int64_t>& taken) const;
   Hypothesis extend(const Group& group, const Pick& pick) const;
   void take(Group& group, const std::vector<Pick>& picks, const std::vector<bool>& ended);
+  double score(double sum, int64_t length) const;  // never NaN
+  // Whether a live beam can still enter the pool.
+  bool may_improve(const Group& group, int64_t length) const;
   void admit(Group& group, Hypothesis hypothesis) const;
+  const Hypothesis* best_finished() const;  // nullptr: there is none yet
   int64_t group_size() const { return options_.num_beams / options_.num_beam_groups; }
   int64_t candidates_kept() const;
 

@@ -41,6 +41,7 @@ OPTIONS: tuple[Option, ...] = (
         1,
         "outputs of one prompt, which is read once; with beams the best so many",
         low=1,
+        high=2**31 - 1,
     ),
     Option(
         "best_of",
@@ -48,6 +49,7 @@ OPTIONS: tuple[Option, ...] = (
         None,
         "draw so many outputs and return the likeliest, by mean log-probability; None: no more",
         low=1,
+        high=2**31 - 1,
     ),
     Option(
         "num_beams",
@@ -55,6 +57,7 @@ OPTIONS: tuple[Option, ...] = (
         1,
         "beam search with so many hypotheses; 1 is off",
         low=1,
+        high=2**31 - 1,
     ),
     Option(
         "num_beam_groups",
@@ -62,6 +65,7 @@ OPTIONS: tuple[Option, ...] = (
         1,
         "groups of beams that differ by diversity_penalty; divides num_beams",
         low=1,
+        high=2**31 - 1,
     ),
     Option(
         "diversity_penalty",
