@@ -35,6 +35,9 @@ def model():
     return seeded_model("f32")
 
 
+FLAT = {"temperature": 2.0, "top_p": 0.6, "max_new_tokens": 200}
+
+
 def told(found, field: str) -> dict[int, float]:
     """A token's row of alternatives, by id."""
     return dict(getattr(found, field))
@@ -48,13 +51,12 @@ class TestSampled:
     """Temperature 2 makes square roots of P: .7071 .5477 .3873 .2236, which are .3790 .2936 .2076
     .1198 of their sum. top_p .6 keeps the first two, .7071 / 1.2548 = .5635 and .4365."""
 
-    OPTIONS = {"temperature": 2.0, "top_p": 0.6, "max_new_tokens": 200}
     CHAIN = np.log(np.sqrt(P[:2]) / np.sqrt(P[:2]).sum())
 
     @pytest.fixture
     def output(self):
         engine = table_engine(ROWS)
-        return drain(engine, [submit(engine, [0], logprobs=4, **self.OPTIONS)])[0]
+        return drain(engine, [submit(engine, [0], logprobs=4, **FLAT)])[0]
 
     def test_raw_values_are_the_models_own(self, output):
         for found in output.logprobs:
@@ -78,7 +80,7 @@ class TestSampled:
         assert set(output.tokens) == {0, 1}
 
     def test_asking_changes_no_token(self, output):
-        [without] = complete(table_engine(ROWS), [[0]], **self.OPTIONS)
+        [without] = complete(table_engine(ROWS), [[0]], **FLAT)
         assert without == output.tokens
 
     def test_mirostat_keeps_some_too(self):
