@@ -109,8 +109,17 @@ def seeded_model(dtype: str, shape: Shape | None = None, seed: int = 0) -> _core
     return builder.finish()
 
 
-def new_engine(model: _core.Model, threads: int = 2, chunk: int = 512) -> _core.Engine:
-    return _core.Engine(model, threads=threads, prefill_chunk_tokens=chunk)
+def new_engine(
+    model: _core.Model, threads: int = 2, chunk: int = 512, draft: _core.Model | None = None
+) -> _core.Engine:
+    return _core.Engine(model, threads=threads, prefill_chunk_tokens=chunk, draft=draft)
+
+
+def guessing(lookup: int = 0, draft: int = 0, ngram: int = 2) -> _core.SpeculationOptions:
+    """So many tokens a step, looked up or from the draft model."""
+    options = _core.SpeculationOptions()
+    options.lookup_tokens, options.draft_tokens, options.lookup_ngram = lookup, draft, ngram
+    return options
 
 
 @contextmanager
