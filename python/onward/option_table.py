@@ -308,13 +308,13 @@ OPTIONS: tuple[Option, ...] = (
     Option("skip_special_tokens", "flag", True, "leave special tokens out of the text"),
     Option(
         "json_schema",
-        "schema",
+        "constraint",
         None,
         "the output is JSON of this schema: a dict, or its text; True is any JSON",
     ),
-    Option("regex", "text", None, "the output matches this regular expression as a whole"),
-    Option("choices", "choices", None, "the output is one of these texts"),
-    Option("grammar", "text", None, "the output follows this grammar, in Lark's notation"),
+    Option("regex", "constraint", None, "the output matches this regular expression as a whole"),
+    Option("choices", "constraint", None, "the output is one of these texts"),
+    Option("grammar", "constraint", None, "the output follows this grammar, in Lark's notation"),
     Option(
         "logits_processor",
         "callables",

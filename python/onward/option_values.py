@@ -5,7 +5,6 @@ Knows kinds of values and the size of the vocabulary; not which options there ar
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,10 +21,8 @@ Kind = Literal[
     "seed",
     "name",
     "early_stopping",
-    "text",
     "texts",
-    "choices",
-    "schema",
+    "constraint",
     "callables",
     "ids",
     "allowed_ids",
@@ -69,7 +66,7 @@ def check(option: Option, value: object, vocab_size: int) -> Any:
             return _check_id_lists(option.name, value, vocab_size)
         case "biases":
             return _check_biases(option.name, value, vocab_size)
-        case "seed" | "optional_integer" | "text" | "choices" | "schema" if value is None:
+        case "seed" | "optional_integer" if value is None:
             return None
         case "name":
             return _check_name(option, value)
@@ -77,17 +74,8 @@ def check(option: Option, value: object, vocab_size: int) -> Any:
             if not (isinstance(value, bool) or value == "never"):
                 raise _wrong_type(option.name, value, 'True, False or "never"')
             return value
-        case "text":
-            if not isinstance(value, str):
-                raise _wrong_type(option.name, value, "a string")
-            return value
-        case "choices":
-            texts = _check_texts(option.name, value)
-            if not texts:
-                raise InvalidArgument(f"{option.name}: is empty, expected at least one text")
-            return texts
-        case "schema":
-            return _check_schema(option.name, value)
+        case "constraint":
+            return value  # grammar.py looks at the four of them together
         case "callables":
             return _check_callables(option.name, value)
         case "number":
@@ -120,24 +108,6 @@ def _check_name(option: Option, value: object) -> str:
     if value not in option.choices:
         raise InvalidArgument(f"{option.name}: is {shown(value)}, expected {expected}")
     return value
-
-
-def _check_schema(name: str, value: object) -> str:
-    """A JSON schema as JSON text."""
-    expected = "a dict, a bool or JSON text"
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError) as error:
-            raise InvalidArgument(f"{name}: is not JSON ({error}), expected {expected}") from None
-    if not isinstance(value, (Mapping, bool)):
-        raise _wrong_type(name, value, expected)
-    try:
-        return json.dumps(value, allow_nan=False)
-    except TypeError as error:
-        raise ArgumentTypeError(f"{name}: {error}, expected what JSON can hold") from None
-    except (ValueError, RecursionError) as error:
-        raise InvalidArgument(f"{name}: {error}, expected what JSON can hold") from None
 
 
 def _check_callables(name: str, value: object) -> tuple[Any, ...]:

@@ -7,12 +7,13 @@ A value comes from the call, else from the model's generation_config.json, else 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any, Literal, TypeVar
 
 from onward.errors import ArgumentTypeError, InvalidArgument
+from onward.grammar import CONSTRAINT_OPTIONS, Grammar
 from onward.option_table import (
     BY_NAME,
     OPTIONS,
@@ -22,7 +23,7 @@ from onward.option_table import (
 )
 from onward.option_values import check
 
-CONSTRAINTS = ("json_schema", "regex", "choices", "grammar")
+_DRAFT_TOKENS = 4  # that a draft model guesses a step where the call does not say
 _OF_BEAMS = ("num_beam_groups", "diversity_penalty", "length_penalty", "early_stopping")
 _NOT_WITH_BEAMS = (
     "best_of",
@@ -80,10 +81,9 @@ class GenerationOptions:
     """The model's end-of-sequence tokens too, unless ``ignore_eos``."""
     ignore_eos: bool
     skip_special_tokens: bool
-    json_schema: str | None
-    """As JSON text."""
+    json_schema: Mapping[str, Any] | str | bool | None
     regex: str | None
-    choices: tuple[str, ...] | None
+    choices: Sequence[str] | None
     grammar: str | None
     logits_processor: tuple[LogitsProcessor, ...]
     stopping_criteria: tuple[StoppingCriterion, ...]
@@ -135,6 +135,18 @@ def resolve(given: Mapping[str, object], model: ModelDefaults) -> GenerationOpti
     return GenerationOptions(**values)
 
 
+def with_draft(options: GenerationOptions, available: bool) -> GenerationOptions:
+    """``num_assistant_tokens`` as it is in effect, by whether there is a draft model."""
+    wanted = options.num_assistant_tokens
+    if wanted and not available:
+        raise InvalidArgument(
+            f"num_assistant_tokens: is {wanted}, expected 0 where LLM was given no draft_model"
+        )
+    if wanted is None and available and options.num_beams == 1 and options.cache:
+        return replace(options, num_assistant_tokens=_DRAFT_TOKENS)
+    return options
+
+
 def _refuse_what_has_no_effect(called: Mapping[str, Any], values: Mapping[str, Any]) -> None:
     def asked_for(name: str) -> bool:
         return bool(called.get(name, BY_NAME[name].default) != BY_NAME[name].default)
@@ -182,9 +194,7 @@ def _refuse_contradictions(values: Mapping[str, Any]) -> None:
         for name in ("prompt_lookup_num_tokens", "num_assistant_tokens"):
             if values[name]:
                 raise InvalidArgument(f"{name}: is {values[name]}, expected none with cache=False")
-    constraints = [name for name in CONSTRAINTS if values[name] is not None]
-    if len(constraints) > 1:
-        raise InvalidArgument(f"{' and '.join(constraints)}: are given, expected one of them")
+    Grammar.of(**{name: values[name] for name in CONSTRAINT_OPTIONS})
 
 
 # Names that people bring from elsewhere and that no spelling distance would find.

@@ -47,13 +47,13 @@ class Decoding:
         self.special_ids = tokenizer.special_ids
         self.special_texts = {text: i for i in self.special_ids if (text := self._spelling(i))}
         self.kind: Literal["bytes", "fallback", "window", "mixed"]
-        steps = _decoder_steps(tokenizer)
-        if steps == ["ByteLevel"]:
+        self.steps = _decoder_steps(tokenizer)
+        if self.steps == ["ByteLevel"]:
             self.kind = "bytes"
-        elif "ByteLevel" in steps:
+        elif "ByteLevel" in self.steps:
             self.kind = "mixed"
         else:
-            self.kind = "fallback" if "ByteFallback" in steps else "window"
+            self.kind = "fallback" if "ByteFallback" in self.steps else "window"
         self._pieces: dict[int, bytes] = {}
         self._byte_tokens: dict[int, int | None] = {}
 

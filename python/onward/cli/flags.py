@@ -58,12 +58,11 @@ def add_generation_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _typed(option: Option) -> dict[str, Any]:
     match option.kind:
-        case "texts" | "choices":
+        case "texts":
             return {"action": "append", "metavar": "TEXT"}
-        case "text":
-            return {"metavar": "TEXT"}
-        case "schema":
-            return {"metavar": "JSON"}
+        case "constraint":
+            several = {"action": "append"} if option.name == "choices" else {}
+            return {**several, "metavar": "JSON" if option.name == "json_schema" else "TEXT"}
         case "name":
             return {"choices": option.choices}
         case "early_stopping":
