@@ -202,7 +202,7 @@ class TestDraft:
         llm = open_llm(seeded, draft_model=seeded)
         for options in ({"num_beams": 2}, {"cache": False}):
             result = llm.generate([1], max_new_tokens=3, **options)
-            assert (result.speculation, result.options.num_assistant_tokens) == (None, 0)
+            assert (result.speculation, result.options.num_assistant_tokens) == (None, None)
             with pytest.raises(
                 ValueError, match=r"^num_assistant_tokens: is 3, expected none with"
             ):
