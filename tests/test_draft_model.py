@@ -123,6 +123,18 @@ class TestLookup:
         assert heard == [asked, told]
         assert found.speculation.accepted > 0
 
+    @pytest.mark.parametrize("options", [{}, {**SAMPLED, "num_return_sequences": 3}])
+    def test_a_grammar_holds_with_guesses_too(self, copies, options):
+        """ "g" is what the model wants next, and the grammar has it never."""
+        pytest.importorskip("llguidance")
+        for regex in ("(defdef)+a", "[def]{20}", "d(ef){3,9}b?"):
+            constrained = {"regex": regex, "max_new_tokens": 30, **options}
+            plain = copies.generate([3, 4, 5, 6], **constrained)
+            found = copies.generate([3, 4, 5, 6], prompt_lookup_num_tokens=8, **constrained)
+            assert said(found) == said(plain)
+            assert "g" not in found.text
+            assert found.speculation.guessed > 0
+
     def test_a_rule_that_fails_inside_a_run(self, copies):
         def processor(token_ids, scores):
             if len(token_ids) == 20:

@@ -6,6 +6,7 @@ The rules are logits_processor and stopping_criteria; what they do right is in t
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -72,6 +73,16 @@ class TestErrors:
                 case _:
                     llm.generate([0], max_new_tokens=9, **{kind: rule})
         assert caught.value is error
+        assert at_rest(llm)
+        assert llm.generate([0], max_new_tokens=3).token_ids == (1, 1, 1)
+
+    def test_ctrl_c_inside_a_rule_ends_the_call(self, llm, kind):
+        def rule(token_ids, scores=None):
+            if len(token_ids) == 3:
+                signal.raise_signal(signal.SIGINT)
+
+        with pytest.raises(KeyboardInterrupt):
+            llm.generate([0], max_new_tokens=9, **{kind: rule})
         assert at_rest(llm)
         assert llm.generate([0], max_new_tokens=3).token_ids == (1, 1, 1)
 
