@@ -122,6 +122,11 @@ def test_generate_json_is_the_result(model: str, capsys: pytest.CaptureFixture[s
             " three, fo",
         ),
         (["--temperature", "0.5", "--top-k", "1", "--threads", "1", "--dtype", "f32"], SAID),
+        (["--num-beams", "2", "--early-stopping", "yes"], SAID),
+        (["--num-beams", "2", "--early-stopping", "never", "--length-penalty", "0.5"], SAID),
+        (["--sampling-order", "vllm", "--top-k", "1"], SAID),
+        (["--prompt-lookup-num-tokens", "4", "--max-matching-ngram-size", "3"], SAID),
+        (["--priority", "-3", "--logprobs", "2", "--prompt-logprobs", "0"], SAID),
     ],
 )
 def test_flags_reach_the_engine(
@@ -129,6 +134,34 @@ def test_flags_reach_the_engine(
 ) -> None:
     assert main(["generate", "<s>", "--model", model, *flags]) == 0
     assert capsys.readouterr().out == expected + "\n"
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--choices", "one, two,", "--choices", "two"], "one, two,"),
+        (["--regex", "(one,)+"], "one,</s>"),
+        (["--grammar", 'start: " two," " four" "."*', "--max-new-tokens", "3"], " two, four."),
+        (["--json-schema", '{"const": 1}', "--logit-bias", "3=-inf"], None),
+    ],
+)
+def test_constraints_have_flags(
+    model: str, capsys: pytest.CaptureFixture[str], flags: list[str], expected: str | None
+) -> None:
+    """The model has no digit, so that no JSON can be said: an error, not other text."""
+    pytest.importorskip("llguidance")
+    assert main(["generate", "<s>", "--model", model, *flags]) == (0 if expected else 2)
+    out, err = capsys.readouterr()
+    assert out == (f"{expected}\n" if expected else "")
+    assert ("json_schema: " in err) is (expected is None)
+
+
+def test_json_tells_every_output(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--json", "--num-return-sequences", "2", "--temperature", "1", "--logprobs", "1"]
+    assert main(["generate", "<s>", "--model", model, *flags]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [sequence["text"] for sequence in told["sequences"]] == [SAID, SAID]
+    assert len(told["logprobs"]) == len(told["token_ids"]) == 6
 
 
 def test_verbose_tells_the_timings_on_stderr(
@@ -168,6 +201,16 @@ def test_every_option_has_a_flag_with_its_help(command: str) -> None:
         (["generate", "<s>", "--temperature", "-1"], 2, "onward: temperature: is -1.0, expected"),
         (["generate", "<s>", "--top-p", "nan"], 2, "onward: top_p: is nan, expected"),
         (["generate", "<s>", "--max-new-tokens", "-3"], 2, "onward: max_new_tokens: is -3"),
+        (["generate", "<s>", "--early-stopping", "maybe"], 2, "onward: early_stopping: is 'maybe'"),
+        (["generate", "<s>", "--early-stopping", "yes"], 2, "onward: early_stopping: is given wit"),
+        (["generate", "<s>", "--num-return-sequences", "2"], 2, "onward: num_return_sequences: is"),
+        (["generate", "<s>", "--num-assistant-tokens", "2"], 2, "onward: num_assistant_tokens: is"),
+        (
+            ["generate", "<s>", "--regex", "a", "--grammar", "b"],
+            2,
+            "onward: grammar: is given togeth",
+        ),
+        (["generate", "<s>", "--json-schema", "{"], 2, "onward: json_schema: "),
         (["generate", "<s>", "--stop", ""], 2, "onward: stop: holds an empty string"),
         (["generate", "<s>", "--threads", "0"], 2, "onward: threads: is 0, expected"),
         (["generate", "<s>", "--dtype", "f64"], 2, "onward: dtype: is 'f64', expected"),
@@ -193,7 +236,11 @@ def test_errors_are_one_line_and_an_exit_code(
 
 
 @pytest.mark.parametrize(
-    "flag", [["--temprature", "1"], ["--max-new-tokens", "many"], ["--logit-bias", "5"]]
+    "flag",
+    [
+        *(["--temprature", "1"], ["--max-new-tokens", "many"], ["--logit-bias", "5"]),
+        *(["--sampling-order", "ollama"], ["--logits-processor", "x"], ["--best-of", "two"]),
+    ],
 )
 def test_what_argparse_refuses_is_code_2(flag: list[str]) -> None:
     with pytest.raises(SystemExit) as stop:

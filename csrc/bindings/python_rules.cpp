@@ -42,9 +42,9 @@ class PythonScoreRule final : public ScoreRule {
   void change(const std::vector<int32_t>& tokens, float* scores, int64_t vocab_size) override {
     using Floats = py::array_t<float, py::array::c_style>;
     py::gil_scoped_acquire acquire;
-    // A view of memory that Python owns, so that a callable may keep it without harm. It is the
-    // same array in every step.
-    if ((*scores_).is_none()) *scores_ = Floats(vocab_size);
+    // Memory that Python owns, so that a callable may keep it without harm: whoever did keeps what
+    // it saw, and the next call gets another array.
+    if ((*scores_).is_none() || Py_REFCNT((*scores_).ptr()) > 1) *scores_ = Floats(vocab_size);
     auto view = py::reinterpret_borrow<Floats>(*scores_);
     const size_t bytes = static_cast<size_t>(vocab_size) * sizeof(float);
     std::memcpy(view.mutable_data(), scores, bytes);

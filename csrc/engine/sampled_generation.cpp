@@ -38,6 +38,7 @@ void SampledGeneration::choose(Sequence& sequence, float* logits, int64_t rows) 
     if (!goes_on) break;
     ++lane.events.back().accepted;
   }
+  sequence.forget_wrong_guesses();
 }
 
 void SampledGeneration::begin(float* logits) {

@@ -52,8 +52,14 @@ class Sequence {
   // Takes one more token. `keep_cache` false: all positions have to be computed again.
   void append(int32_t token, bool keep_cache) {
     tokens_.push_back(token);
-    // What lies beyond was computed from guesses that are no longer sure.
-    place.computed = keep_cache ? std::min(place.computed, size() - 1) : 0;
+    if (!keep_cache) place.computed = 0;
+  }
+
+  // After guesses were checked: those that did not stand have to be computed again, in the draft
+  // model's cache too.
+  void forget_wrong_guesses() {
+    place.computed = std::min(place.computed, size() - 1);
+    if (draft_place) draft_place->computed = std::min(draft_place->computed, size() - 1);
   }
 
   // A sequence that says the same so far and shares the cache.

@@ -65,9 +65,7 @@ void DraftModel::guess(const std::vector<Wish>& wishes, const Decoder::Poll& pol
   for (const Wish& wish : wishes) {
     Sequence& sequence = *wish.sequence;
     if (!sequence.draft_place) sequence.draft_place = std::make_unique<CachePlace>(pool_);
-    // What was computed of guesses that did not stand has to be computed again.
-    CachePlace& place = *sequence.draft_place;
-    place.computed = std::min(place.computed, sequence.size() - 1);
+    sequence.forget_wrong_guesses();  // of a step that was given up
     const int64_t room = model_->spec.max_context - sequence.size();
     if (std::min(wish.guesses, room) <= 0) continue;
     writers.push_back({&sequence,

@@ -127,7 +127,11 @@ class Generation:
             try:
                 event.raise_failure()
             except Error as error:
+                if type(error).__module__ != Error.__module__:
+                    raise  # a class of the caller's own, from a rule
                 raise type(error)(f"{self._where}: {error}") from None
+            except StopIteration as error:  # would end a stream quietly, and asyncio cannot hold it
+                raise RuntimeError(f"{self._where}: a rule raised StopIteration") from error
         output = self._outputs.get(event.sequence)
         if output is None:
             output = _Output(self._new_sink(), self._options.stop_token_ids)

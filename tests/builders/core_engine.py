@@ -109,8 +109,17 @@ def seeded_model(dtype: str, shape: Shape | None = None, seed: int = 0) -> _core
     return builder.finish()
 
 
-def new_engine(model: _core.Model, threads: int = 2, chunk: int = 512) -> _core.Engine:
-    return _core.Engine(model, threads=threads, prefill_chunk_tokens=chunk)
+def new_engine(
+    model: _core.Model, threads: int = 2, chunk: int = 512, draft: _core.Model | None = None
+) -> _core.Engine:
+    return _core.Engine(model, threads=threads, prefill_chunk_tokens=chunk, draft=draft)
+
+
+def guessing(lookup: int = 0, draft: int = 0, ngram: int = 2) -> _core.SpeculationOptions:
+    """So many tokens a step, looked up or from the draft model."""
+    options = _core.SpeculationOptions()
+    options.lookup_tokens, options.draft_tokens, options.lookup_ngram = lookup, draft, ngram
+    return options
 
 
 @contextmanager
@@ -143,6 +152,24 @@ class Output:
     tokens: list[int] = field(default_factory=list)
     finish: str | None = None
     error: str = ""
+    logprobs: list[_core.TokenLogprobs] = field(default_factory=list)
+    prompt_logprobs: list[_core.TokenLogprobs] = field(default_factory=list)
+    guessed: int = 0
+    accepted: int = 0
+
+    def push(self, event: _core.Event) -> None:
+        if event.token >= 0:
+            self.tokens.append(event.token)
+        if event.logprobs is not None:
+            self.logprobs.append(event.logprobs)
+        self.prompt_logprobs += event.prompt_logprobs
+        self.guessed += event.guessed
+        self.accepted += event.accepted
+        self.finish = event.finish_reason
+        try:
+            event.raise_failure()
+        except Error as error:
+            self.error = str(error)
 
 
 def submit(engine: _core.Engine, prompt: ArrayLike, **options: Any) -> int:
@@ -155,18 +182,23 @@ def submit(engine: _core.Engine, prompt: ArrayLike, **options: Any) -> int:
 
 def drain(engine: _core.Engine, requests: Iterable[int]) -> dict[int, Output]:
     """Steps until every request has ended."""
-    outputs = {request: Output() for request in requests}
-    while any(output.finish is None for output in outputs.values()):
+    return {request: outputs[0] for request, outputs in drain_all(engine, requests).items()}
+
+
+def drain_all(engine: _core.Engine, requests: Iterable[int]) -> dict[int, list[Output]]:
+    """The same with all sequences of each request, in their order."""
+    outputs: dict[int, dict[int, Output]] = {request: {} for request in requests}
+    unfinished = set(outputs)
+    while unfinished:
         for event in engine.step():
-            output = outputs[event.request]
-            if event.token >= 0:
-                output.tokens.append(event.token)
-            output.finish = event.finish_reason
-            try:
-                event.raise_failure()
-            except Error as error:
-                output.error = str(error)
-    return outputs
+            assert event.request in unfinished, "an event after the end"
+            outputs[event.request].setdefault(event.sequence, Output()).push(event)
+            if event.ends_request:
+                unfinished.remove(event.request)
+    return {
+        request: [sequences[index] for index in sorted(sequences)]
+        for request, sequences in outputs.items()
+    }
 
 
 def complete(engine: _core.Engine, prompts: Sequence[ArrayLike], **options: Any) -> list[list[int]]:

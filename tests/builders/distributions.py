@@ -19,6 +19,11 @@ SEEDS_IN_FLIGHT = 500
 
 
 def table_engine(rows: ArrayLike, chunk: int = 512) -> _core.Engine:
+    """An engine of one thread on ``table_model``."""
+    return new_engine(table_model(rows), threads=1, chunk=chunk)
+
+
+def table_model(rows: ArrayLike) -> _core.Model:
     """M-TABLE in the core: logits after token i are exactly rows[i] (rows[0] past the last row).
 
     Hidden size 64: the RMSNorm of a one-hot is 8 times it, and 1/8 takes that back without a
@@ -61,7 +66,7 @@ def table_engine(rows: ArrayLike, chunk: int = 512) -> _core.Engine:
     builder = _core.ModelBuilder(spec_of(shape, norm_eps=0.0), "f32", 1)
     for name, parts in weights.items():
         builder.add(name, [(part, "F32", part.shape, None) for part in parts])
-    return new_engine(builder.finish(), threads=1, chunk=chunk)
+    return builder.finish()
 
 
 def log_probabilities(probabilities: Sequence[float]) -> NDArray[np.float32]:

@@ -16,7 +16,9 @@ from onward.errors import InvalidArgument
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("prompt", nargs="?", metavar="PROMPT", help='text; "-" or none: stdin')
     parser.add_argument(
-        "--json", action="store_true", help="print the result as one JSON object at the end"
+        "--json",
+        action="store_true",
+        help="print the result, with all its outputs, as one JSON object at the end",
     )
     flags.add_model_arguments(parser)
     flags.add_generation_arguments(parser)
@@ -26,12 +28,15 @@ def run(arguments: argparse.Namespace) -> int:
     prompt = _prompt(arguments.prompt)
     options = flags.generation_options(arguments)
     with flags.load(arguments) as llm:
-        with llm.stream(prompt, **options) as stream:
-            for piece in stream:
-                if not arguments.json:
+        if arguments.json:
+            result = llm.generate(prompt, **options)
+            flags.show(json.dumps(result.to_dict()) + "\n")
+        else:
+            with llm.stream(prompt, **options) as stream:
+                for piece in stream:
                     flags.show(piece)
-        result = stream.result
-    flags.show(json.dumps(result.to_dict()) + "\n" if arguments.json else "\n")
+            result = stream.result
+            flags.show("\n")
     if arguments.verbose:
         print(flags.timings_line(result), file=sys.stderr)
     return 0
