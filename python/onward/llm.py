@@ -86,7 +86,7 @@ class LLM:
             threads = _core.default_threads()
         self._threads = check_integer("threads", threads, 1, MAX_THREADS)
         chunk = check_integer("prefill_chunk_tokens", prefill_chunk_tokens, 1, 2**31 - 1)
-        places = check_integer("max_sequences", max_sequences, 1, 2**31 - 1)
+        self._max_sequences = check_integer("max_sequences", max_sequences, 1, 2**31 - 1)
         files = find_model(model)
         self._name = files.name
         loaded = self._load(files, dtype)
@@ -119,7 +119,7 @@ class LLM:
                 loaded.core,
                 threads=self._threads,
                 prefill_chunk_tokens=chunk,
-                max_sequences=places,
+                max_sequences=self._max_sequences,
                 draft=None if draft is None else draft.core,
             )
         )
@@ -428,9 +428,16 @@ class LLM:
         if options.stop or any(getattr(options, name) is not None for name in CONSTRAINT_OPTIONS):
             self._text_tokenizer()
         samples = options.best_of or options.num_return_sequences
-        if streamed and options.num_beams == 1 and samples > 1:
-            name = "num_return_sequences" if options.best_of is None else "best_of"
+        name = "num_return_sequences" if options.best_of is None else "best_of"
+        if options.num_beams > 1:
+            name, samples = "num_beams", options.num_beams
+        elif streamed and samples > 1:
             raise InvalidArgument(f"{name}: is {samples}, expected 1 where the text is streamed")
+        if samples > self._max_sequences:
+            raise InvalidArgument(
+                f"{name}: is {samples}, expected at most max_sequences, "
+                f"which is {self._max_sequences}"
+            )
         wheres = [f"prompt[{i}]" for i in range(len(prompts))] if batch else ["prompt"]
         rows = []
         for where, prompt in zip(wheres, prompts, strict=True):
