@@ -212,7 +212,7 @@ def test_the_core_checks_for_itself():
     ):
         with pytest.raises(ValueError, match=message):
             submit(engine, prompt)
-    with pytest.raises(ValueError, match="stop_token_ids: token id 300 is outside"):
+    with pytest.raises(ValueError, match="stop_token_ids: found token id 300, outside"):
         submit(engine, [1], stop_token_ids=[300])
     with pytest.raises(ValueError, match="token_ids: have 2 dimensions, expected 1"):
         submit(engine, np.ones((2, 2), np.int32))
