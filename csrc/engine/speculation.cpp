@@ -21,9 +21,11 @@ std::vector<int32_t> look_up(const std::vector<int32_t>& tokens, int64_t ngram, 
       after = end;
     }
   }
-  if (longest == 0) return {};
-  const auto begin = tokens.begin() + after;
-  return {begin, begin + std::min(count, size - after)};
+  std::vector<int32_t> guesses;
+  for (int64_t i = 0; longest > 0 && i < count; ++i) {
+    guesses.push_back(tokens[static_cast<size_t>(after + i % (size - after))]);
+  }
+  return guesses;
 }
 
 struct DraftModel::Writer {

@@ -14,7 +14,8 @@
 namespace onward {
 
 // Prompt lookup (Saxena 2023): what followed the last tokens where they came before, most recently;
-// the longest run of at most `ngram` last tokens that did come before. At most `count` tokens.
+// the longest run of at most `ngram` last tokens that did come before. Where that is nearer than
+// `count` tokens, what lies between goes round and round. `count` tokens, or none.
 std::vector<int32_t> look_up(const std::vector<int32_t>& tokens, int64_t ngram, int64_t count);
 
 // A smaller model of the same vocabulary that writes on where a sequence stands (Leviathan et al.

@@ -20,10 +20,13 @@ if TYPE_CHECKING:
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """--model, --dtype, --threads, --verbose."""
+    """--model, --draft-model, --dtype, --threads, --verbose."""
     group = parser.add_argument_group("model")
     group.add_argument(
         "--model", metavar="MODEL", help="folder, .gguf file or hub id; default: SmolLM2-135M"
+    )
+    group.add_argument(
+        "--draft-model", metavar="MODEL", help="a smaller model of the same vocabulary that guesses"
     )
     group.add_argument("--dtype", default="auto", help="auto, f32 or bf16; default: auto")
     group.add_argument(
@@ -104,7 +107,12 @@ def load(arguments: argparse.Namespace) -> LLM:
     """The model that the flags ask for."""
     from onward.llm import LLM
 
-    return LLM(arguments.model, dtype=arguments.dtype, threads=arguments.threads)
+    return LLM(
+        arguments.model,
+        draft_model=arguments.draft_model,
+        dtype=arguments.dtype,
+        threads=arguments.threads,
+    )
 
 
 def read_stdin() -> str:
