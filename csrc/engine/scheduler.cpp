@@ -62,8 +62,7 @@ std::vector<Share> Scheduler::share_out(const Generations& generations) {
                         [](const Waiting& waiting) { return waiting.prefill(); });
   if (!prompts.empty()) {
     const Waiting& head = prompts.front();
-    turns.push_back(
-        {head.generation, head.sequence, head.sequence->last_turn - ahead(*head.generation)});
+    turns.push_back({head.generation, head.sequence, prompts_turn_ - ahead(*head.generation)});
   }
   std::stable_sort(turns.begin(), turns.end(), waits_longer);
 
@@ -73,7 +72,6 @@ std::vector<Share> Scheduler::share_out(const Generations& generations) {
   for (const Waiting& turn : turns) {
     if (budget == 0) break;
     --budget;
-    turn.sequence->last_turn = turn_;
     if (turn.sequence->decodes()) {
       shares.push_back(
           {turn.generation, turn.sequence, turn.sequence->place.computed, 1, turn.prefill()});
@@ -81,9 +79,11 @@ std::vector<Share> Scheduler::share_out(const Generations& generations) {
       head_has_turn = true;  // takes its share below, with what is left of the step
     }
   }
-  ++turn_;
   const size_t decodes = shares.size();
-  if (head_has_turn) ++budget;
+  if (head_has_turn) {
+    ++budget;
+    prompts_turn_ = turn_;
+  }
   for (const Waiting& prompt : prompts) {
     if (budget == 0) break;
     const int64_t tokens = std::min(prompt.sequence->pending(), budget);
@@ -97,6 +97,8 @@ std::vector<Share> Scheduler::share_out(const Generations& generations) {
     shares[i].tokens += static_cast<int64_t>(guesses.size());
     budget -= static_cast<int64_t>(guesses.size());
   }
+  for (const Share& share : shares) share.sequence->last_turn = turn_;
+  ++turn_;
   return shares;
 }
 
