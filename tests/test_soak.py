@@ -28,7 +28,7 @@ from builders.resources import open_files, resident_bytes
 THREADS, ROUND = 6, 100  # requests of a round: 90 from threads, 10 awaited
 
 def raising(token_ids, scores):
-    if len(token_ids) > 6:
+    if len(token_ids) > 5:
         raise ArithmeticError("the rule's own")
 
 def banning(token_ids, scores):
