@@ -1,4 +1,4 @@
-"""Calls of every kind to one LLM, from threads and from coroutines: each hears what it hears alone."""
+"""Calls of every kind to one LLM, from threads and coroutines: each hears what it hears alone."""
 
 from __future__ import annotations
 

@@ -23,9 +23,7 @@ def model() -> _core.Model:
 
 
 def engine_of(chunk: int = 16, max_sequences: int = 256) -> _core.Engine:
-    return _core.Engine(
-        model(), threads=1, prefill_chunk_tokens=chunk, max_sequences=max_sequences
-    )
+    return _core.Engine(model(), threads=1, prefill_chunk_tokens=chunk, max_sequences=max_sequences)
 
 
 def beams(count: int) -> _core.BeamOptions:
@@ -98,7 +96,7 @@ class TestTurns:
 
     def test_samples_of_a_prompt_take_turns_like_requests(self):
         engine = engine_of(4)
-        request = submit(engine, [5], num_sequences=9, temperature=1.0, max_new_tokens=LONG)
+        submit(engine, [5], num_sequences=9, temperature=1.0, max_new_tokens=LONG)
         engine.step()
         counts = dict.fromkeys(range(9), 0)
         for _ in range(90):

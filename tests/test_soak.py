@@ -81,8 +81,8 @@ def from_a_thread(i):
     assert result.token_ids
 
 async def awaited(first):
-    tasks = [asyncio.ensure_future(llm.agenerate(prompt(first + k), max_new_tokens=40 + 40 * (k % 2)))
-             for k in range(10)]
+    calls = [llm.agenerate(prompt(first + k), max_new_tokens=40 + 40 * (k % 2)) for k in range(10)]
+    tasks = [asyncio.ensure_future(call) for call in calls]
     await asyncio.sleep(0.01)
     for task in tasks[1::2]:
         task.cancel()
@@ -121,7 +121,7 @@ seconds = time.time() - started
 steps = llm.stats()["steps"]
 llm.close(), broken.close()
 deadline = time.time() + 10
-while (tasks() > tasks_before or threading.enumerate() != threads_before) and time.time() < deadline:
+while (tasks(), threading.enumerate()) != (tasks_before, threads_before) and time.time() < deadline:
     time.sleep(0.01)
 threads = [[t.name for t in threading.enumerate()], [t.name for t in threads_before]]
 print(json.dumps({"measured": measured, "cancelled": cancelled, "threads": threads, "steps": steps,
