@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -192,6 +194,28 @@ def test_a_stream_that_is_left_lets_the_next_one_in(folder, open_llm):
         assert not waiting.done()
         stream.close()
         assert len(waiting.result(20).token_ids) == 3
+    assert nothing_is_left(llm)
+
+
+@pytest.mark.parametrize("options", [{}, {"num_beams": 3}, {"num_return_sequences": 2}])
+def test_a_failed_call_does_not_keep_itself_alive(llm, options):
+    """The exception knows the frames of the call, these know the event, and it the exception."""
+
+    class Rule:
+        def __call__(self, token_ids, scores):
+            raise ArithmeticError("the rule's own")
+
+    rule = Rule()
+    watch = weakref.ref(rule)
+    try:
+        llm.generate([5, 6], logits_processor=rule, temperature=1.0, **options)
+    except ArithmeticError:
+        pass
+    else:
+        raise AssertionError("it did not fail")
+    del rule
+    gc.collect()
+    assert watch() is None
     assert nothing_is_left(llm)
 
 
