@@ -5,6 +5,7 @@
 #include <cmath>
 #include <exception>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bindings/bindings.h"
@@ -44,8 +45,10 @@ py::object score(const Event& event) {
   return std::isnan(event.score) ? py::object(py::none()) : py::float_(event.score);
 }
 
-void raise_failure(const Event& event) {
-  if (event.failure) std::rethrow_exception(event.failure);
+// The event lets go of it: an exception knows the frames that it went through, they know the event,
+// and the garbage collector does not see what an event holds.
+void raise_failure(Event& event) {
+  if (event.failure) std::rethrow_exception(std::exchange(event.failure, nullptr));
 }
 
 py::list pairs(const std::vector<ScoredToken>& tokens) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
-#include <iterator>
 #include <string>
 
 #include "engine/beam_generation.h"
@@ -97,6 +96,10 @@ std::unique_ptr<Generation> Engine::make_generation(Request request) {
     return std::make_unique<BeamGeneration>(next_id_, std::move(request), vocab_size, context,
                                             pool_);
   }
+  if (request.beams) {  // as many empty outputs
+    request.num_sequences = request.beams->num_return_sequences;
+    request.beams.reset();
+  }
   return std::make_unique<SampledGeneration>(next_id_, std::move(request), vocab_size, context,
                                              pool_);
 }
@@ -104,20 +107,8 @@ std::unique_ptr<Generation> Engine::make_generation(Request request) {
 int64_t Engine::submit(Request request) {
   check(request);
   auto generation = make_generation(std::move(request));
-  if (generation->room() == 0 && !generation->wants_prompt_logits()) {
-    for (int64_t sequence = 0; sequence < generation->request().num_sequences; ++sequence) {
-      Event event;
-      event.request = next_id_;
-      event.sequence = sequence;
-      event.finish = FinishReason::length;
-      event.time = now();
-      finished_at_submit_.push_back(std::move(event));
-    }
-    finished_at_submit_.back().ends_request = true;
-  } else {
-    scheduler_.arrive(*generation);
-    generations_.push_back(std::move(generation));
-  }
+  scheduler_.arrive(*generation);
+  generations_.push_back(std::move(generation));
   return next_id_++;
 }
 
@@ -136,16 +127,12 @@ void Engine::cancel(int64_t request, int64_t sequence) {
   }
 }
 
-void Engine::cancel_all() {
-  generations_.clear();
-  finished_at_submit_.clear();
-}
+void Engine::cancel_all() { generations_.clear(); }
 
 std::vector<Event> Engine::step(const Decoder::Poll& poll) {
   scheduler_.admit(generations_);
   guess(poll);
   const StepPlan plan = scheduler_.plan(generations_);
-  std::vector<Event> events;
   if (!plan.shares.empty()) {
     decoder_.forward(plan.batch, poll, logits_);
     ++stats_.steps;
@@ -154,14 +141,8 @@ std::vector<Event> Engine::step(const Decoder::Poll& poll) {
       count(share.tokens, share.prefill);
     }
     choose(plan.shares);
-    events = report();
   }
-  events.insert(events.end(), std::make_move_iterator(finished_at_submit_.begin()),
-                std::make_move_iterator(finished_at_submit_.end()));
-  finished_at_submit_.clear();
-  std::stable_sort(events.begin(), events.end(),
-                   [](const Event& a, const Event& b) { return a.request < b.request; });
-  return events;
+  return report();
 }
 
 void Engine::guess(const Decoder::Poll& poll) {

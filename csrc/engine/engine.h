@@ -36,8 +36,8 @@ class Engine {
   // event and leaves the others alone.
   std::vector<Event> step(const Decoder::Poll& poll);
 
-  // Frees the request's place, or that of one of its sequences; unknown and finished ones are
-  // ignored.
+  // Frees the request's place, or that of one of its sequences: no event of it follows. Unknown and
+  // finished ones are ignored.
   void cancel(int64_t request);
   void cancel(int64_t request, int64_t sequence);
   void cancel_all();
@@ -76,7 +76,6 @@ class Engine {
   std::vector<float> logits_;  // (logits rows of the step, vocab_size)
   int64_t next_id_ = 0;
   std::vector<std::unique_ptr<Generation>> generations_;  // by id
-  std::vector<Event> finished_at_submit_;                 // of requests that ask for no token
   EngineStats stats_;
 };
 

@@ -13,12 +13,13 @@ SampledGeneration::SampledGeneration(int64_t id, Request request, int64_t vocab_
     lanes_.emplace_back();
     lanes_.back().sequence = new_sequence(index, pool);
   }
+  if (room() == 0 && !wants_prompt_logits()) end_all();  // there is nothing to compute
 }
 
 std::vector<Sequence*> SampledGeneration::sequences() {
   std::vector<Sequence*> active;
   for (Lane& lane : lanes_) {
-    if (lane.sequence) active.push_back(lane.sequence.get());
+    if (lane.sequence && lane.events.empty()) active.push_back(lane.sequence.get());
     if (!begun_) break;  // the first one reads the prompt for all
   }
   return active;
@@ -42,11 +43,8 @@ void SampledGeneration::choose(Sequence& sequence, float* logits, int64_t rows) 
 }
 
 void SampledGeneration::begin(float* logits) {
+  if (room() == 0) return end_all();
   begun_ = true;
-  if (room() == 0) {
-    for (Lane& lane : lanes_) end(lane);
-    return;
-  }
   std::vector<float> copy(logits, logits + vocab_size_);
   for (Lane& lane : lanes_) {
     std::copy(copy.begin(), copy.end(), logits);
@@ -70,11 +68,14 @@ void SampledGeneration::add_token(Lane& lane, float* logits) {
   lane.events.push_back(std::move(next));
 }
 
-// A lane that has written nothing, and may not.
-void SampledGeneration::end(Lane& lane) {
-  Event last = event(lane.sequence->index());
-  last.finish = FinishReason::length;
-  lane.events.push_back(std::move(last));
+// No lane has written anything, and none may.
+void SampledGeneration::end_all() {
+  begun_ = true;
+  for (Lane& lane : lanes_) {
+    Event last = event(lane.sequence->index());
+    last.finish = FinishReason::length;
+    lane.events.push_back(std::move(last));
+  }
 }
 
 void SampledGeneration::tell(std::vector<Event>& events) {

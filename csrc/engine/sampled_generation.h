@@ -26,16 +26,16 @@ class SampledGeneration final : public Generation {
  private:
   struct Lane {
     std::unique_ptr<Sequence> sequence;  // null once it has ended
-    std::vector<Event> events;           // to be told
+    std::vector<Event> events;           // to be told when the step ends
     int64_t guessed = 0;                 // since the last event
     bool dropped = false;                // nobody listens any more
   };
   void begin(float* logits);
   void add_token(Lane& lane, float* logits);
-  void end(Lane& lane);
+  void end_all();
 
   std::vector<Lane> lanes_;
-  bool begun_ = false;   // every lane has its first token
+  bool begun_ = false;   // every lane has its first token, or its end
   bool shared_ = false;  // and the prompt's place in the cache
 };
 

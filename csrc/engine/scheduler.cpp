@@ -19,6 +19,12 @@ int64_t ahead(const Generation& generation) {
 
 bool waits_longer(const Waiting& a, const Waiting& b) { return a.since < b.since; }
 
+// Of those served in the same step, the one who was served first.
+bool has_turn_before(const Waiting& a, const Waiting& b) {
+  if (a.since != b.since) return a.since < b.since;
+  return a.sequence->last_served < b.sequence->last_served;
+}
+
 }  // namespace
 
 void Scheduler::admit(const Generations& generations) {
@@ -39,6 +45,8 @@ void Scheduler::admit(const Generations& generations) {
     if (generation->width() > places) break;
     places -= generation->width();
     generation->admitted = true;
+    // Its turns begin now: those who have a place are not made to wait for those who had none.
+    for (Sequence* sequence : generation->sequences()) sequence->last_turn = turn_ - 1;
   }
 }
 
@@ -51,21 +59,19 @@ std::vector<Share> Scheduler::share_out(const Generations& generations) {
       if (sequence->decodes()) {
         turns.push_back({generation.get(), sequence, sequence->last_turn - ahead(*generation)});
       } else {
-        prompts.push_back({generation.get(), sequence, generation->arrival - ahead(*generation)});
+        // A sequence without a cache reads all it has written again for every token.
+        const bool reads_again = sequence->generated() > 0;
+        const int64_t since = reads_again ? sequence->last_turn : generation->arrival;
+        prompts.push_back({generation.get(), sequence, since - ahead(*generation)});
       }
     }
   }
   std::stable_sort(prompts.begin(), prompts.end(), waits_longer);
-  // A sequence without a cache reads all it has written again for every token: it comes after those
-  // who wait for their first one.
-  std::stable_partition(prompts.begin(), prompts.end(),
-                        [](const Waiting& waiting) { return waiting.prefill(); });
   if (!prompts.empty()) {
     const Waiting& head = prompts.front();
-    turns.push_back(
-        {head.generation, head.sequence, head.sequence->last_turn - ahead(*head.generation)});
+    turns.push_back({head.generation, head.sequence, prompts_turn_ - ahead(*head.generation)});
   }
-  std::stable_sort(turns.begin(), turns.end(), waits_longer);
+  std::stable_sort(turns.begin(), turns.end(), has_turn_before);
 
   std::vector<Share> shares;
   int64_t budget = step_tokens_;
@@ -73,7 +79,6 @@ std::vector<Share> Scheduler::share_out(const Generations& generations) {
   for (const Waiting& turn : turns) {
     if (budget == 0) break;
     --budget;
-    turn.sequence->last_turn = turn_;
     if (turn.sequence->decodes()) {
       shares.push_back(
           {turn.generation, turn.sequence, turn.sequence->place.computed, 1, turn.prefill()});
@@ -81,9 +86,11 @@ std::vector<Share> Scheduler::share_out(const Generations& generations) {
       head_has_turn = true;  // takes its share below, with what is left of the step
     }
   }
-  ++turn_;
   const size_t decodes = shares.size();
-  if (head_has_turn) ++budget;
+  if (head_has_turn) {
+    ++budget;
+    prompts_turn_ = turn_;
+  }
   for (const Waiting& prompt : prompts) {
     if (budget == 0) break;
     const int64_t tokens = std::min(prompt.sequence->pending(), budget);
@@ -97,6 +104,12 @@ std::vector<Share> Scheduler::share_out(const Generations& generations) {
     shares[i].tokens += static_cast<int64_t>(guesses.size());
     budget -= static_cast<int64_t>(guesses.size());
   }
+  for (const Share& share : shares) {
+    const bool whole = share.first_position + share.tokens >= share.sequence->size();
+    if (whole) share.sequence->last_turn = turn_;
+    share.sequence->last_served = served_++;
+  }
+  ++turn_;
   return shares;
 }
 

@@ -1,13 +1,13 @@
 // Who is in the next step, and with how many tokens. Knows sequences and their turns; not what is
 // computed, nor what becomes of it.
 //
-// A step has a budget of tokens. Whoever waits for one token takes turns with the prompt at the
-// head of the queue: the one who was served longest ago comes first, so a prompt is read although
-// decodes would fill every step, and a prompt of any length takes no decode's place. What is left
-// goes to prompts, first come, first served, and then to guesses. A level of priority counts as
-// kPrioritySteps steps of waiting: with sequences that decode and a budget of B tokens, S of equal
-// priority are each served within S / B + 1 steps, and a level more of priority among the others
-// makes that kPrioritySteps later at most, never for ever.
+// A step has a budget of tokens. Whoever waits for one token takes turns with the queue of longer
+// prompts: the one who was served longest ago comes first, so a prompt is read although decodes
+// would fill every step, and neither a prompt of any length nor any number of them takes a decode's
+// place. What is left goes to prompts, first come, first served, then to guesses. A level of
+// priority counts as kPrioritySteps steps of waiting: with a budget of B tokens, S of equal
+// priority that wait for one are each served within S / B + 1 steps, and a level more of priority
+// among the others makes that kPrioritySteps later at most, never for ever.
 #pragma once
 
 #include <cstdint>
@@ -59,7 +59,9 @@ class Scheduler {
 
   int64_t step_tokens_;
   int64_t max_sequences_;
-  int64_t turn_ = 0;  // counts planned steps
+  int64_t turn_ = 0;           // counts planned steps
+  int64_t served_ = 0;         // counts shares of them
+  int64_t prompts_turn_ = -1;  // the step in which the queue of prompts last had a turn
 };
 
 }  // namespace onward

@@ -74,7 +74,8 @@ class Sequence {
   CachePlace place;
   std::vector<int32_t> guesses;             // checked in the next step
   std::unique_ptr<CachePlace> draft_place;  // in the draft model's cache
-  int64_t last_turn = -1;                   // the step in which it was last served
+  int64_t last_turn = -1;                   // the step in which all its tokens were last computed
+  int64_t last_served = -1;                 // which of all shares was its last
 
  private:
   Sequence(int64_t index, const std::vector<int32_t>& tokens, Sampler sampler, BlockTable blocks,

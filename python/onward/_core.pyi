@@ -147,7 +147,7 @@ class Event:
         """Of these, those that were right."""
 
     def raise_failure(self) -> None:
-        """Raise what ended the request, where finish_reason is "error"."""
+        """Raise what ended the request, where finish_reason is "error"; once."""
 
     @property
     def time(self) -> float:

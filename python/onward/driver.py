@@ -23,6 +23,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -144,6 +145,7 @@ class Driver:
 
     def advance(self, call: Call) -> None:
         """Run one step, or wait until somebody else's brought mail."""
+        engine: Engine | None = None
         try:
             engine = self._wait_for_turn(call, ahead=False)
             if engine is None:
@@ -151,10 +153,12 @@ class Driver:
             before = len(self._events)
             # One C call, lazily, from the engine's step to the deque: an interrupt that arrives as
             # the step returns is raised after it, when every event is in the deque.
-            steps = itertools.chain.from_iterable(map(_step, (engine,)))
-            self._events.extend(zip(self._serial, steps, strict=False))
+            self._events.extend(
+                zip(self._serial, chain.from_iterable(map(_step, (engine,))), strict=False)
+            )
             idle = len(self._events) == before and not engine.stats()["running"]
         finally:
+            engine = None  # an exception that a caller keeps would keep it too, beyond close()
             self._end_turn(call)
         if idle and call.open_requests and not call.mailbox:
             raise Error("engine: has nothing to run, expected an event for a request that is open")
