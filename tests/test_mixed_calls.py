@@ -221,8 +221,8 @@ def test_a_failed_call_does_not_keep_itself_alive(llm, options):
 
 def test_more_outputs_than_places_are_refused(folder, open_llm):
     llm = open_llm(folder, max_sequences=3)
-    with pytest.raises(ValueError, match="num_sequences: found 4, expected at most max_sequences"):
+    with pytest.raises(ValueError, match="num_return_sequences: is 4, expected at most max_seq"):
         llm.generate([5], num_return_sequences=4, temperature=1.0)
-    with pytest.raises(ValueError, match="num_beams: found 4, expected at most max_sequences"):
+    with pytest.raises(ValueError, match="num_beams: is 4, expected at most max_sequences"):
         llm.generate([[5], [6]], num_beams=4)
     assert nothing_is_left(llm)

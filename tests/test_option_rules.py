@@ -33,7 +33,7 @@ def rule(*arguments: object) -> None:
     [
         ("best_of", None, None),
         ("best_of", 1, 1),
-        ("num_beams", 2**70, 2**70),
+        ("num_beams", 2**31 - 1, 2**31 - 1),
         ("sampling_order", "llama.cpp", "llama.cpp"),
         ("logits_processor", None, ()),
         ("logits_processor", rule, (rule,)),
@@ -69,6 +69,7 @@ def test_early_stopping_of_beams(value: object) -> None:
         ("num_return_sequences", -1),
         ("best_of", 0),
         ("num_beams", 0),
+        ("num_beams", 2**31),
         ("num_beam_groups", 0),
         ("diversity_penalty", -0.1),
         ("diversity_penalty", math.nan),

@@ -333,7 +333,7 @@ class TestRefused:
 
     def test_more_than_max_sequences(self, tmp_path, open_llm):
         llm = open_llm(write_table(tmp_path / "few", chain(8, {1: 3})), max_sequences=2)
-        with pytest.raises(ValueError, match=r"num_return_sequences: is 3, expected at most max_sequences"):
+        with pytest.raises(ValueError, match=r"num_return_sequences: is 3, .* max_sequences"):
             llm.generate([1], temperature=1.0, num_return_sequences=3)
         result = llm.generate([[1]] * 3, temperature=1.0, num_return_sequences=2, max_new_tokens=2)
         assert [tokens_of(r) for r in result] == [[(3, 3)] * 2] * 3
