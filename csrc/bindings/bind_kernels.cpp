@@ -122,7 +122,7 @@ void linear_of(void (*kernel)(const LinearArgs&), const py::array& weights, cons
                                                   column, width, padded_k, depth);
     kernel({panel.data(), width, padded_k, padded_x.data(), padded_k, rows,
             padded_y.data() + column, padded_n,
-            bias != nullptr ? padded_bias.data() + column : nullptr, add != nullptr});
+            bias != nullptr ? padded_bias.data() + column : nullptr, add != nullptr, nullptr});
   }
   for (int64_t r = 0; r < rows; ++r) {
     std::copy_n(padded_y.begin() + r * padded_n, n, y.mutable_data() + r * n);

@@ -155,6 +155,11 @@ void CpuBackend::linear(const Matrix& weight, const Vector& bias, const float* x
     args.y_stride = weight.outputs;
     args.bias = bias.empty() ? nullptr : bias.data + panel;
     args.add = add;
+    const int64_t next_panel = (task + threads()) / row_chunks;
+    args.next = next_panel * kPanelColumns == panel || next_panel >= panels
+                    ? nullptr
+                    : static_cast<const char*>(weight.data) +
+                          next_panel * kPanelColumns * weight.inputs * value_bytes;
     kernel(args);
   });
 }

@@ -40,6 +40,7 @@ struct LinearArgs {
   int64_t y_stride;
   const float* bias;
   bool add;
+  const void* next;  // the panel that this thread is likely to take next, or null
 };
 
 // Causal attention of a run of consecutive tokens of ONE sequence over ONE key-value head.

@@ -22,7 +22,7 @@ class Generation {
   // Tokens that a sequence may still write at its start.
   int64_t room() const { return room_; }
 
-  // Sequences at most, at any time.
+  // Sequences at most, from now on.
   virtual int64_t width() const = 0;
   // Those that have something to compute.
   virtual std::vector<Sequence*> sequences() = 0;

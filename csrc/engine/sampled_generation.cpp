@@ -9,11 +9,16 @@ namespace onward {
 SampledGeneration::SampledGeneration(int64_t id, Request request, int64_t vocab_size,
                                      int64_t max_context, BlockPool& pool)
     : Generation(id, std::move(request), vocab_size, max_context) {
-  for (int64_t index = 0; index < width(); ++index) {
+  for (int64_t index = 0; index < this->request().num_sequences; ++index) {
     lanes_.emplace_back();
     lanes_.back().sequence = new_sequence(index, pool);
   }
   if (room() == 0 && !wants_prompt_logits()) end_all();  // there is nothing to compute
+}
+
+int64_t SampledGeneration::width() const {
+  return std::count_if(lanes_.begin(), lanes_.end(),
+                       [](const Lane& lane) { return lane.sequence != nullptr && !lane.dropped; });
 }
 
 std::vector<Sequence*> SampledGeneration::sequences() {

@@ -14,7 +14,7 @@ class SampledGeneration final : public Generation {
   SampledGeneration(int64_t id, Request request, int64_t vocab_size, int64_t max_context,
                     BlockPool& pool);
 
-  int64_t width() const override { return request().num_sequences; }
+  int64_t width() const override;
   std::vector<Sequence*> sequences() override;
   bool finished() const override;
   void drop(int64_t sequence) override;

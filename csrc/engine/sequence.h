@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -37,7 +36,6 @@ class Sequence {
   const std::vector<int32_t>& tokens() const { return tokens_; }
   int64_t size() const { return static_cast<int64_t>(tokens_.size()); }
   int64_t generated() const { return size() - prompt_size_; }
-  std::vector<int32_t> output() const { return {tokens_.begin() + prompt_size_, tokens_.end()}; }
 
   // Tokens still to be computed, guesses not counted.
   int64_t pending() const { return size() - place.computed; }

@@ -139,8 +139,10 @@ __attribute__((noinline)) void linear_tile(const LinearArgs& a, int64_t row, int
 // A tile as wide as the panel takes k in one go, unless the input has to be widened. Narrower tiles
 // go over the panel several times, in stretches that stay in the first-level cache; each pass then
 // prefetches its share of the next stretch.
+//
+// ahead: the panel to prefetch meanwhile, where this one is in the second-level cache already.
 template <class Format, int kRows>
-void linear_rows(const LinearArgs& a, int64_t row) {
+void linear_rows(const LinearArgs& a, int64_t row, const char* ahead) {
   constexpr int kVectors = tile_vectors(kRows);
   // Of 256 bytes: 48 steps and the next 48 fill three quarters of a 32 KiB cache.
   constexpr int64_t kSteps = kVectors * kLane == kPanelColumns ? 256 : 48;
@@ -151,7 +153,9 @@ void linear_rows(const LinearArgs& a, int64_t row) {
   alignas(64) float partial[kRows][kPanelColumns];
   const char* x = static_cast<const char*>(a.x) + row * a.x_stride * Format::kElementBytes;
   const int64_t x_row_bytes = a.x_stride * Format::kElementBytes;
-  const int64_t ahead_bytes = one_pass ? kPrefetchBytes : kSteps * a.width * 4;
+  const int64_t own_ahead_bytes = one_pass ? kPrefetchBytes : kSteps * a.width * 4;
+  const int64_t ahead_bytes =
+      ahead == nullptr ? own_ahead_bytes : ahead - static_cast<const char*>(a.panel);
   Stretch stretch = {0, 0, x, x_row_bytes, partial[0], ahead_bytes};
   for (; stretch.end < steps; stretch.begin = stretch.end) {
     stretch.end = whole || steps - stretch.begin < kSteps ? steps : stretch.begin + kSteps;
@@ -181,13 +185,16 @@ void linear_rows(const LinearArgs& a, int64_t row) {
 
 template <class Format>
 void linear(const LinearArgs& a) {
-  using RowsFunction = void (*)(const LinearArgs&, int64_t row);
+  using RowsFunction = void (*)(const LinearArgs&, int64_t row, const char* ahead);
   static constexpr RowsFunction kRowsFunctions[kTileRows] = {
       linear_rows<Format, 1>, linear_rows<Format, 2>, linear_rows<Format, 3>,
       linear_rows<Format, 4>, linear_rows<Format, 5>, linear_rows<Format, 6>};
-  for (int64_t row = 0; row < a.rows;) {
+  // The first tile waits for memory, the others find the panel in the cache: the second one fetches
+  // the next panel while it computes.
+  int64_t row = 0;
+  for (int tile = 0; row < a.rows; ++tile) {
     const int rows = next_tile_rows(a.rows - row);
-    kRowsFunctions[rows - 1](a, row);
+    kRowsFunctions[rows - 1](a, row, tile == 1 ? static_cast<const char*>(a.next) : nullptr);
     row += rows;
   }
 }
