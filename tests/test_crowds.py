@@ -1,8 +1,9 @@
 """Requests of every kind share one engine, and each gets what it gets alone, bit for bit.
 
-Greedy choice and sampling, several samples of a prompt, beam searches, guesses, rules, some given
-up and some failing, in any order, at any chunk size, on one thread or two. What a request must hear
-is what it hears from a fresh engine that has nothing else to do and guesses nothing.
+Greedy choice and sampling, several samples of a prompt, beam searches, grammars, guesses, rules,
+some given up and some failing, in any order, at any chunk size, on one thread or two. What a
+request must hear is what it hears from a fresh engine that has nothing else to do and guesses
+nothing.
 """
 
 from __future__ import annotations

@@ -7,16 +7,22 @@ without guesses and without company; ``Plan`` says when it comes and when it is 
 from __future__ import annotations
 
 import functools
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import tokenizers
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from tokenizers import decoders, models
 
 from builders.core_engine import Shape, ids, random_prompt, seeded_model
+from builders.tiny_tokenizers import wrapped
 from onward import _core
+from onward.constraints import Constraint
+from onward.grammar import Grammar
 
 # A small vocabulary repeats itself, so that guesses are right now and then.
 SHAPE = Shape(
@@ -34,7 +40,22 @@ WIDEST = 6
 STOP_TOKENS = (3, 11)
 RAISED = "the rule has had enough"
 
+# What the tokens read, where a grammar asks; two of them are the stop tokens as well.
+PIECES = [*"abcdefghijklmnopqrstuvwxyz0123456789", "ab", "cd", "e1", "12"]
+REGEXES = ["[a-m]{2,9}(1|2)*", "(ab|cd|e[0-9])+", "[0-9]{1,4}[a-z]*", "x?y?z?(12)*"]
+HAS_GRAMMARS = importlib.util.find_spec("llguidance") is not None
+
 Options = tuple[tuple[str, Any], ...]
+
+
+@functools.cache
+def constraint(regex: str) -> Constraint:
+    """The expression, ready for the engine's rules."""
+    backend = tokenizers.Tokenizer(models.WordLevel({p: i for i, p in enumerate(PIECES)}, "a"))
+    backend.decoder = decoders.Fuse()
+    grammar = Grammar.of(regex=regex)
+    assert grammar is not None
+    return Constraint(grammar, wrapped(backend), SHAPE.vocab_size)
 
 
 @functools.cache
@@ -62,6 +83,7 @@ class Wish:
     beams: Options | None = None
     score_rule: str | None = None
     end_rule: int | None = None
+    regex: str | None = None
     prompt_logprobs: int = -1
     speculation: Options = ()
     priority: int = 0
@@ -84,6 +106,11 @@ class Wish:
         if self.score_rule is not None:
             sampling.set_logits_processor(_score_rule(self.score_rule, self.prompt_tokens))
         end_rules = [] if self.end_rule is None else [_end_rule(self.end_rule)]
+        if self.regex is not None:
+            prompt = self.prompt.tolist()
+            rule = constraint(self.regex).rule(prompt, STOP_TOKENS, outputs=self.width)
+            sampling.set_grammar(rule.process)
+            end_rules.append(rule.ends)
         beams = None if self.beams is None else _core.BeamOptions()
         if beams is not None:
             _set(beams, self.beams or ())
@@ -109,11 +136,11 @@ def _set(target: object, options: Options) -> None:
 
 
 def _score_rule(kind: str, prompt_tokens: int) -> Callable[..., None]:
-    """Stands for a grammar (bans by what was written), or fails after a few tokens."""
+    """Bans by what was written, or fails after a few tokens."""
 
     def change(tokens: NDArray[np.int32], scores: NDArray[np.float32]) -> None:
         written = len(tokens) - prompt_tokens
-        if kind == "grammar":
+        if kind == "bans":
             scores[(int(tokens[-1]) + written) % 3 :: 3] = -np.inf
         elif written >= 2 and kind == "raises":
             raise ArithmeticError(RAISED)
@@ -267,7 +294,7 @@ def wishes(draw: st.DrawFn) -> Wish:
     if speculation and draw(st.booleans()):
         few = (("allowed_token_ids", (6, 7, 8)),)
     lengths = [st.integers(1, 40), st.integers(15, 90), st.integers(1, 100), st.integers(158, 160)]
-    rules = ["grammar", "raises", "grammar", "bans all", "grammar", "not a number"]
+    rules = ["bans", "raises", "bans", "bans all", "bans", "not a number"]
     return Wish(
         prompt_tokens=draw(draw(st.sampled_from(lengths))),
         prompt_seed=draw(st.integers(0, 3)),
@@ -278,6 +305,9 @@ def wishes(draw: st.DrawFn) -> Wish:
         beams=draw(beam_options()) if kind == "beams" else None,
         score_rule=draw(st.sampled_from(rules)) if draw(st.integers(0, 3)) == 0 else None,
         end_rule=draw(st.sampled_from([None, None, None, None, 13])),
+        regex=draw(st.sampled_from(REGEXES))
+        if HAS_GRAMMARS and draw(st.integers(0, 3)) == 0
+        else None,
         prompt_logprobs=draw(st.sampled_from([-1, -1, -1, 0, 2])),
         speculation=speculation,
         priority=draw(st.integers(-2, 2)),
