@@ -13,6 +13,8 @@ import pytest
 from onward import _core
 from onward.engine_options import request_options
 from onward.errors import ArgumentTypeError, InvalidArgument
+from onward.option_table import OPTIONS
+from onward.option_values import Option
 from onward.options import GenerationOptions, ModelDefaults
 from onward.options import resolve as resolve_options
 
@@ -256,3 +258,28 @@ def test_every_name_of_the_cores_options_is_an_option() -> None:
     for kind in (_core.SamplingOptions, _core.BeamOptions):
         attributes = {n for n, v in vars(kind).items() if isinstance(v, property)}
         assert attributes - names <= {"stream"}
+
+
+# Of every row of the table
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+def test_an_object_of_no_sense_is_a_type_error_that_names_the_option(option: Option) -> None:
+    with pytest.raises(TypeError, match=rf"^{option.name}: .*expected"):
+        resolve(**{option.name: object()})
+
+
+@pytest.mark.parametrize(
+    "option", [o for o in OPTIONS if math.isfinite(o.low)], ids=lambda option: option.name
+)
+def test_what_lies_outside_the_range_is_a_value_error_that_names_the_option(option: Option) -> None:
+    outside: list[float] = [option.low - 1]
+    if option.above_low:
+        outside.append(option.low)
+    if math.isfinite(option.high):
+        outside.append(option.high + 1)
+    if option.kind == "number":
+        outside += [math.nan, math.inf, -math.inf]
+    for value in outside:
+        with pytest.raises(ValueError, match=rf"^{option.name}: .*expected"):
+            resolve(**{option.name: value})
