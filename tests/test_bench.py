@@ -229,7 +229,9 @@ class TestReport:
         for line in report.lines:
             assert 0 < line.tokens_per_s_min <= line.tokens_per_s <= line.tokens_per_s_max
             assert line.read_share == pytest.approx(line.gigabytes_per_s / 10)
+            assert line.read_share_min <= line.read_share <= line.read_share_max
             assert line.arithmetic_share == pytest.approx(line.gigaflops / 10)
+            assert line.arithmetic_share_min <= line.arithmetic_share <= line.arithmetic_share_max
         deep = report.lines[6]
         keys = sum(range(21, 25)) / 4
         assert deep.bytes_per_token == LAYERS * (LAYER_BYTES + KEY_BYTES * keys) + HEAD_BYTES

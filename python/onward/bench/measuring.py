@@ -47,10 +47,14 @@ class Line:
     gigabytes_per_s: float
     read_share: float
     """Of the read bandwidth probed beside it."""
+    read_share_min: float
+    read_share_max: float
     gigaflops: float
     """Thousand million operations per second, two for a multiply-add."""
     arithmetic_share: float
     """Of the arithmetic peak probed beside it."""
+    arithmetic_share_min: float
+    arithmetic_share_max: float
     probed_gigabytes_per_s: float
     probed_gigaflops: float
     logits_hash: str
@@ -89,8 +93,8 @@ def bench(
     dtype: str = "auto",
     threads: int | None = None,
 ) -> Report:
-    """Load or make a model, and measure it. Everything that can be refused is refused before
-    memory is taken for it."""
+    """Load or make a model, and measure it. A made one that does not fit is refused before memory
+    is taken."""
     if dtype not in DTYPES:
         raise InvalidArgument(f"dtype: is {shown(dtype)}, expected one of {', '.join(DTYPES)}")
     if model is not None and synthetic is not None:
@@ -207,10 +211,9 @@ def _summary(
     rates = [reading.tokens / reading.seconds for reading in readings]
     read = [1e-9 * r.cost.bytes_read / r.seconds for r in readings]
     flops = [2e-9 * r.cost.multiply_adds / r.seconds for r in readings]
-    shares = [
-        (g / bandwidth, f / peak)
-        for g, f, (bandwidth, peak) in zip(read, flops, beside, strict=True)
-    ]
+    bandwidths, peaks = zip(*beside, strict=True)
+    read_shares = [found / bandwidth for found, bandwidth in zip(read, bandwidths, strict=True)]
+    arithmetic_shares = [found / peak for found, peak in zip(flops, peaks, strict=True)]
     total = sum(reading.tokens for reading in readings)
     return Line(
         what=case.what,
@@ -221,11 +224,15 @@ def _summary(
         tokens_per_s_max=max(rates),
         bytes_per_token=sum(reading.cost.bytes_read for reading in readings) / total,
         gigabytes_per_s=statistics.median(read),
-        read_share=statistics.median(share for share, _ in shares),
+        read_share=statistics.median(read_shares),
+        read_share_min=min(read_shares),
+        read_share_max=max(read_shares),
         gigaflops=statistics.median(flops),
-        arithmetic_share=statistics.median(share for _, share in shares),
-        probed_gigabytes_per_s=statistics.median(bandwidth for bandwidth, _ in beside),
-        probed_gigaflops=statistics.median(peak for _, peak in beside),
+        arithmetic_share=statistics.median(arithmetic_shares),
+        arithmetic_share_min=min(arithmetic_shares),
+        arithmetic_share_max=max(arithmetic_shares),
+        probed_gigabytes_per_s=statistics.median(bandwidths),
+        probed_gigaflops=statistics.median(peaks),
         logits_hash=logits_hash,
     )
 

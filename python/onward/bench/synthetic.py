@@ -58,7 +58,7 @@ def random_model(
                 tensors.append(source[begin : begin + prod(shape)].reshape(shape))
             begin = (begin + _STRIDE) % _PERIOD
             done += prod(shape)
-        builder.add(planned.name, [(tensor, "BF16", tensor.shape, None) for tensor in tensors])
+        builder.add(planned.name, [(tensor.data, "BF16", tensor.shape, None) for tensor in tensors])
         if progress is not None:
             progress(done, total)
     return builder.finish()
