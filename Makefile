@@ -39,7 +39,7 @@ lint: install
 	$(BIN)/python -m mypy
 
 bench: install
-	$(BIN)/python benchmarks/speed.py
+	$(BIN)/onward bench --dtype bf16
 
 clean:
 	rm -rf build dist $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -11,11 +11,11 @@ import importlib.metadata
 import json
 import os
 import platform
-from pathlib import Path
 from typing import Any
 
 from onward.cli import flags
 from onward.errors import Error
+from onward.machine import memory_bytes
 
 # Package -> what it is for. The first four are always needed, the others are extras.
 PACKAGES = {
@@ -129,21 +129,6 @@ def _memory(report: dict[str, Any]) -> str:
 
 def _gib(count: int) -> str:
     return f"{count / 2**30:.1f} GiB"
-
-
-def memory_bytes() -> dict[str, int | None]:
-    """Installed and available memory, where the system tells."""
-    found: dict[str, int | None] = {"total": None, "available": None}
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return found
-    for line in lines:
-        name, _, value = line.partition(":")
-        key = {"MemTotal": "total", "MemAvailable": "available"}.get(name)
-        if key is not None:
-            found[key] = int(value.split()[0]) * 1024
-    return found
 
 
 def _version(package: str) -> str | None:

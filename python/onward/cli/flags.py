@@ -20,21 +20,27 @@ if TYPE_CHECKING:
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """--model, --draft-model, --dtype, --threads, --verbose."""
+    """Those of ``add_loading_arguments``, --draft-model, --verbose."""
+    group = add_loading_arguments(parser)
+    group.add_argument(
+        "--draft-model", metavar="MODEL", help="a smaller model of the same vocabulary that guesses"
+    )
+    group.add_argument(
+        "-v", "--verbose", action="store_true", help="show the timings on stderr at the end"
+    )
+
+
+def add_loading_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """--model, --dtype, --threads, in a group that is returned."""
     group = parser.add_argument_group("model")
     group.add_argument(
         "--model", metavar="MODEL", help="folder, .gguf file or hub id; default: SmolLM2-135M"
-    )
-    group.add_argument(
-        "--draft-model", metavar="MODEL", help="a smaller model of the same vocabulary that guesses"
     )
     group.add_argument("--dtype", default="auto", help="auto, f32 or bf16; default: auto")
     group.add_argument(
         "--threads", type=int, metavar="N", help="default: the processors this process may use"
     )
-    group.add_argument(
-        "-v", "--verbose", action="store_true", help="show the timings on stderr at the end"
-    )
+    return group
 
 
 def add_generation_arguments(parser: argparse.ArgumentParser) -> None:

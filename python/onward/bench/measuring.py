@@ -1,0 +1,250 @@
+"""From a model and a plan to lines of figures, each beside the machine's ceilings.
+
+The read bandwidth and the arithmetic peak are probed on the same threads and instructions before
+and after every timed run: on a shared machine absolute figures drift, ratios of neighbours much
+less. The first, untimed run of each case warms up, gives the hash of the logits, and says which
+tokens the other runs must choose. Knows no format of output.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from onward import _core
+from onward.bench.cases import CHUNK_TOKENS, Bench, Decode, Prefill, Reading
+from onward.bench.costs import StepCosts, cache_bytes, packed_bytes, parameters
+from onward.bench.plan import Case, Plan
+from onward.bench.synthetic import DTYPE, random_model, source_bytes, synthetic_spec
+from onward.errors import Error, InvalidArgument
+from onward.hub import find_model
+from onward.loading import DTYPES, load_model
+from onward.machine import memory_bytes
+from onward.option_values import check_integer, shown
+from onward.progress import ProgressBar
+from onward.spec import DecoderSpec
+
+PROBE_S = 0.2
+WORKING_BYTES = 512 << 20
+"""What the probe of the read bandwidth takes, and more than a step's activations."""
+MAX_THREADS = 1024
+
+
+@dataclass(frozen=True)
+class Line:
+    """One case over all repetitions; medians, where nothing else is said."""
+
+    what: str
+    batch: int
+    tokens: int
+    """Of a prompt, or in the cache before the first timed step."""
+    tokens_per_s: float
+    tokens_per_s_min: float
+    tokens_per_s_max: float
+    bytes_per_token: float
+    gigabytes_per_s: float
+    read_share: float
+    """Of the read bandwidth probed beside it."""
+    read_share_min: float
+    read_share_max: float
+    gigaflops: float
+    """Thousand million operations per second, two for a multiply-add."""
+    arithmetic_share: float
+    """Of the arithmetic peak probed beside it."""
+    arithmetic_share_min: float
+    arithmetic_share_max: float
+    probed_gigabytes_per_s: float
+    probed_gigaflops: float
+    logits_hash: str
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model in memory, and how it is computed."""
+
+    name: str
+    core: _core.Model
+    spec: DecoderSpec
+    dtype: str
+    threads: int
+
+
+@dataclass(frozen=True)
+class Report:
+    model: str
+    dtype: str
+    isa: str
+    threads: int
+    repetitions: int
+    decode_tokens: int
+    prefill_chunk_tokens: int
+    parameters: int
+    weight_bytes: int
+    lines: tuple[Line, ...]
+
+
+def bench(
+    plan: Plan,
+    *,
+    model: str | None = None,
+    synthetic: str | None = None,
+    dtype: str = "auto",
+    threads: int | None = None,
+) -> Report:
+    """Load or make a model, and measure it. A made one that does not fit is refused before memory
+    is taken."""
+    if dtype not in DTYPES:
+        raise InvalidArgument(f"dtype: is {shown(dtype)}, expected one of {', '.join(DTYPES)}")
+    if model is not None and synthetic is not None:
+        raise InvalidArgument("synthetic: is given together with a model, expected one of them")
+    count = _core.default_threads() if threads is None else threads
+    check_integer("threads", count, 1, MAX_THREADS)
+    plan.check()
+    if synthetic is None:
+        subject = _loaded(model, dtype, count)
+    else:
+        subject = _made(synthetic, plan, DTYPE if dtype == "auto" else dtype, count)
+    return measure(subject, plan)
+
+
+def measure(subject: Subject, plan: Plan) -> Report:
+    """All cases of the plan, in order."""
+    spec, dtype = subject.spec, subject.dtype
+    cases = plan.cases(spec.max_context)
+    require_memory(subject.name, cache=cache_bytes(spec, dtype, plan.cached_tokens(cases)))
+    engine = Bench(
+        subject.core, StepCosts(spec, dtype), subject.threads, max(case.batch for case in cases)
+    )
+    lines: list[Line] = []
+    total = len(cases) * (plan.repetitions + 1)
+    with ProgressBar("measuring") as progress:
+        for case in cases:
+
+            def done(runs: int, before: int = len(lines) * (plan.repetitions + 1)) -> None:
+                progress(before + runs, total)
+
+            lines.append(_line(engine, case, plan, subject, done))
+    return Report(
+        model=subject.name,
+        dtype=dtype,
+        isa=_core.kernels.selected(),
+        threads=subject.threads,
+        repetitions=plan.repetitions,
+        decode_tokens=plan.decode_tokens,
+        prefill_chunk_tokens=CHUNK_TOKENS,
+        parameters=parameters(spec),
+        weight_bytes=subject.core.weight_bytes,
+        lines=tuple(lines),
+    )
+
+
+def require_memory(where: str, **parts: int) -> None:
+    """InvalidArgument with the numbers where the parts, and what a step works in, do not fit."""
+    available = memory_bytes()["available"]
+    needed = sum(parts.values()) + WORKING_BYTES
+    if available is None or needed <= available:
+        return
+    listed = ", ".join(f"{name} {_gib(count)}" for name, count in parts.items())
+    raise InvalidArgument(
+        f"{where}: needs {_gib(needed)} ({listed}, work {_gib(WORKING_BYTES)}), "
+        f"expected at most the {_gib(available)} of memory that are available"
+    )
+
+
+def _loaded(model: str | None, dtype: str, threads: int) -> Subject:
+    files = find_model(model)
+    with ProgressBar(f"loading {files.name}") as progress:
+        loaded = load_model(files, dtype, threads, progress)
+    return Subject(files.name, loaded.core, loaded.spec, loaded.dtype, threads)
+
+
+def _made(name: str, plan: Plan, dtype: str, threads: int) -> Subject:
+    spec = synthetic_spec(name)
+    require_memory(
+        f"synthetic {name} in {dtype}",
+        weights=sum(packed_bytes(spec, dtype).values()),
+        source=source_bytes(spec),
+        cache=cache_bytes(spec, dtype, plan.cached_tokens(plan.cases(spec.max_context))),
+    )
+    with ProgressBar(f"making {name}") as progress:
+        core = random_model(spec, dtype, threads, progress)
+    return Subject(f"synthetic {name}", core, spec, dtype, threads)
+
+
+def _line(
+    engine: Bench, case: Case, plan: Plan, subject: Subject, done: Callable[[int], None]
+) -> Line:
+    def start(*, watched: bool) -> Prefill | Decode:
+        if case.what == "prefill":
+            return Prefill(engine, case, watched=watched)
+        return Decode(engine, case, plan.decode_tokens, watched=watched)
+
+    first = start(watched=True)
+    expected = first.run().chosen
+    first.close()
+    done(1)
+    runs = start(watched=False)
+    readings: list[Reading] = []
+    ceilings = [_probe(subject)]
+    try:
+        for index in range(plan.repetitions):
+            readings.append(runs.run())
+            ceilings.append(_probe(subject))
+            done(2 + index)
+    finally:
+        runs.close()
+    again = readings if case.what == "prefill" else readings[:1]  # the others go on from there
+    if any(reading.chosen != expected for reading in again):
+        raise Error(f"bench: {case}: other tokens than in the run before, expected the same")
+    beside = [
+        ((before[0] + after[0]) / 2, (before[1] + after[1]) / 2)
+        for before, after in pairwise(ceilings)
+    ]
+    return _summary(case, readings, beside, first.logits_hash)
+
+
+def _summary(
+    case: Case, readings: list[Reading], beside: list[tuple[float, float]], logits_hash: str
+) -> Line:
+    rates = [reading.tokens / reading.seconds for reading in readings]
+    read = [1e-9 * r.cost.bytes_read / r.seconds for r in readings]
+    flops = [2e-9 * r.cost.multiply_adds / r.seconds for r in readings]
+    bandwidths, peaks = zip(*beside, strict=True)
+    read_shares = [found / bandwidth for found, bandwidth in zip(read, bandwidths, strict=True)]
+    arithmetic_shares = [found / peak for found, peak in zip(flops, peaks, strict=True)]
+    total = sum(reading.tokens for reading in readings)
+    return Line(
+        what=case.what,
+        batch=case.batch,
+        tokens=case.tokens,
+        tokens_per_s=statistics.median(rates),
+        tokens_per_s_min=min(rates),
+        tokens_per_s_max=max(rates),
+        bytes_per_token=sum(reading.cost.bytes_read for reading in readings) / total,
+        gigabytes_per_s=statistics.median(read),
+        read_share=statistics.median(read_shares),
+        read_share_min=min(read_shares),
+        read_share_max=max(read_shares),
+        gigaflops=statistics.median(flops),
+        arithmetic_share=statistics.median(arithmetic_shares),
+        arithmetic_share_min=min(arithmetic_shares),
+        arithmetic_share_max=max(arithmetic_shares),
+        probed_gigabytes_per_s=statistics.median(bandwidths),
+        probed_gigaflops=statistics.median(peaks),
+        logits_hash=logits_hash,
+    )
+
+
+def _probe(subject: Subject) -> tuple[float, float]:
+    """GB/s of reading and GFLOP/s, of the threads and the dtype that are measured."""
+    probe, isa = _core.kernels.probe, _core.kernels.selected()
+    return (
+        probe(isa, "read", PROBE_S, subject.threads),
+        probe(isa, subject.dtype, PROBE_S, subject.threads),
+    )
+
+
+def _gib(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB"
