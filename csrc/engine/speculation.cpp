@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "onward/error.h"
-
 namespace onward {
 
 std::vector<int32_t> look_up(const std::vector<int32_t>& tokens, int64_t ngram, int64_t count) {

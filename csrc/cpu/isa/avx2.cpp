@@ -260,19 +260,9 @@ uint64_t probe_read(const void* data, int64_t bytes) {
   return total;
 }
 
-constexpr Kernels kKernels = {
-    "avx2",
-    linear_f32,
-    linear_bf16,
-    attend_f32,
-    attend_bf16,
-    rms_norm,
-    silu_mul,
-    round_bf16,
-    {all_finite, largest, rescale, exponentials, dot, sum_at_least, gather_range},
-    probe_read,
-    probe_f32,
-    probe_bf16};
+constexpr Kernels kKernels = {"avx2",      linear_f32, linear_bf16, attend_f32,
+                              attend_bf16, rms_norm,   silu_mul,    round_bf16,
+                              kScans,      probe_read, probe_f32,   probe_bf16};
 
 }  // namespace
 

@@ -40,19 +40,9 @@ struct Bf16Format {
 #include "cpu/isa/scan_kernels.inl"
 // clang-format on
 
-constexpr Kernels kKernels = {
-    "avx512",
-    linear_f32,
-    linear_bf16,
-    attend_f32,
-    attend_bf16,
-    rms_norm,
-    silu_mul,
-    round_bf16,
-    {all_finite, largest, rescale, exponentials, dot, sum_at_least, gather_range},
-    probe_read,
-    probe_f32,
-    probe_bf16};
+constexpr Kernels kKernels = {"avx512",    linear_f32, linear_bf16, attend_f32,
+                              attend_bf16, rms_norm,   silu_mul,    round_bf16,
+                              kScans,      probe_read, probe_f32,   probe_bf16};
 
 }  // namespace
 

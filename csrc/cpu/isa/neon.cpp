@@ -274,19 +274,9 @@ uint64_t probe_read(const void* data, int64_t bytes) {
   return vgetq_lane_u64(sum[0], 0) + vgetq_lane_u64(sum[0], 1);
 }
 
-constexpr Kernels kKernels = {
-    "neon",
-    linear_f32,
-    linear_bf16,
-    attend_f32,
-    attend_bf16,
-    rms_norm,
-    silu_mul,
-    round_bf16,
-    {all_finite, largest, rescale, exponentials, dot, sum_at_least, gather_range},
-    probe_read,
-    probe_f32,
-    probe_bf16};
+constexpr Kernels kKernels = {"neon",      linear_f32, linear_bf16, attend_f32,
+                              attend_bf16, rms_norm,   silu_mul,    round_bf16,
+                              kScans,      probe_read, probe_f32,   probe_bf16};
 
 }  // namespace
 
