@@ -75,6 +75,7 @@ CASES = (
     Case("top_p .9, min_p .02, spread", spread, NUCLEUS),
     Case("top_p .9, min_p .02, flat", flat, NUCLEUS),
     Case("full chain, top_k 50", spread, {**FULL_CHAIN, "top_k": 50}),
+    Case("full chain, top_k 50, logprobs 5", spread, {**FULL_CHAIN, "top_k": 50, "logprobs": 5}),
     Case("full chain, no top_k, spread", spread, FULL_CHAIN),
     Case("full chain, no top_k, flat", flat, FULL_CHAIN),
 )

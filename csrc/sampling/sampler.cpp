@@ -54,8 +54,14 @@ Sampler Sampler::without_rules() const {
 Choice Sampler::sample(float* logits, const std::vector<int32_t>& tokens) {
   require_finite(logits, vocab_size_);
   const int64_t wanted = options_->logprobs;
-  std::vector<float> raw;  // what the model said, where it is asked for
-  if (wanted >= 0) raw.assign(logits, logits + vocab_size_);
+  thread_local std::vector<float> raw;  // what the model said, where it is asked for; a long row
+  double raw_total = 0;
+  std::vector<ScoredToken> raw_top;
+  if (wanted >= 0) {
+    raw.assign(logits, logits + vocab_size_);
+    raw_total = log_sum_exp(logits, vocab_size_);
+    raw_top = best_tokens(logits, vocab_size_, wanted);
+  }
   process(logits, tokens);
   const int64_t best = first_largest(logits, vocab_size_);
   if (best < 0) {
@@ -83,9 +89,10 @@ Choice Sampler::sample(float* logits, const std::vector<int32_t>& tokens) {
     }
   }
   if (wanted >= 0) {
-    log_softmax(raw.data(), vocab_size_);
-    choice.logprobs->raw = raw[static_cast<size_t>(choice.token)];
-    choice.logprobs->raw_top = best_tokens(raw.data(), vocab_size_, wanted);
+    const auto logprob = [&](float logit) { return static_cast<float>(logit - raw_total); };
+    choice.logprobs->raw = logprob(raw[static_cast<size_t>(choice.token)]);
+    for (ScoredToken& token : raw_top) token.score = logprob(token.score);
+    choice.logprobs->raw_top = std::move(raw_top);
   }
   remember(choice.token);
   return choice;
