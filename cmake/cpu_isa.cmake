@@ -9,7 +9,9 @@ set(ONWARD_CPU_SOURCES
     csrc/cpu/select.cpp
     csrc/cpu/isa/generic.cpp
     csrc/cpu/isa/avx2.cpp
+    csrc/cpu/isa/avx2vnni.cpp
     csrc/cpu/isa/avx512.cpp
+    csrc/cpu/isa/avx512vnni.cpp
     csrc/cpu/isa/avx512bf16.cpp
     csrc/cpu/isa/neon.cpp)
 
@@ -22,18 +24,29 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$")
   endif()
   check_cxx_compiler_flag(-mavx2 ONWARD_HAS_AVX2)
   check_cxx_compiler_flag(-mavx512f ONWARD_HAS_AVX512)
+  check_cxx_compiler_flag(-mavxvnni ONWARD_HAS_AVXVNNI)
+  check_cxx_compiler_flag(-mavx512vnni ONWARD_HAS_AVX512VNNI)
   check_cxx_compiler_flag(-mavx512bf16 ONWARD_HAS_AVX512BF16)
   if(ONWARD_HAS_AVX2)
     set_source_files_properties(
       csrc/cpu/isa/avx2.cpp PROPERTIES COMPILE_OPTIONS "${ONWARD_AVX2_FLAGS}")
   endif()
+  if(ONWARD_HAS_AVX2 AND ONWARD_HAS_AVXVNNI)
+    set_source_files_properties(
+      csrc/cpu/isa/avx2vnni.cpp PROPERTIES COMPILE_OPTIONS "${ONWARD_AVX2_FLAGS};-mavxvnni")
+  endif()
   if(ONWARD_HAS_AVX512)
     set_source_files_properties(
       csrc/cpu/isa/avx512.cpp PROPERTIES COMPILE_OPTIONS "${ONWARD_AVX512_FLAGS}")
   endif()
-  if(ONWARD_HAS_AVX512BF16)
+  if(ONWARD_HAS_AVX512 AND ONWARD_HAS_AVX512VNNI)
+    set_source_files_properties(
+      csrc/cpu/isa/avx512vnni.cpp
+      PROPERTIES COMPILE_OPTIONS "${ONWARD_AVX512_FLAGS};-mavx512vnni")
+  endif()
+  if(ONWARD_HAS_AVX512 AND ONWARD_HAS_AVX512VNNI AND ONWARD_HAS_AVX512BF16)
     set_source_files_properties(
       csrc/cpu/isa/avx512bf16.cpp
-      PROPERTIES COMPILE_OPTIONS "${ONWARD_AVX512_FLAGS};-mavx512bf16")
+      PROPERTIES COMPILE_OPTIONS "${ONWARD_AVX512_FLAGS};-mavx512vnni;-mavx512bf16")
   endif()
 endif()

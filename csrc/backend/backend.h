@@ -31,19 +31,24 @@ struct TensorSource {
   int64_t rows = 0;
   int64_t columns = 0;
   const int32_t* row_order = nullptr;  // packed row r comes from stored row row_order[r]
+  bool mapped = false;  // from a file, read-only: its pages can be dropped once they are packed
 };
 
 // A weight matrix in the device's own layout. Parts stacked along the outputs each begin at a
 // multiple of kActivationLane (q, k, v of one product; gate and up of another).
 struct Matrix {
-  DType dtype = DType::f32;      // f32 or bf16
+  DType dtype = DType::f32;      // f32, f16, bf16, q8_0, q4_0 or q4_1
   int64_t outputs = 0;           // padded: columns of the product
   int64_t inputs = 0;            // padded
   std::vector<int64_t> offsets;  // first output of each part
   void* data = nullptr;          // device memory, owned by the WeightStore it was packed into
 
   bool empty() const { return data == nullptr; }
-  int64_t bytes() const { return outputs * inputs * dtype_block_bytes(dtype); }
+  int64_t output_bytes() const {
+    const int64_t block = dtype_block_values(dtype);
+    return (inputs + block - 1) / block * dtype_block_bytes(dtype);
+  }
+  int64_t bytes() const { return outputs * output_bytes(); }
 };
 
 // A float32 vector on the device (norm weight, bias), padded with zeros like the rows it meets.
@@ -71,6 +76,27 @@ struct SequenceSlice {
   int64_t tokens = 0;
   int64_t first_position = 0;     // in the sequence
   void* const* blocks = nullptr;  // blocks[b] holds positions [16 b, 16 b + 16)
+};
+
+// The rows that go into a product: values as they are, or made on the way from a wider or plainer
+// row, so that they are prepared once, in the dtype that the weights ask for.
+struct LinearInput {
+  enum class Kind {
+    plain,   // x (rows, inputs)
+    normed,  // x (rows, inputs); RMSNorm over the first `size` values of each row
+    gated    // x (rows, 2 * inputs): silu(first half) * second half
+  };
+  Kind kind = Kind::plain;
+  const float* x = nullptr;
+  Vector norm;  // normed only
+  float norm_eps = 0;
+  int64_t size = 0;
+
+  static LinearInput plain(const float* x) { return {Kind::plain, x, {}, 0, 0}; }
+  static LinearInput normed(const float* x, const Vector& norm, float eps, int64_t size) {
+    return {Kind::normed, x, norm, eps, size};
+  }
+  static LinearInput gated(const float* x) { return {Kind::gated, x, {}, 0, 0}; }
 };
 
 // Rotary embedding and append, for one layer of one step.
@@ -121,19 +147,14 @@ class Backend {
   // y[r] = x[index[r]] for whole rows of `width` floats; index on the host.
   virtual void gather_rows(const float* x, const int64_t* index, int64_t rows, int64_t width,
                            float* y) = 0;
-  // RMSNorm over the first `size` values of each row. (rows, stride) -> (rows, stride)
-  virtual void rms_norm(const float* x, const Vector& weight, float eps, int64_t size, int64_t rows,
-                        float* y) = 0;
-  // y = x W^T + bias, or y += that. x (rows, inputs), y (rows, outputs).
-  virtual void linear(const Matrix& weight, const Vector& bias, const float* x, int64_t rows,
-                      bool add, float* y) = 0;
+  // y = input W^T + bias, or y += that. y (rows, outputs).
+  virtual void linear(const Matrix& weight, const Vector& bias, const LinearInput& input,
+                      int64_t rows, bool add, float* y) = 0;
   // Rotates q and k in place and stores k and v in the cache.
   virtual void rotate_and_append(const RotateArgs& args, const CacheLayout& layout,
                                  const std::vector<SequenceSlice>& slices) = 0;
   virtual void attend(const AttendLayerArgs& args, const CacheLayout& layout,
                       const std::vector<SequenceSlice>& slices) = 0;
-  // y = silu(gate) * up. gate_up (rows, 2 * width): gate first, up after it; y (rows, width).
-  virtual void silu_mul(const float* gate_up, int64_t width, int64_t rows, float* y) = 0;
 };
 
 }  // namespace onward

@@ -19,7 +19,7 @@ struct CacheLayout {
   int64_t num_layers = 0;
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
-  DType dtype = DType::f32;  // f32 or bf16
+  DType dtype = DType::f32;  // f32, f16 or bf16
 
   int64_t value_bytes() const { return dtype_block_bytes(dtype); }
   int64_t value_stride() const { return round_up(head_dim, kBlockTokens); }

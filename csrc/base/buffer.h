@@ -56,6 +56,10 @@ class Arena {
   size_t bytes_used_ = 0;
 };
 
+// Gives back the memory of the pages that lie wholly in a read-only mapping of a file; they are
+// read again when they are looked at again.
+void drop_mapped_pages(const void* begin, size_t bytes);
+
 constexpr int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }

@@ -39,4 +39,21 @@ inline float f16_to_float(uint16_t half) {
   return bits_to_float(sign | ((exponent + 112) << 23) | (mantissa << 13));
 }
 
+// Round to nearest even; beyond the largest half (65,504) infinity, below the smallest zero; a NaN
+// stays a NaN.
+inline uint16_t float_to_f16(float value) {
+  const uint32_t bits = float_to_bits(value);
+  const uint16_t sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
+  const uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u)
+    return static_cast<uint16_t>(sign | 0x7e00u | ((bits >> 13) & 0x1ffu));
+  if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // 65,520 and above
+  if (magnitude < 0x38800000u) {  // below 2^-14: a multiple of 2^-24; the sum with 0.5 rounds to it
+    const float shifted = bits_to_float(magnitude) + 0.5f;
+    return static_cast<uint16_t>(sign | (float_to_bits(shifted) - 0x3f000000u));
+  }
+  const uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
+  return static_cast<uint16_t>(sign | ((rounded >> 13) - (112u << 10)));
+}
+
 }  // namespace onward

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/buffer.h"
+#include "base/dtype.h"
 #include "bindings/bindings.h"
 #include "cpu/kernels.h"
 #include "onward/error.h"
@@ -24,6 +25,7 @@ namespace py = pybind11;
 namespace {
 
 using namespace onward::cpu;
+using onward::DType;
 using onward::InvalidArgument;
 using onward::round_up;
 
@@ -76,78 +78,20 @@ void expect_lanes(const char* name, const py::array& array) {
                         " elements, expected a multiple of 16");
 }
 
-// The same element type for all: f32, or bf16 as uint16.
-bool is_bf16(const std::vector<std::pair<const char*, py::array>>& arrays) {
-  const bool bf16 = py::isinstance<Bits>(arrays[0].second);
-  for (const auto& [name, array] : arrays) {
-    if (bf16 ? py::isinstance<Bits>(array) : py::isinstance<Floats>(array)) continue;
-    throw InvalidArgument(std::string("kernels: ") + name + " has dtype " +
-                          std::string(py::str(array.dtype())) + " or is not contiguous, expected " +
-                          (bf16 ? "uint16 as the others" : "float32, or uint16 for all"));
-  }
-  return bf16;
-}
-
-// weights: (n, k). Columns [column, column + width) as a panel for k padded with zeros; `depth`
-// elements of one column lie together (1 for f32, 2 for bf16).
-template <class Element>
-std::vector<Element> pack_panel(const Element* weights, int64_t n, int64_t k, int64_t column,
-                                int64_t width, int64_t padded_k, int64_t depth) {
-  std::vector<Element> panel(static_cast<size_t>(padded_k * width));
-  for (int64_t c = 0; c < width && column + c < n; ++c) {
-    for (int64_t i = 0; i < k; ++i) {
-      panel[i / depth * depth * width + c * depth + i % depth] = weights[(column + c) * k + i];
+// What keys and values are stored as, the same for both: f32, f16, or bf16 as uint16.
+DType stored_dtype(const py::array& keys, const py::array& values) {
+  for (const py::array* array : {&keys, &values}) {
+    if ((array->flags() & py::array::c_style) == 0 || !array->dtype().equal(keys.dtype())) {
+      throw InvalidArgument("kernels: keys and values are strided or of two dtypes, expected one");
     }
   }
-  return panel;
-}
-
-template <class Element>
-void linear_of(void (*kernel)(const LinearArgs&), const py::array& weights, const py::array& x,
-               const float* bias, const float* add, Floats& y, int64_t depth) {
-  const int64_t n = weights.shape(0), k = weights.shape(1), rows = x.shape(0);
-  const int64_t padded_k = round_up(k, kLane), padded_n = round_up(n, kLane);
-  std::vector<Element> padded_x(static_cast<size_t>(rows * padded_k));
-  std::vector<float> padded_y(static_cast<size_t>(rows * padded_n));
-  std::vector<float> padded_bias(static_cast<size_t>(padded_n));
-  for (int64_t r = 0; r < rows; ++r) {
-    const Element* row = static_cast<const Element*>(x.data()) + r * k;
-    std::copy(row, row + k, padded_x.begin() + r * padded_k);
-    if (add != nullptr) std::copy(add + r * n, add + (r + 1) * n, padded_y.begin() + r * padded_n);
-  }
-  if (bias != nullptr) std::copy(bias, bias + n, padded_bias.begin());
-  for (int64_t column = 0; column < n; column += kPanelColumns) {
-    const int64_t width = std::min(kPanelColumns, padded_n - column);
-    const std::vector<Element> panel = pack_panel(static_cast<const Element*>(weights.data()), n, k,
-                                                  column, width, padded_k, depth);
-    kernel({panel.data(), width, padded_k, padded_x.data(), padded_k, rows,
-            padded_y.data() + column, padded_n,
-            bias != nullptr ? padded_bias.data() + column : nullptr, add != nullptr, nullptr});
-  }
-  for (int64_t r = 0; r < rows; ++r) {
-    std::copy_n(padded_y.begin() + r * padded_n, n, y.mutable_data() + r * n);
-  }
-}
-
-Floats linear(const std::string& isa, const py::array& weights, const py::array& x,
-              const std::optional<Floats>& bias, const std::optional<Floats>& add) {
-  const Kernels& kernels = kernels_of(isa);
-  const bool bf16 = is_bf16({{"weights", weights}, {"x", x}});
-  expect_dimensions("weights", weights, 2);
-  expect_dimensions("x", x, 2);
-  const int64_t n = weights.shape(0), rows = x.shape(0);
-  expect_shape("x", x, {rows, weights.shape(1)});
-  if (bias) expect_shape("bias", *bias, {n});
-  if (add) expect_shape("add", *add, {rows, n});
-  Floats y({rows, n});
-  const float* bias_data = bias ? bias->data() : nullptr;
-  const float* add_data = add ? add->data() : nullptr;
-  if (bf16) {
-    linear_of<uint16_t>(kernels.linear_bf16, weights, x, bias_data, add_data, y, 2);
-  } else {
-    linear_of<float>(kernels.linear_f32, weights, x, bias_data, add_data, y, 1);
-  }
-  return y;
+  const char kind = keys.dtype().kind();
+  const py::ssize_t bytes = keys.itemsize();
+  if (kind == 'f' && bytes == 4) return DType::f32;
+  if (kind == 'f' && bytes == 2) return DType::f16;
+  if (kind == 'u' && bytes == 2) return DType::bf16;
+  throw InvalidArgument("kernels: keys have dtype " + std::string(py::str(keys.dtype())) +
+                        ", expected float32, float16, or uint16 for bf16");
 }
 
 // keys, values: (positions, head_dim). Blocks as cpu/kernels.h has them: NaN wherever no position
@@ -194,7 +138,7 @@ Blocks make_blocks(const py::array& keys, const py::array& values, int64_t first
 Floats attend(const std::string& isa, const Floats& q, const py::array& keys,
               const py::array& values, int64_t first_position, int64_t window, float scale) {
   const Kernels& kernels = kernels_of(isa);
-  const bool bf16 = is_bf16({{"keys", keys}, {"values", values}});
+  const DType dtype = stored_dtype(keys, values);
   expect_dimensions("q", q, 3);
   expect_dimensions("keys", keys, 2);
   const int64_t tokens = q.shape(0), group = q.shape(1), head_dim = q.shape(2);
@@ -212,13 +156,15 @@ Floats attend(const std::string& isa, const Floats& q, const py::array& keys,
   }
   const int64_t first_key = window > 0 ? std::max<int64_t>(0, first_position - window + 1) : 0;
   const int64_t first_block = first_key / kBlockTokens;
-  const Blocks blocks = bf16 ? make_blocks<uint16_t>(keys, values, first_block)
-                             : make_blocks<float>(keys, values, first_block);
+  const Blocks blocks = dtype == DType::f32 ? make_blocks<float>(keys, values, first_block)
+                                            : make_blocks<uint16_t>(keys, values, first_block);
   // Room behind each row, to see that a kernel writes head_dim elements a head and no more.
   const int64_t row = group * head_dim, out_stride = row + kLane;
   std::vector<float> padded(static_cast<size_t>(tokens * out_stride), -1.0f);
-  (bf16 ? kernels.attend_bf16
-        : kernels.attend_f32)({q.data(), row, padded.data(), out_stride, blocks.pointers.data(),
+  (dtype == DType::f32 ? kernels.attend_f32
+   : dtype == DType::f16
+       ? kernels.attend_f16
+       : kernels.attend_bf16)({q.data(), row, padded.data(), out_stride, blocks.pointers.data(),
                                blocks.k_offset, blocks.v_offset, round_up(head_dim, kLane),
                                head_dim, group, tokens, first_position, window, scale});
   Floats out({tokens, group, head_dim});
@@ -299,11 +245,14 @@ double probe(const std::string& isa, const std::string& kind, double seconds, in
              return part;
            });
   }
-  if (kind != "f32" && kind != "bf16") {
+  const auto arithmetic = kind == "f32"    ? kernels.probe_f32
+                          : kind == "bf16" ? kernels.probe_bf16
+                          : kind == "int8" ? kernels.probe_int8
+                                           : nullptr;
+  if (arithmetic == nullptr) {
     throw InvalidArgument("kernels: unknown probe, found '" + kind +
-                          "', expected one of read, f32, bf16");
+                          "', expected one of read, f32, bf16, int8");
   }
-  const auto arithmetic = kind == "f32" ? kernels.probe_f32 : kernels.probe_bf16;
   return 1e-9 * rate(threads, seconds, [&](int thread) {
            float sink = 0.0f;
            const int64_t operations = arithmetic(100000, &sink);
@@ -317,8 +266,9 @@ double probe(const std::string& isa, const std::string& kind, double seconds, in
 const Kernels& kernels_of(const std::string& isa) {
   const std::vector<std::string> names = available();
   if (std::find(names.begin(), names.end(), isa) != names.end()) {
-    for (const Kernels* kernels : {generic_kernels(), avx2_kernels(), avx512_kernels(),
-                                   avx512bf16_kernels(), neon_kernels()}) {
+    for (const Kernels* kernels :
+         {generic_kernels(), avx2_kernels(), avx2vnni_kernels(), avx512_kernels(),
+          avx512vnni_kernels(), avx512bf16_kernels(), neon_kernels()}) {
       if (kernels != nullptr && isa == kernels->name) return *kernels;
     }
   }
@@ -332,17 +282,15 @@ void bind_kernels(py::module_& m) {
   k.def(
       "selected", [] { return std::string(select_kernels().name); },
       "The instruction set in use: the best one, or what ONWARD_CPU_ISA names.");
-  k.def("linear", &linear, py::arg("isa"), py::arg("weights"), py::arg("x"),
-        py::arg("bias") = py::none(), py::arg("add") = py::none(),
-        "add + (x @ weights.T + bias). weights (n, k), x (rows, k): float32, or bf16 as uint16.");
   k.def("attend", &attend, py::arg("isa"), py::arg("q"), py::arg("keys"), py::arg("values"),
         py::arg("first_position"), py::arg("window"), py::arg("scale"),
-        "q (tokens, group, head_dim); keys, values (positions, head_dim): float32, or bf16 as "
-        "uint16. Cache slots without a position hold NaN.");
+        "q (tokens, group, head_dim); keys, values (positions, head_dim): float32, float16, or "
+        "bf16 as uint16. Cache slots without a position hold NaN.");
   k.def("rms_norm", &rms_norm, py::arg("isa"), py::arg("x"), py::arg("weight"), py::arg("eps"));
   k.def("silu_mul", &silu_mul, py::arg("isa"), py::arg("gate"), py::arg("up"));
   k.def("round_bf16", &round_bf16, py::arg("isa"), py::arg("x"));
   k.def("probe", &probe, py::arg("isa"), py::arg("kind"), py::arg("seconds"), py::arg("threads"),
-        "GB/s for kind 'read', GFLOP/s for 'f32' and 'bf16', of so many threads together.");
+        "GB/s for kind 'read', GFLOP/s for 'f32', 'bf16' and 'int8', of so many threads together.");
+  bind_linear(k);
   bind_scans(k);
 }

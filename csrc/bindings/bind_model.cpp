@@ -84,7 +84,8 @@ TensorSource make_source(const py::buffer_info& info, const Part& part) {
   return source;
 }
 
-void add_weight(ModelBuilder& builder, const std::string& name, const std::vector<Part>& parts) {
+void add_weight(ModelBuilder& builder, const std::string& name, const std::vector<Part>& parts,
+                const std::string& dtype, bool mapped) {
   std::vector<py::buffer_info> infos;  // keep the buffers alive while the GIL is released
   std::vector<TensorSource> sources;
   for (const Part& part : parts) {
@@ -94,9 +95,11 @@ void add_weight(ModelBuilder& builder, const std::string& name, const std::vecto
                                     "' is strided, expected contiguous memory");
     }
     sources.push_back(make_source(infos.back(), part));
+    sources.back().mapped = mapped;
   }
+  const onward::DType packed = onward::parse_dtype(dtype);
   py::gil_scoped_release release;
-  builder.add(name, sources);
+  builder.add(name, sources, packed);
 }
 
 }  // namespace
@@ -117,18 +120,19 @@ void bind_model(py::module_& m) {
 
   py::class_<Model, std::shared_ptr<Model>>(m, "Model")
       .def_readonly("spec", &Model::spec)
-      .def_property_readonly("dtype",
-                             [](const Model& model) { return onward::dtype_name(model.dtype); })
+      .def_property_readonly(
+          "cache_dtype", [](const Model& model) { return onward::dtype_name(model.cache_dtype); })
       .def_property_readonly("weight_bytes",
                              [](const Model& model) { return model.store->bytes_used(); });
 
   py::class_<ModelBuilder>(m, "ModelBuilder")
-      .def(py::init([](const DecoderSpec& spec, const std::string& dtype, int threads) {
-             return std::make_unique<ModelBuilder>(spec, onward::parse_dtype(dtype),
+      .def(py::init([](const DecoderSpec& spec, const std::string& cache_dtype, int threads) {
+             return std::make_unique<ModelBuilder>(spec, onward::parse_dtype(cache_dtype),
                                                    onward::cpu::make_weight_store(threads));
            }),
-           py::arg("spec"), py::arg("dtype"), py::arg("threads"))
-      .def("add", &add_weight, py::arg("name"), py::arg("parts"))
+           py::arg("spec"), py::arg("cache_dtype"), py::arg("threads"))
+      .def("add", &add_weight, py::arg("name"), py::arg("parts"), py::arg("dtype"),
+           py::arg("mapped"))
       .def("finish",
            [](ModelBuilder& builder) { return std::const_pointer_cast<Model>(builder.finish()); });
 }

@@ -8,9 +8,10 @@
 #include <cstring>
 
 #include "base/buffer.h"
-#include "base/half.h"
 #include "base/thread_pool.h"
 #include "cpu/kernels.h"
+#include "cpu/linear.h"
+#include "cpu/panels.h"
 #include "cpu/rotate.h"
 #include "onward/error.h"
 
@@ -22,10 +23,6 @@ static_assert(kLane == kActivationLane && kBlockTokens == CacheLayout::kBlockTok
 
 // Below this many values an elementwise verb costs less than handing it to another thread.
 constexpr int64_t kSmallWork = 16384;
-
-// Rows of one matrix-product task in prefill: a multiple of the kernels' 6-row register tile, small
-// enough that the narrow matrices of a small model still make several tasks per thread.
-constexpr int64_t kLinearRows = 96;
 
 // Tokens of one attention task in prefill.
 constexpr int64_t kAttendTokens = 16;
@@ -53,15 +50,12 @@ class CpuBackend final : public Backend {
   void embed(const Matrix& table, const int32_t* ids, int64_t rows, float* x) override;
   void gather_rows(const float* x, const int64_t* index, int64_t rows, int64_t width,
                    float* y) override;
-  void rms_norm(const float* x, const Vector& weight, float eps, int64_t size, int64_t rows,
-                float* y) override;
-  void linear(const Matrix& weight, const Vector& bias, const float* x, int64_t rows, bool add,
-              float* y) override;
+  void linear(const Matrix& weight, const Vector& bias, const LinearInput& input, int64_t rows,
+              bool add, float* y) override;
   void rotate_and_append(const RotateArgs& args, const CacheLayout& layout,
                          const std::vector<SequenceSlice>& slices) override;
   void attend(const AttendLayerArgs& args, const CacheLayout& layout,
               const std::vector<SequenceSlice>& slices) override;
-  void silu_mul(const float* gate_up, int64_t width, int64_t rows, float* y) override;
 
  private:
   // body(first_row, last_row) over disjoint ranges that cover [0, rows).
@@ -74,31 +68,15 @@ class CpuBackend final : public Backend {
     });
   }
 
-  const uint16_t* rounded_to_bf16(const float* x, int64_t values);
-
   const Kernels& kernels_;
   ThreadPool pool_;
-  AlignedBuffer bf16_rows_;  // the input of the product at hand, rounded once for all panels
+  InputRows input_rows_;
 };
 
 void CpuBackend::embed(const Matrix& table, const int32_t* ids, int64_t rows, float* x) {
   over_rows(rows, table.inputs, [&](int64_t first, int64_t last) {
-    for (int64_t row = first; row < last; ++row) {
-      // The packed layout keeps an output's weights one column of its panel.
-      const int64_t panel = ids[row] / kPanelColumns * kPanelColumns;
-      const int64_t width = std::min(kPanelColumns, table.outputs - panel);
-      const int64_t column = ids[row] - panel;
-      float* out = x + row * table.inputs;
-      if (table.dtype == DType::f32) {
-        const float* weights = static_cast<const float*>(table.data) + panel * table.inputs;
-        for (int64_t k = 0; k < table.inputs; ++k) out[k] = weights[k * width + column];
-      } else {
-        const uint16_t* weights = static_cast<const uint16_t*>(table.data) + panel * table.inputs;
-        for (int64_t k = 0; k < table.inputs; ++k) {
-          out[k] = bf16_to_float(weights[(k / 2) * width * 2 + column * 2 + (k & 1)]);
-        }
-      }
-    }
+    for (int64_t row = first; row < last; ++row)
+      read_output(table, ids[row], x + row * table.inputs);
   });
 }
 
@@ -109,59 +87,18 @@ void CpuBackend::gather_rows(const float* x, const int64_t* index, int64_t rows,
   }
 }
 
-void CpuBackend::rms_norm(const float* x, const Vector& weight, float eps, int64_t size,
-                          int64_t rows, float* y) {
-  over_rows(rows, weight.size, [&](int64_t first, int64_t last) {
-    for (int64_t row = first; row < last; ++row) {
-      kernels_.rms_norm(x + row * weight.size, weight.data, eps, size, y + row * weight.size);
-    }
-  });
-}
-
-const uint16_t* CpuBackend::rounded_to_bf16(const float* x, int64_t values) {
-  if (bf16_rows_.bytes() < static_cast<size_t>(values) * 2) {
-    bf16_rows_ = AlignedBuffer(static_cast<size_t>(values) * 2);
+void CpuBackend::linear(const Matrix& weight, const Vector& bias, const LinearInput& input,
+                        int64_t rows, bool add, float* y) {
+  input_rows_.reserve(weight, input, rows);
+  if (input_rows_.needed()) {
+    over_rows(rows, weight.inputs, [&](int64_t first, int64_t last) {
+      for (int64_t row = first; row < last; ++row) input_rows_.prepare(kernels_, row);
+    });
   }
-  uint16_t* rounded = bf16_rows_.data<uint16_t>();
-  constexpr int64_t kValuesEach = kSmallWork;  // a multiple of kLane
-  pool_.run((values + kValuesEach - 1) / kValuesEach, [&](int64_t task) {
-    const int64_t first = task * kValuesEach;
-    kernels_.round_bf16(x + first, std::min(kValuesEach, values - first), rounded + first);
-  });
-  return rounded;
-}
-
-void CpuBackend::linear(const Matrix& weight, const Vector& bias, const float* x, int64_t rows,
-                        bool add, float* y) {
-  const bool bf16 = weight.dtype == DType::bf16;
-  const int64_t value_bytes = dtype_block_bytes(weight.dtype);
-  const char* input = bf16 ? reinterpret_cast<const char*>(rounded_to_bf16(x, rows * weight.inputs))
-                           : reinterpret_cast<const char*>(x);
-  const auto kernel = bf16 ? kernels_.linear_bf16 : kernels_.linear_f32;
-  const int64_t panels = (weight.outputs + kPanelColumns - 1) / kPanelColumns;
-  const int64_t row_chunks = (rows + kLinearRows - 1) / kLinearRows;
-  // Chunks of one panel are neighbours, so that the panel is still in the cache for the next one.
-  pool_.run(panels * row_chunks, [&](int64_t task) {
-    const int64_t panel = task / row_chunks * kPanelColumns;
-    const int64_t first_row = task % row_chunks * kLinearRows;
-    LinearArgs args;
-    args.panel = static_cast<const char*>(weight.data) + panel * weight.inputs * value_bytes;
-    args.width = std::min(kPanelColumns, weight.outputs - panel);
-    args.k = weight.inputs;
-    args.x = input + first_row * weight.inputs * value_bytes;
-    args.x_stride = weight.inputs;
-    args.rows = std::min(kLinearRows, rows - first_row);
-    args.y = y + first_row * weight.outputs + panel;
-    args.y_stride = weight.outputs;
-    args.bias = bias.empty() ? nullptr : bias.data + panel;
-    args.add = add;
-    const int64_t next_panel = (task + threads()) / row_chunks;
-    args.next = next_panel * kPanelColumns == panel || next_panel >= panels
-                    ? nullptr
-                    : static_cast<const char*>(weight.data) +
-                          next_panel * kPanelColumns * weight.inputs * value_bytes;
-    kernel(args);
-  });
+  const auto kernel = linear_kernel(kernels_, weight.dtype);
+  const LinearTasks tasks(weight, rows, threads());
+  pool_.run(tasks.count(),
+            [&](int64_t task) { tasks.run(task, kernel, input_rows_, bias.data, add, y); });
 }
 
 void CpuBackend::rotate_and_append(const RotateArgs& args, const CacheLayout& layout,
@@ -197,7 +134,9 @@ void CpuBackend::attend(const AttendLayerArgs& args, const CacheLayout& layout,
   }
   const int64_t group = args.num_heads / layout.num_kv_heads;
   const int64_t out_stride = activation_stride(args.num_heads * layout.head_dim);
-  const auto kernel = layout.dtype == DType::bf16 ? kernels_.attend_bf16 : kernels_.attend_f32;
+  const auto kernel = layout.dtype == DType::bf16  ? kernels_.attend_bf16
+                      : layout.dtype == DType::f16 ? kernels_.attend_f16
+                                                   : kernels_.attend_f32;
   const auto body = [&](int64_t task) {
     // Late tiles see the most keys: they go first, the short ones fill the gaps at the end.
     const Task& tile = tiles[tiles.size() - 1 - static_cast<size_t>(task / layout.num_kv_heads)];
@@ -227,15 +166,6 @@ void CpuBackend::attend(const AttendLayerArgs& args, const CacheLayout& layout,
   } else {
     pool_.run(tasks, body);
   }
-}
-
-void CpuBackend::silu_mul(const float* gate_up, int64_t width, int64_t rows, float* y) {
-  over_rows(rows, width, [&](int64_t first, int64_t last) {
-    for (int64_t row = first; row < last; ++row) {
-      const float* gate = gate_up + row * 2 * width;
-      kernels_.silu_mul(gate, gate + width, width, y + row * width);
-    }
-  });
 }
 
 }  // namespace

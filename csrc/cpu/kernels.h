@@ -22,23 +22,41 @@ constexpr int64_t kPanelColumns =
     64;                               // output columns of a packed panel (the last may be narrower)
 constexpr int64_t kBlockTokens = 16;  // tokens of a cache block: keys are lanes
 
-// One panel of packed weights times some rows: y[r][c] (+)= sum_k x[r][k] * panel[k][c] + bias[c].
-//   panel f32:  [k][width] floats.
+constexpr int64_t kGroupValues = 32;  // of k: a quantised weight or input has one scale for them
+
+// Columns [first, first + columns) of one panel of packed weights times some rows:
+// y[r][c] (+)= sum_k x[r][k] * panel[k][c] + bias[c].
+//   panel f32, f16: [k][width] elements.
 //   panel bf16: [k / 2][width][2]: the pair (k, k + 1) of one column lies together.
-//   x: (rows, k), f32 or bf16 bits to match; stride in elements. k is a multiple of kLane.
+//   panel q8_0: for each group of 32 k [8][width][4] bytes, four k of one column together, which
+//               hold weight + 128; then [width] f16 scales.
+//   panel q4_0, q4_1: for each group [4][width][4] bytes: byte j of quad i holds k = 4 i + j in its
+//               low and k = 16 + 4 i + j in its high half; then [width] f16 scales and, for q4_1,
+//               [width] f16 minimums.
+//   x: (rows, k); stride in elements; k is a multiple of kLane.
+//      f32 for weights f32 and f16, bf16 bits for bf16; for the quantised ones int8, each row
+//      padded with zeros to whole groups, with x_scales and x_sums from `quantize`.
 //   y: (rows, width) f32; bias: (width) or null; add: y keeps its old value, y = y + (sum + bias).
 // bf16 rule (that of the vdpbf16ps instruction): within a pair the odd element is fused in first,
 // then the even one; denormal inputs and results count as zero, in bias and residual too.
+// Quantised rule, group by group in ascending order, where `dot` is the exact integer sum of x
+// times weight (q4_0: less 8; q4_1: as stored):
+//   sum = fma(float(dot), scale * x_scale, sum), then for q4_1
+//   sum = fma(minimum, x_scale * float(x_sum), sum).
 struct LinearArgs {
   const void* panel;
-  int64_t width;  // 16, 32, 48 or 64
+  int64_t width;  // of the panel: 16, 32, 48 or 64
+  int64_t first;  // multiples of 16
+  int64_t columns;
   int64_t k;
   const void* x;
   int64_t x_stride;
+  const float* x_scales;  // (rows, groups), for quantised weights
+  const int32_t* x_sums;  // (rows, groups): the sum of each group's int8 values
   int64_t rows;
-  float* y;
+  float* y;  // of the panel's first column
   int64_t y_stride;
-  const float* bias;
+  const float* bias;  // of the panel's first column
   bool add;
   const void* next;  // the panel that this thread is likely to take next, or null
 };
@@ -77,12 +95,19 @@ struct AttendArgs {
 };
 
 struct Kernels {
-  const char* name;  // "generic", "avx2", "avx512", "avx512bf16", "neon"
+  const char* name;  // "generic", "neon", "avx2", "avx2vnni", "avx512", "avx512vnni", "avx512bf16"
 
+  // By the dtype of the weights.
   void (*linear_f32)(const LinearArgs&);
+  void (*linear_f16)(const LinearArgs&);
   void (*linear_bf16)(const LinearArgs&);
-  void (*attend_f32)(const AttendArgs&);   // keys and values stored as f32
-  void (*attend_bf16)(const AttendArgs&);  // keys and values stored as bf16 bits
+  void (*linear_q8_0)(const LinearArgs&);
+  void (*linear_q4_0)(const LinearArgs&);
+  void (*linear_q4_1)(const LinearArgs&);
+  // By what keys and values are stored as.
+  void (*attend_f32)(const AttendArgs&);
+  void (*attend_f16)(const AttendArgs&);
+  void (*attend_bf16)(const AttendArgs&);
 
   // y[i] = x[i] * (1 / sqrt(mean(x^2) + eps)) * weight[i], i < n. y may be x. (Zhang & Sennrich
   // 2019)
@@ -91,6 +116,11 @@ struct Kernels {
   void (*silu_mul)(const float* gate, const float* up, int64_t n, float* y);
   // Round to nearest even; NaN stays NaN. n is a multiple of kLane.
   void (*round_bf16)(const float* x, int64_t n, uint16_t* y);
+  // Groups of 32 values to int8: scale = max |x| / 127, y = x * (127 / max |x|) rounded to nearest
+  // even, sum = that of y. n is a multiple of kLane; half a group at the end is filled with zeros.
+  // A group whose values are all below 2^-120 becomes zeros; one that holds a NaN or an infinity
+  // has a NaN for its scale.
+  void (*quantize)(const float* x, int64_t n, int8_t* y, float* scales, int32_t* sums);
 
   RowScans scans;  // what sampling asks of a row of logits
 
@@ -98,15 +128,18 @@ struct Kernels {
   // Sum of all 64-bit words, so that the reads cannot be dropped; bytes is a multiple of 256.
   uint64_t (*probe_read)(const void* data, int64_t bytes);
   // Runs `iterations` rounds of independent in-register multiply-adds; returns operations done
-  // (2 per multiply-add). probe_bf16 uses what linear_bf16 uses.
+  // (2 per multiply-add). probe_bf16 and probe_int8 use what linear_bf16 and linear_q8_0 use.
   int64_t (*probe_f32)(int64_t iterations, float* sink);
   int64_t (*probe_bf16)(int64_t iterations, float* sink);
+  int64_t (*probe_int8)(int64_t iterations, float* sink);
 };
 
 // Each is null where the compiler cannot target it.
 const Kernels* generic_kernels();
 const Kernels* avx2_kernels();
+const Kernels* avx2vnni_kernels();
 const Kernels* avx512_kernels();
+const Kernels* avx512vnni_kernels();
 const Kernels* avx512bf16_kernels();
 const Kernels* neon_kernels();
 

@@ -62,7 +62,8 @@ void rotate_and_append_token(const RotateArgs& args, const CacheLayout& layout,
             reinterpret_cast<float*>(values), [](float x) { return x; });
     } else {
       store(key, value, slot, layout, reinterpret_cast<uint16_t*>(keys),
-            reinterpret_cast<uint16_t*>(values), float_to_bf16);
+            reinterpret_cast<uint16_t*>(values),
+            layout.dtype == DType::f16 ? float_to_f16 : float_to_bf16);
     }
   }
 }

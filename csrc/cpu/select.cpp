@@ -1,5 +1,9 @@
 // Which table of kernels this machine runs. Asks the processor and its operating system; knows
 // nothing of what the kernels do.
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -18,16 +22,27 @@ struct Candidate {
 
 #if defined(__x86_64__)
 // __builtin_cpu_supports looks at XCR0 as well: false where the system does not save the registers.
-bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+bool has_avx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("f16c");
+}
+// Leaf 7, subleaf 1, EAX bit 4. gcc 12 has no name for it; its registers are those of AVX2.
+bool has_avx2vnni() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return has_avx2() && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax >> 4 & 1) != 0;
+}
 bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
-bool has_avx512bf16() { return has_avx512() && __builtin_cpu_supports("avx512bf16"); }
+bool has_avx512vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
+bool has_avx512bf16() { return has_avx512vnni() && __builtin_cpu_supports("avx512bf16"); }
 constexpr bool kIsArm64 = false;
 #else
 bool has_avx2() { return false; }
+bool has_avx2vnni() { return false; }
 bool has_avx512() { return false; }
+bool has_avx512vnni() { return false; }
 bool has_avx512bf16() { return false; }
 #if defined(__aarch64__)
 constexpr bool kIsArm64 = true;
@@ -42,7 +57,9 @@ const std::vector<Candidate>& candidates() {
       {"generic", generic_kernels(), true},
       {"neon", neon_kernels(), kIsArm64},
       {"avx2", avx2_kernels(), has_avx2()},
+      {"avx2vnni", avx2vnni_kernels(), has_avx2vnni()},
       {"avx512", avx512_kernels(), has_avx512()},
+      {"avx512vnni", avx512vnni_kernels(), has_avx512vnni()},
       {"avx512bf16", avx512bf16_kernels(), has_avx512bf16()},
   };
   return all;

@@ -4,10 +4,10 @@
 #include <string>
 
 #include "base/buffer.h"
-#include "base/half.h"
 #include "base/thread_pool.h"
 #include "cpu/dequantize.h"
 #include "cpu/kernels.h"
+#include "cpu/panels.h"
 #include "onward/error.h"
 
 namespace onward::cpu {
@@ -37,44 +37,16 @@ const uint8_t* stored_row(const TensorSource& source, int64_t row) {
   return static_cast<const uint8_t*>(source.data) + stored * row_bytes(source);
 }
 
-// Where each output of a product comes from: a part and its row, or nothing (padding).
-struct OutputSource {
-  const TensorSource* part = nullptr;
-  int64_t row = 0;
-};
+// Source bytes that are packed before their pages are dropped.
+constexpr int64_t kSlabBytes = int64_t{32} << 20;
 
-constexpr int64_t kTransposeColumns = 256;  // 64 rows x 256 floats fit the first-level cache
-
-// Writes outputs [first, first + width) of the product as one panel.
-//   f32: [k][width];  bf16: [k / 2][width][2]
-void pack_panel(const std::vector<OutputSource>& outputs, int64_t first, int64_t width,
-                const Matrix& matrix, int64_t columns) {
-  alignas(64) float rows[kPanelColumns][kTransposeColumns];
-  uint8_t* panel =
-      static_cast<uint8_t*>(matrix.data) + first * matrix.inputs * dtype_block_bytes(matrix.dtype);
-  for (int64_t k0 = 0; k0 < matrix.inputs; k0 += kTransposeColumns) {
-    const int64_t count = std::min(kTransposeColumns, matrix.inputs - k0);
-    const int64_t stored = std::clamp<int64_t>(columns - k0, 0, count);
-    for (int64_t c = 0; c < width; ++c) {
-      const OutputSource& source = outputs[first + c];
-      std::fill(rows[c], rows[c] + count, 0.0f);
-      if (source.part == nullptr || stored == 0) continue;
-      read_row(source.part->dtype, stored_row(*source.part, source.row), k0, stored, rows[c]);
-    }
-    if (matrix.dtype == DType::f32) {
-      float* out = reinterpret_cast<float*>(panel) + k0 * width;
-      for (int64_t k = 0; k < count; ++k) {
-        for (int64_t c = 0; c < width; ++c) out[k * width + c] = rows[c][k];
-      }
-    } else {
-      uint16_t* out = reinterpret_cast<uint16_t*>(panel) + k0 * width;
-      for (int64_t k = 0; k < count; ++k) {
-        for (int64_t c = 0; c < width; ++c) {
-          out[(k / 2) * width * 2 + c * 2 + (k & 1)] = float_to_bf16(rows[c][k]);
-        }
-      }
-    }
-  }
+// Gives the memory of rows [begin, end) back, as far as they exist.
+void drop_rows(const TensorSource& source, int64_t begin, int64_t end) {
+  if (!source.mapped || source.row_order != nullptr) return;
+  begin = std::clamp<int64_t>(begin, 0, source.rows);
+  end = std::clamp<int64_t>(end, 0, source.rows);
+  drop_mapped_pages(static_cast<const char*>(source.data) + begin * row_bytes(source),
+                    static_cast<size_t>((end - begin) * row_bytes(source)));
 }
 
 class CpuWeightStore final : public WeightStore {
@@ -86,6 +58,7 @@ class CpuWeightStore final : public WeightStore {
     matrix.dtype = dtype;
     const int64_t columns = parts.at(0).columns;
     std::vector<OutputSource> outputs;
+    int64_t source_bytes = 0;
     for (const TensorSource& part : parts) {
       check(part);
       if (part.columns != columns) {
@@ -93,16 +66,28 @@ class CpuWeightStore final : public WeightStore {
                           " and " + std::to_string(part.columns) + " columns, expected the same");
       }
       matrix.offsets.push_back(static_cast<int64_t>(outputs.size()));
-      for (int64_t row = 0; row < part.rows; ++row) outputs.push_back({&part, row});
+      for (int64_t row = 0; row < part.rows; ++row) {
+        outputs.push_back({part.dtype, stored_row(part, row), columns});
+      }
+      source_bytes += part.rows * row_bytes(part);
       outputs.resize(round_up(static_cast<int64_t>(outputs.size()), kLane));
     }
     matrix.outputs = static_cast<int64_t>(outputs.size());
     matrix.inputs = round_up(columns, kLane);
     matrix.data = arena_.allocate(static_cast<size_t>(matrix.bytes()));
-    pool_.run((matrix.outputs + kPanelColumns - 1) / kPanelColumns, [&](int64_t panel) {
-      const int64_t first = panel * kPanelColumns;
-      pack_panel(outputs, first, std::min(kPanelColumns, matrix.outputs - first), matrix, columns);
-    });
+    const int64_t panels = (matrix.outputs + kPanelColumns - 1) / kPanelColumns;
+    const int64_t slabs = std::min(panels, source_bytes / kSlabBytes + 1);
+    for (int64_t slab = 0; slab < slabs; ++slab) {
+      const int64_t begin = panels * slab / slabs, end = panels * (slab + 1) / slabs;
+      pool_.run(end - begin, [&](int64_t task) {
+        const int64_t first = (begin + task) * kPanelColumns;
+        pack_panel(matrix, first, panel_width(matrix, first), outputs.data() + first);
+      });
+      for (size_t i = 0; i < parts.size(); ++i) {
+        drop_rows(parts[i], begin * kPanelColumns - matrix.offsets[i],
+                  end * kPanelColumns - matrix.offsets[i]);
+      }
+    }
     return matrix;
   }
 

@@ -19,11 +19,9 @@ struct Decoder::Activations {
     if (rows > capacity_rows) {
       capacity_rows = 0;
       grow(x, rows * model.embed.inputs);
-      grow(normed, rows * model.embed.inputs);
       grow(qkv, rows * layer.qkv.outputs);
       grow(attended, rows * layer.o.inputs);
       grow(gate_up, rows * layer.gate_up.outputs);
-      grow(gated, rows * layer.down.inputs);
       grow(cosines, rows * spec.head_dim / 2);
       grow(sines, rows * spec.head_dim / 2);
       capacity_rows = rows;
@@ -40,11 +38,9 @@ struct Decoder::Activations {
   int64_t capacity_rows = 0;
   int64_t capacity_logits_rows = 0;
   float* x = nullptr;         // (rows, hidden): the residual stream
-  float* normed = nullptr;    // (rows, hidden)
   float* qkv = nullptr;       // (rows, q | k | v)
   float* attended = nullptr;  // (rows, num_heads * head_dim)
   float* gate_up = nullptr;   // (rows, gate | up)
-  float* gated = nullptr;     // (rows, intermediate)
   float* cosines = nullptr;   // (rows, head_dim / 2)
   float* sines = nullptr;     // (rows, head_dim / 2)
   float* last = nullptr;      // (logits_rows, hidden)
@@ -57,7 +53,7 @@ struct Decoder::Activations {
     buffer = static_cast<float*>(backend.allocate(static_cast<size_t>(values) * sizeof(float)));
   }
   void release() {
-    for (float* buffer : {x, normed, qkv, attended, gate_up, gated, cosines, sines, last, logits}) {
+    for (float* buffer : {x, qkv, attended, gate_up, cosines, sines, last, logits}) {
       backend.release(buffer);
     }
   }
@@ -67,7 +63,7 @@ Decoder::Decoder(std::shared_ptr<const Model> model, Backend& backend)
     : model_(std::move(model)),
       backend_(backend),
       layout_{model_->spec.num_layers, model_->spec.num_kv_heads, model_->spec.head_dim,
-              model_->dtype},
+              model_->cache_dtype},
       activations_(std::make_unique<Activations>(backend)) {}
 
 Decoder::~Decoder() = default;
@@ -94,14 +90,17 @@ void Decoder::forward(const StepBatch& batch, const Poll& poll, std::vector<floa
   head(batch, logits);
 }
 
+LinearInput Decoder::normed(const float* x, const Vector& norm) const {
+  return LinearInput::normed(x, norm, model_->spec.norm_eps, model_->spec.hidden_size);
+}
+
 void Decoder::layer(int64_t index, const StepBatch& batch, int64_t rows, const Poll& poll) {
   const DecoderSpec& spec = model_->spec;
   const LayerWeights& w = model_->layers[static_cast<size_t>(index)];
   Activations& a = *activations_;
 
-  backend_.rms_norm(a.x, w.attention_norm, spec.norm_eps, spec.hidden_size, rows, a.normed);
   poll();
-  backend_.linear(w.qkv, w.qkv_bias, a.normed, rows, false, a.qkv);
+  backend_.linear(w.qkv, w.qkv_bias, normed(a.x, w.attention_norm), rows, false, a.qkv);
 
   RotateArgs rotate;
   rotate.qkv = a.qkv;
@@ -128,14 +127,12 @@ void Decoder::layer(int64_t index, const StepBatch& batch, int64_t rows, const P
   poll();
   backend_.attend(attend, layout_, batch.slices);
   poll();
-  backend_.linear(w.o, w.o_bias, a.attended, rows, true, a.x);
+  backend_.linear(w.o, w.o_bias, LinearInput::plain(a.attended), rows, true, a.x);
 
-  backend_.rms_norm(a.x, w.mlp_norm, spec.norm_eps, spec.hidden_size, rows, a.normed);
   poll();
-  backend_.linear(w.gate_up, w.gate_up_bias, a.normed, rows, false, a.gate_up);
-  backend_.silu_mul(a.gate_up, w.down.inputs, rows, a.gated);
+  backend_.linear(w.gate_up, w.gate_up_bias, normed(a.x, w.mlp_norm), rows, false, a.gate_up);
   poll();
-  backend_.linear(w.down, w.down_bias, a.gated, rows, true, a.x);
+  backend_.linear(w.down, w.down_bias, LinearInput::gated(a.gate_up), rows, true, a.x);
 }
 
 void Decoder::head(const StepBatch& batch, std::vector<float>& logits) {
@@ -146,8 +143,7 @@ void Decoder::head(const StepBatch& batch, std::vector<float>& logits) {
   if (rows == 0) return logits.clear();
 
   backend_.gather_rows(a.x, batch.logits_rows.data(), rows, weight.inputs, a.last);
-  backend_.rms_norm(a.last, model_->norm, spec.norm_eps, spec.hidden_size, rows, a.last);
-  backend_.linear(weight, Vector{}, a.last, rows, false, a.logits);
+  backend_.linear(weight, Vector{}, normed(a.last, model_->norm), rows, false, a.logits);
 
   logits.resize(static_cast<size_t>(rows * spec.vocab_size));
   for (int64_t row = 0; row < rows; ++row) {

@@ -38,6 +38,7 @@ class Decoder {
  private:
   struct Activations;
 
+  LinearInput normed(const float* x, const Vector& norm) const;
   void layer(int64_t index, const StepBatch& batch, int64_t rows, const Poll& poll);
   void head(const StepBatch& batch, std::vector<float>& logits);
 

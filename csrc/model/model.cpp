@@ -6,16 +6,24 @@
 
 namespace onward {
 
-ModelBuilder::ModelBuilder(DecoderSpec spec, DType dtype, std::unique_ptr<WeightStore> store)
+namespace {
+
+InvalidArgument wrong_dtype(const char* of_what, DType found, const char* expected) {
+  return InvalidArgument(std::string("dtype of ") + of_what + ": found " + dtype_name(found) +
+                         ", expected " + expected);
+}
+
+}  // namespace
+
+ModelBuilder::ModelBuilder(DecoderSpec spec, DType cache_dtype, std::unique_ptr<WeightStore> store)
     : model_(std::make_shared<Model>()) {
   spec.validate();
-  if (dtype != DType::f32 && dtype != DType::bf16) {
-    throw InvalidArgument(std::string("dtype: found ") + dtype_name(dtype) +
-                          ", expected f32 or bf16");
+  if (cache_dtype != DType::f32 && cache_dtype != DType::f16 && cache_dtype != DType::bf16) {
+    throw wrong_dtype("the cache", cache_dtype, "f32, f16 or bf16");
   }
   Model& model = *model_;
   model.spec = std::move(spec);
-  model.dtype = dtype;
+  model.cache_dtype = cache_dtype;
   model.store = std::move(store);
   const DecoderSpec& s = model.spec;
   slots_["embed"] = {&model.embed, nullptr, {{s.vocab_size, s.hidden_size}}};
@@ -60,7 +68,8 @@ void ModelBuilder::declare_layer(int64_t layer) {
   }
 }
 
-void ModelBuilder::add(const std::string& name, const std::vector<TensorSource>& parts) {
+void ModelBuilder::add(const std::string& name, const std::vector<TensorSource>& parts,
+                       DType dtype) {
   const auto found = slots_.find(name);
   if (found == slots_.end()) {
     throw WeightError("weights: '" + name + "' is not a weight of this model");
@@ -81,7 +90,10 @@ void ModelBuilder::add(const std::string& name, const std::vector<TensorSource>&
     }
   }
   if (slot.matrix) {
-    *slot.matrix = model_->store->pack_matrix(parts, model_->dtype);
+    if (dtype > DType::q4_1) {
+      throw wrong_dtype("a matrix", dtype, "f32, f16, bf16, q8_0, q4_0 or q4_1");
+    }
+    *slot.matrix = model_->store->pack_matrix(parts, dtype);
   } else {
     *slot.vector = model_->store->pack_vector(parts);
   }

@@ -37,7 +37,7 @@ struct LayerWeights {
 
 struct Model {
   DecoderSpec spec;
-  DType dtype = DType::f32;  // of the matrices and of the cache
+  DType cache_dtype = DType::f32;
   Matrix embed;
   Matrix head;  // the embedding's own memory when tied
   Vector norm;
@@ -47,12 +47,14 @@ struct Model {
 
 class ModelBuilder {
  public:
-  // InvalidArgument when the spec cannot be, or dtype is not a run-time dtype (f32, bf16).
-  ModelBuilder(DecoderSpec spec, DType dtype, std::unique_ptr<WeightStore> store);
+  // InvalidArgument when the spec cannot be, or the cache does not come in that dtype (f32, f16,
+  // bf16).
+  ModelBuilder(DecoderSpec spec, DType cache_dtype, std::unique_ptr<WeightStore> store);
 
-  // Packs one canonical weight. WeightError for an unknown or repeated name, a wrong number of
-  // parts or a wrong shape; the sources are not needed any more afterwards.
-  void add(const std::string& name, const std::vector<TensorSource>& parts);
+  // Packs one canonical weight; dtype: of a matrix (vectors are f32). WeightError for an unknown or
+  // repeated name, a wrong number of parts or a wrong shape, InvalidArgument for a dtype that a
+  // matrix does not come in; the sources are not needed any more afterwards.
+  void add(const std::string& name, const std::vector<TensorSource>& parts, DType dtype);
   // WeightError that lists what is missing.
   std::shared_ptr<const Model> finish();
 

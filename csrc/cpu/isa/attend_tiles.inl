@@ -19,6 +19,14 @@ constexpr Fetch attend_fetch(int rows) { return rows <= 4 ? Fetch::kToL2 : Fetch
 // What the cache holds, and how a vector of it becomes floats.
 struct F32Cache : F32Format {};
 
+struct F16Cache : F32Format {
+  static constexpr int64_t kElementBytes = 2;
+  template <int kPart>
+  static Lanes weight(const char* p) {
+    return load_f16(reinterpret_cast<const uint16_t*>(p));
+  }
+};
+
 struct Bf16Cache : F32Format {
   static constexpr int64_t kElementBytes = 2;
   template <int kPart>
@@ -323,4 +331,5 @@ void attend(const AttendArgs& a) {
 }
 
 void attend_f32(const AttendArgs& a) { attend<F32Cache>(a); }
+void attend_f16(const AttendArgs& a) { attend<F16Cache>(a); }
 void attend_bf16(const AttendArgs& a) { attend<Bf16Cache>(a); }

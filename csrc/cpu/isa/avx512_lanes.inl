@@ -62,6 +62,10 @@ inline Lanes load_bf16(const uint16_t* p) {
   return {_mm512_castsi512_ps(_mm512_slli_epi32(bits, 16))};
 }
 
+inline Lanes load_f16(const uint16_t* p) {
+  return {_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p))};
+}
+
 // Nearest, ties to even; a NaN keeps its upper bits and becomes quiet.
 inline void store_bf16(uint16_t* p, Lanes a) {
   const __m512i bits = _mm512_castps_si512(a.v);
@@ -129,6 +133,46 @@ inline int64_t compress(unsigned mask, Lanes a, float* out) {
   return __builtin_popcount(mask);
 }
 
+// Sixteen 32-bit integers, or 64 bytes.
+struct Words {
+  __m512i v;
+};
+
+inline Words zero_words() { return {_mm512_setzero_si512()}; }
+inline Words set_words(int32_t x) { return {_mm512_set1_epi32(x)}; }
+inline Words load_words(const char* p) { return {_mm512_loadu_si512(p)}; }
+inline Words broadcast_word(const int8_t* p) {
+  int32_t word;
+  __builtin_memcpy(&word, p, sizeof word);
+  return {_mm512_set1_epi32(word)};
+}
+inline Words low_nibbles(Words a) { return {_mm512_and_si512(a.v, _mm512_set1_epi8(15))}; }
+inline Words high_nibbles(Words a) {
+  return {_mm512_and_si512(_mm512_srli_epi16(a.v, 4), _mm512_set1_epi8(15))};
+}
+inline Lanes to_floats(Words a) { return {_mm512_cvtepi32_ps(a.v)}; }
+inline Words add_words(Words a, Words b) { return {_mm512_add_epi32(a.v, b.v)}; }
+// Hides from the compiler that the words have not changed.
+inline void hide(Words& a) { asm volatile("" : "+v"(a.v)); }
+
+// The largest magnitude; NaN where there is one, for its bits are above those of infinity.
+inline float largest_magnitude(Lanes a, Lanes b) {
+  const __m512i sign_off = _mm512_set1_epi32(0x7fffffff);
+  const __m512i bits = _mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(a.v), sign_off),
+                                        _mm512_and_si512(_mm512_castps_si512(b.v), sign_off));
+  const int32_t largest = _mm512_reduce_max_epi32(bits);
+  float value;
+  __builtin_memcpy(&value, &largest, sizeof value);
+  return value;
+}
+// 32 floats of at most 127 rounded to bytes, nearest and ties to even; returns their sum.
+inline int32_t store_bytes(int8_t* p, Lanes a, Lanes b) {
+  const __m512i low = _mm512_cvtps_epi32(a.v), high = _mm512_cvtps_epi32(b.v);
+  _mm_storeu_si128((__m128i*)p, _mm512_cvtepi32_epi8(low));
+  _mm_storeu_si128((__m128i*)(p + 16), _mm512_cvtepi32_epi8(high));
+  return _mm512_reduce_add_epi32(_mm512_add_epi32(low, high));
+}
+
 // While it lives, denormal inputs and results of this thread count as zero.
 struct FlushDenormals {
   unsigned saved = _mm_getcsr();
@@ -139,6 +183,7 @@ struct FlushDenormals {
 // 6 rows x 4 vectors: 24 accumulators, 4 weights and an input in 32 registers.
 constexpr int tile_vectors(int) { return 4; }
 constexpr int kProbeChains = 12;
+constexpr int kLanesRegisters = 32;
 
 inline uint64_t probe_read(const void* data, int64_t bytes) {
   const char* p = static_cast<const char*>(data);

@@ -1,10 +1,11 @@
-// The kernels for AVX-512 with the vdpbf16ps instruction, which linear_bf16 uses. The rest is the
-// same source as for avx512, compiled once more: a table put together at run time, out of both
-// files, would run AVX-512 code on processors that only ask for the table.
+// The kernels for AVX-512 with the vdpbf16ps instruction, which linear_bf16 uses, and dot products
+// of bytes. The rest is the same source as for avx512, compiled once more: a table put together at
+// run time, out of both files, would run AVX-512 code on processors that only ask for the table.
 #include "cpu/kernels.h"
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && \
-    defined(__AVX512VL__) && defined(__FMA__) && defined(__AVX512BF16__)
+    defined(__AVX512VL__) && defined(__FMA__) && defined(__AVX512VNNI__) &&   \
+    defined(__AVX512BF16__)
 
 #include <immintrin.h>
 
@@ -13,11 +14,18 @@ namespace {
 
 #include "cpu/isa/avx512_lanes.inl"
 
+inline Words dot(Words sum, Words unsigned_bytes, Words signed_bytes) {
+  return {_mm512_dpbusd_epi32(sum.v, unsigned_bytes.v, signed_bytes.v)};
+}
+
+#include "cpu/isa/dots_vnni.inl"
+
 // One instruction fuses both elements of a word, the high half first.
 struct Bf16Format {
   static constexpr int kDepth = 2;
   static constexpr int kParts = 1;
   static constexpr int64_t kElementBytes = 2;
+  static constexpr int64_t kVectorBytes = 64;
   template <int kPart>
   static Lanes weight(const char* p) {
     return load(reinterpret_cast<const float*>(p));
@@ -30,14 +38,16 @@ struct Bf16Format {
 // Each builds on the ones before.
 // clang-format off
 #include "cpu/isa/linear_tiles.inl"
+#include "cpu/isa/group_tiles.inl"
 #include "cpu/isa/row_kernels.inl"
 #include "cpu/isa/attend_tiles.inl"
 #include "cpu/isa/scan_kernels.inl"
 // clang-format on
 
-constexpr Kernels kKernels = {"avx512bf16", linear_f32, linear_bf16, attend_f32,
-                              attend_bf16,  rms_norm,   silu_mul,    round_bf16,
-                              kScans,       probe_read, probe_f32,   probe_bf16};
+constexpr Kernels kKernels = {"avx512bf16", linear_f32,  linear_f16, linear_bf16, linear_q8_0,
+                              linear_q4_0,  linear_q4_1, attend_f32, attend_f16,  attend_bf16,
+                              rms_norm,     silu_mul,    round_bf16, quantize,    kScans,
+                              probe_read,   probe_f32,   probe_bf16, probe_int8};
 
 }  // namespace
 

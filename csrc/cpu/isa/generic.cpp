@@ -1,9 +1,11 @@
 // The kernels in plain loops, in exactly the order that cpu/kernels.h documents: the oracle of the
 // other instruction sets, and what a processor without any of them runs. Knows no intrinsics.
+#include <algorithm>
 #include <cfloat>
 #include <cmath>
 #include <cstring>
 
+#include "base/half.h"
 #include "cpu/kernels.h"
 
 namespace onward::cpu {
@@ -11,21 +13,16 @@ namespace {
 
 constexpr int64_t kTileKeys = 64;
 
-uint32_t bits_of(float x) {
-  uint32_t bits;
-  std::memcpy(&bits, &x, sizeof bits);
-  return bits;
-}
-
-float float_of(uint32_t bits) {
-  float x;
-  std::memcpy(&x, &bits, sizeof x);
-  return x;
-}
-
-float widen(uint16_t bf16) { return float_of(static_cast<uint32_t>(bf16) << 16); }
+// What stores an element.
+struct F16 {
+  uint16_t bits;
+};
+struct Bf16 {
+  uint16_t bits;
+};
 float as_float(float x) { return x; }
-float as_float(uint16_t bf16) { return widen(bf16); }
+float as_float(F16 x) { return f16_to_float(x.bits); }
+float as_float(Bf16 x) { return bf16_to_float(x.bits); }
 
 // Denormals become a zero of the same sign.
 float flush(float x) { return std::fabs(x) < FLT_MIN ? std::copysign(0.0f, x) : x; }
@@ -61,37 +58,84 @@ float exponential(float x) {
   p = std::fma(p, r, 0x1.fffffcp-2f);
   p = std::fma(p, r, 1.0f);
   p = std::fma(p, r, 1.0f);
-  return float_of(bits_of(p) + (bits_of(shifted) << 23));
+  return bits_to_float(float_to_bits(p) + (float_to_bits(shifted) << 23));
 }
 
-void linear_f32(const LinearArgs& a) {
-  const float* panel = static_cast<const float*>(a.panel);  // (k, width)
+// y[row][c] from the finished chain of a column.
+void store_output(const LinearArgs& a, int64_t row, int64_t c, float sum) {
+  float& y = a.y[row * a.y_stride + c];
+  if (a.bias != nullptr) sum += a.bias[c];
+  y = a.add ? y + sum : sum;
+}
+
+template <class Weight>
+void linear_floats(const LinearArgs& a) {
+  const Weight* panel = static_cast<const Weight*>(a.panel);  // (k, width)
   for (int64_t row = 0; row < a.rows; ++row) {
     const float* x = static_cast<const float*>(a.x) + row * a.x_stride;  // (k)
-    float* y = a.y + row * a.y_stride;                                   // (width)
-    for (int64_t c = 0; c < a.width; ++c) {
+    for (int64_t c = a.first; c < a.first + a.columns; ++c) {
       float sum = 0.0f;
-      for (int64_t k = 0; k < a.k; ++k) sum = fused(panel[k * a.width + c], x[k], sum);
-      if (a.bias != nullptr) sum += a.bias[c];
-      y[c] = a.add ? y[c] + sum : sum;
+      for (int64_t k = 0; k < a.k; ++k) sum = fused(as_float(panel[k * a.width + c]), x[k], sum);
+      store_output(a, row, c, sum);
     }
   }
 }
 
 void linear_bf16(const LinearArgs& a) {
-  const uint16_t* panel = static_cast<const uint16_t*>(a.panel);  // (k / 2, width, 2)
+  const Bf16* panel = static_cast<const Bf16*>(a.panel);  // (k / 2, width, 2)
   for (int64_t row = 0; row < a.rows; ++row) {
-    const uint16_t* x = static_cast<const uint16_t*>(a.x) + row * a.x_stride;  // (k)
-    float* y = a.y + row * a.y_stride;                                         // (width)
-    for (int64_t c = 0; c < a.width; ++c) {
+    const Bf16* x = static_cast<const Bf16*>(a.x) + row * a.x_stride;  // (k)
+    float* y = a.y + row * a.y_stride;                                 // (width)
+    for (int64_t c = a.first; c < a.first + a.columns; ++c) {
       float sum = 0.0f;
       for (int64_t k = 0; k < a.k; k += 2) {
-        const uint16_t* pair = panel + k * a.width + c * 2;
-        sum = fused_flushing(widen(pair[1]), widen(x[k + 1]), sum);
-        sum = fused_flushing(widen(pair[0]), widen(x[k]), sum);
+        const Bf16* pair = panel + k * a.width + c * 2;
+        sum = fused_flushing(as_float(pair[1]), as_float(x[k + 1]), sum);
+        sum = fused_flushing(as_float(pair[0]), as_float(x[k]), sum);
       }
       if (a.bias != nullptr) sum = flush(sum + flush(a.bias[c]));
       y[c] = a.add ? flush(flush(y[c]) + sum) : sum;
+    }
+  }
+}
+
+// The weight k of a group, as an integer. quads: (8 or 4, width, 4).
+int byte_weight(const uint8_t* quads, int64_t width, int64_t c, int64_t k) {
+  return quads[(k / 4 * width + c) * 4 + k % 4] - 128;
+}
+int nibble_weight(const uint8_t* quads, int64_t width, int64_t c, int64_t k) {
+  const uint8_t byte = quads[(k % 16 / 4 * width + c) * 4 + k % 4];
+  return k < 16 ? byte & 15 : byte >> 4;
+}
+
+// kBits of a weight; kZero: what stands for 0; kMinimum: each group of a column has one.
+template <int kBits, int kZero, bool kMinimum>
+void linear_groups(const LinearArgs& a) {
+  constexpr int64_t kQuadBytes = kGroupValues * kBits / 8;  // of a column
+  constexpr int64_t kColumnBytes = kQuadBytes + 2 + (kMinimum ? 2 : 0);
+  const int64_t groups = (a.k + kGroupValues - 1) / kGroupValues;
+  for (int64_t row = 0; row < a.rows; ++row) {
+    const int8_t* x = static_cast<const int8_t*>(a.x) + row * a.x_stride;  // (groups, 32)
+    for (int64_t c = a.first; c < a.first + a.columns; ++c) {
+      float sum = 0.0f;
+      for (int64_t group = 0; group < groups; ++group) {
+        const uint8_t* quads =
+            static_cast<const uint8_t*>(a.panel) + group * a.width * kColumnBytes;
+        const F16* scales = reinterpret_cast<const F16*>(quads + a.width * kQuadBytes);  // (width)
+        const float x_scale = a.x_scales[row * groups + group];
+        int dot = 0;
+        for (int64_t k = 0; k < kGroupValues; ++k) {
+          const int weight = kBits == 8 ? byte_weight(quads, a.width, c, k)
+                                        : nibble_weight(quads, a.width, c, k) - kZero;
+          dot += weight * x[group * kGroupValues + k];
+        }
+        sum = fused(static_cast<float>(dot), as_float(scales[c]) * x_scale, sum);
+        if (kMinimum) {
+          const float x_sum = static_cast<float>(a.x_sums[row * groups + group]);
+          sum = fused(as_float(scales[a.width + c]), x_scale * x_sum, sum);
+        }
+      }
+      store_output(a, row, c, sum);
     }
   }
 }
@@ -149,9 +193,6 @@ void attend(const AttendArgs& a) {
   }
 }
 
-void attend_f32(const AttendArgs& a) { attend<float>(a); }
-void attend_bf16(const AttendArgs& a) { attend<uint16_t>(a); }
-
 void rms_norm(const float* x, const float* weight, float eps, int64_t n, float* y) {
   float squares[kLane] = {};
   for (int64_t i = 0; i < n; ++i) squares[i % kLane] = fused(x[i], x[i], squares[i % kLane]);
@@ -169,11 +210,31 @@ void silu_mul(const float* gate, const float* up, int64_t n, float* y) {
 
 void round_bf16(const float* x, int64_t n, uint16_t* y) {
   for (int64_t i = 0; i < n; ++i) {
-    const uint32_t bits = bits_of(x[i]);
+    const uint32_t bits = float_to_bits(x[i]);
     const uint32_t upper = bits >> 16;
     const uint32_t rounded = (bits + 0x7fff + (upper & 1)) >> 16;
     const uint32_t quiet = upper | 0x40;
     y[i] = static_cast<uint16_t>(std::isnan(x[i]) ? quiet : rounded);
+  }
+}
+
+void quantize(const float* x, int64_t n, int8_t* y, float* scales, int32_t* sums) {
+  for (int64_t begin = 0; begin < n; begin += kGroupValues, ++scales, ++sums) {
+    const int64_t count = std::min(kGroupValues, n - begin);
+    float largest = 0.0f;
+    bool finite = true;
+    for (int64_t i = begin; i < begin + count; ++i) {
+      finite = finite && std::isfinite(x[i]);
+      largest = std::max(largest, std::fabs(x[i]));
+    }
+    const bool empty = !finite || largest < 0x1p-120f;
+    *scales = !finite ? NAN : empty ? 0.0f : largest / 127.0f;
+    *sums = 0;
+    for (int64_t i = 0; i < kGroupValues; ++i) {
+      const float scaled = empty || i >= count ? 0.0f : x[begin + i] * (127.0f / largest);
+      y[begin + i] = static_cast<int8_t>(std::nearbyint(scaled));
+      *sums += y[begin + i];
+    }
   }
 }
 
@@ -265,19 +326,36 @@ int64_t probe_multiply_add(int64_t iterations, float* sink) {
   return iterations * kLane * 2;
 }
 
+int64_t probe_int8(int64_t iterations, float* sink) {
+  int32_t sum[kLane] = {};
+  for (int64_t i = 0; i < iterations; ++i) {
+    for (int32_t& lane : sum) lane += 3;
+    asm volatile("" : : "r"(sum) : "memory");
+  }
+  *sink = static_cast<float>(sum[0]);
+  return iterations * kLane * 2;
+}
+
 constexpr Kernels kKernels = {
     "generic",
-    linear_f32,
+    linear_floats<float>,
+    linear_floats<F16>,
     linear_bf16,
-    attend_f32,
-    attend_bf16,
+    linear_groups<8, 128, false>,
+    linear_groups<4, 8, false>,
+    linear_groups<4, 0, true>,
+    attend<float>,
+    attend<F16>,
+    attend<Bf16>,
     rms_norm,
     silu_mul,
     round_bf16,
+    quantize,
     {all_finite, largest, rescale, exponentials, dot, sum_at_least, gather_range},
     probe_read,
     probe_multiply_add<fused>,
-    probe_multiply_add<fused_flushing>};
+    probe_multiply_add<fused_flushing>,
+    probe_int8};
 
 }  // namespace
 

@@ -6,8 +6,8 @@
 // A tile keeps kRows x kVectors accumulators in registers for the whole of k, so that every output
 // is one unbroken chain; how many rows share a tile cannot change a bit of any of them.
 
-constexpr int kTileRows = 6;  // 6 rows x 4 vectors fill 24 of the 32 registers of AVX-512
-constexpr int64_t kLaneBytes = 64;
+constexpr int kTileRows = 6;        // 6 rows x 4 vectors fill 24 of the 32 registers of AVX-512
+constexpr int64_t kLaneBytes = 64;  // a cache line, and sixteen words
 constexpr int64_t kPrefetchBytes = 6144;  // ahead in the panel: 4 to 8 KiB do equally well
 constexpr float kInfinity = __builtin_inff();
 
@@ -15,11 +15,13 @@ enum class Fetch { kNothing, kToL1, kToL2 };
 
 // A format says how a step of the chain reads one vector of columns and fuses it into the sum.
 // kDepth: elements of k in a step; kParts: fused adds in a step. With two parts the input has been
-// widened to floats; else it is read as words of four bytes, as the weights are.
+// widened to floats; else it is read as words of four bytes. kVectorBytes: the weights of 16
+// columns in a step.
 struct F32Format {
   static constexpr int kDepth = 1;
   static constexpr int kParts = 1;
-  static constexpr int64_t kElementBytes = 4;
+  static constexpr int64_t kElementBytes = 4;  // of the input
+  static constexpr int64_t kVectorBytes = 64;
   template <int kPart>
   static Lanes weight(const char* p) {
     return load(reinterpret_cast<const float*>(p));
@@ -27,11 +29,28 @@ struct F32Format {
   static Lanes fuse(Lanes weight, Lanes input, Lanes sum) { return fma(weight, input, sum); }
 };
 
+struct F16Format : F32Format {
+  static constexpr int64_t kVectorBytes = 32;
+  template <int kPart>
+  static Lanes weight(const char* p) {
+    return load_f16(reinterpret_cast<const uint16_t*>(p));
+  }
+};
+
 // Rows of x that the next tile takes: never a thin last tile, which would leave registers idle.
+template <int kMost = kTileRows>
 inline int next_tile_rows(int64_t rows) {
-  if (rows <= kTileRows) return static_cast<int>(rows);
-  if (rows < 2 * kTileRows) return static_cast<int>((rows + 1) / 2);
-  return kTileRows;
+  if (rows <= kMost) return static_cast<int>(rows);
+  if (rows < 2 * kMost) return static_cast<int>((rows + 1) / 2);
+  return kMost;
+}
+
+// What ends the chain of a vector of outputs; column: of the panel.
+inline void store_output(const LinearArgs& a, int64_t row, int64_t column, Lanes value) {
+  float* y = a.y + row * a.y_stride + column;
+  if (a.bias != nullptr) value = add(value, load(a.bias + column));
+  if (a.add) value = add(load(y), value);
+  store(y, value);
 }
 
 // One part of one step: sum[r][v] = fma(weights[v], inputs[r], sum[r][v]).
@@ -86,6 +105,7 @@ struct Stretch {
   int64_t row_bytes;
   float* partial;  // (kRows, 64), where the sums wait for the next stretch
   int64_t ahead_bytes;
+  bool shared;  // between the passes over the stretch: what lies ahead, from end to end
 };
 
 // Rows [row, row + kRows) and columns [16 * vector, 16 * (vector + kVectors)) over a stretch.
@@ -95,12 +115,12 @@ __attribute__((noinline)) void linear_tile(const LinearArgs& a, int64_t row, int
   Lanes sum[kRows][kVectors];
   const char* weights[kVectors];
   const char* inputs[kRows];
-  const int64_t step_bytes = a.width * 4;
-  const char* panel =
-      static_cast<const char*>(a.panel) + stretch.begin * step_bytes + vector * kLaneBytes;
+  constexpr int64_t kBytes = Format::kVectorBytes;
+  const int64_t step_bytes = a.width / kLane * kBytes;
+  const char* panel = static_cast<const char*>(a.panel) + stretch.begin * step_bytes;
   float* partial = stretch.partial + vector * kLane;
 #pragma GCC unroll 8
-  for (int v = 0; v < kVectors; ++v) weights[v] = panel + v * kLaneBytes;
+  for (int v = 0; v < kVectors; ++v) weights[v] = panel + (vector + v) * kBytes;
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
     inputs[r] = stretch.inputs + r * stretch.row_bytes;
@@ -110,13 +130,14 @@ __attribute__((noinline)) void linear_tile(const LinearArgs& a, int64_t row, int
     }
   }
   const int64_t steps = stretch.end - stretch.begin;
-  // The passes over a stretch share the lines of what lies ahead.
+  const int64_t share = stretch.shared ? steps * vector : vector;  // where this pass begins
   const char* ahead[kVectors];
-  const char* share = panel + stretch.ahead_bytes + (steps - 1) * vector * kLaneBytes;
 #pragma GCC unroll 8
-  for (int v = 0; v < kVectors; ++v) ahead[v] = share + v * kLaneBytes;
+  for (int v = 0; v < kVectors; ++v) {
+    ahead[v] = panel + stretch.ahead_bytes + (share + v) * kBytes;
+  }
   accumulate<Format, Fetch::kToL1>(sum, weights, step_bytes, inputs, steps, ahead,
-                                   kVectors * kLaneBytes);
+                                   stretch.shared ? kVectors * kBytes : step_bytes);
   const bool last = stretch.end == a.k / Format::kDepth;
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
@@ -126,12 +147,7 @@ __attribute__((noinline)) void linear_tile(const LinearArgs& a, int64_t row, int
         store(partial + r * kPanelColumns + v * kLane, sum[r][v]);
         continue;
       }
-      const int64_t column = (vector + v) * kLane;
-      float* y = a.y + (row + r) * a.y_stride + column;
-      Lanes value = sum[r][v];
-      if (a.bias != nullptr) value = add(value, load(a.bias + column));
-      if (a.add) value = add(load(y), value);
-      store(y, value);
+      store_output(a, row + r, (vector + v) * kLane, sum[r][v]);
     }
   }
 }
@@ -147,16 +163,18 @@ void linear_rows(const LinearArgs& a, int64_t row, const char* ahead) {
   // Of 256 bytes: 48 steps and the next 48 fill three quarters of a 32 KiB cache.
   constexpr int64_t kSteps = kVectors * kLane == kPanelColumns ? 256 : 48;
   const int64_t steps = a.k / Format::kDepth;
-  const int64_t vectors = a.width / kLane;
-  const bool one_pass = vectors <= kVectors;
+  const int64_t step_bytes = a.width / kLane * Format::kVectorBytes;
+  const int64_t end = (a.first + a.columns) / kLane;
+  const bool one_pass = a.columns / kLane <= kVectors;
   const bool whole = Format::kParts == 1 && one_pass;
   alignas(64) float partial[kRows][kPanelColumns];
   const char* x = static_cast<const char*>(a.x) + row * a.x_stride * Format::kElementBytes;
   const int64_t x_row_bytes = a.x_stride * Format::kElementBytes;
-  const int64_t own_ahead_bytes = one_pass ? kPrefetchBytes : kSteps * a.width * 4;
+  const int64_t own_ahead_bytes = one_pass ? kPrefetchBytes : kSteps * step_bytes;
   const int64_t ahead_bytes =
       ahead == nullptr ? own_ahead_bytes : ahead - static_cast<const char*>(a.panel);
-  Stretch stretch = {0, 0, x, x_row_bytes, partial[0], ahead_bytes};
+  const bool shared = !one_pass && a.columns == a.width;
+  Stretch stretch = {0, 0, x, x_row_bytes, partial[0], ahead_bytes, shared};
   for (; stretch.end < steps; stretch.begin = stretch.end) {
     stretch.end = whole || steps - stretch.begin < kSteps ? steps : stretch.begin + kSteps;
     alignas(64) float widened[kRows][kSteps * Format::kParts];
@@ -172,14 +190,14 @@ void linear_rows(const LinearArgs& a, int64_t row, const char* ahead) {
     } else {
       stretch.inputs = x + stretch.begin * 4;
     }
-    int64_t v = 0;
-    for (; v + kVectors <= vectors; v += kVectors) {
+    int64_t v = a.first / kLane;
+    for (; v + kVectors <= end; v += kVectors) {
       linear_tile<Format, kRows, kVectors>(a, row, v, stretch);
     }
     if constexpr (kVectors > 2) {
-      for (; v + 2 <= vectors; v += 2) linear_tile<Format, kRows, 2>(a, row, v, stretch);
+      for (; v + 2 <= end; v += 2) linear_tile<Format, kRows, 2>(a, row, v, stretch);
     }
-    for (; v < vectors; ++v) linear_tile<Format, kRows, 1>(a, row, v, stretch);
+    for (; v < end; ++v) linear_tile<Format, kRows, 1>(a, row, v, stretch);
   }
 }
 
@@ -200,6 +218,7 @@ void linear(const LinearArgs& a) {
 }
 
 inline void linear_f32(const LinearArgs& a) { linear<F32Format>(a); }
+inline void linear_f16(const LinearArgs& a) { linear<F16Format>(a); }
 
 inline void linear_bf16(const LinearArgs& a) {
   const FlushDenormals flush;

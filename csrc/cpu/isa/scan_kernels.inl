@@ -143,5 +143,5 @@ int64_t gather_range(const float* key, float low, float high, const float* value
   return kept;
 }
 
-constexpr RowScans kScans = {all_finite,   largest,      rescale, exponentials, dot,
-                             sum_at_least, gather_range};
+constexpr RowScans kScans = {all_finite, largest,      rescale,     exponentials,
+                             dot,        sum_at_least, gather_range};

@@ -1,0 +1,143 @@
+// Matrix products of the submodule `kernels` on plain numpy arrays, with the packing and the tasks
+// that a model has. For tests and benchmarks.
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bindings/bindings.h"
+#include "cpu/linear.h"
+#include "cpu/panels.h"
+#include "cpu/weight_store.h"
+#include "onward/error.h"
+
+namespace py = pybind11;
+
+namespace {
+
+using namespace onward::cpu;
+using onward::DType;
+using onward::InvalidArgument;
+using onward::LinearInput;
+using onward::Matrix;
+using onward::round_up;
+using onward::TensorSource;
+
+using Floats = py::array_t<float, py::array::c_style>;
+using Bytes = py::array_t<uint8_t, py::array::c_style>;
+
+struct PackedMatrix {
+  std::unique_ptr<onward::WeightStore> store;
+  Matrix matrix;
+  int64_t rows;
+  int64_t columns;
+};
+
+// weights: (rows, bytes of a row) as a file stores them.
+PackedMatrix pack(const Bytes& weights, const std::string& stored, const std::string& packed) {
+  const DType stored_dtype = onward::parse_dtype(stored), dtype = onward::parse_dtype(packed);
+  if (weights.ndim() != 2 || dtype > DType::q4_1) {
+    throw InvalidArgument("kernels: weights have " + std::to_string(weights.ndim()) +
+                          " dimensions and become " + packed +
+                          ", expected 2 and f32, f16, bf16, q8_0, q4_0 or q4_1");
+  }
+  TensorSource source;
+  source.data = weights.data();
+  source.bytes = static_cast<size_t>(weights.nbytes());
+  source.dtype = stored_dtype;
+  source.rows = weights.shape(0);
+  source.columns =
+      weights.shape(1) / dtype_block_bytes(stored_dtype) * dtype_block_values(stored_dtype);
+  PackedMatrix result = {make_weight_store(1), {}, source.rows, source.columns};
+  result.matrix = result.store->pack_matrix({source}, dtype);
+  return result;
+}
+
+std::vector<float> padded_rows(const Floats& rows, int64_t width) {
+  std::vector<float> padded(static_cast<size_t>(rows.shape(0) * width));
+  for (py::ssize_t row = 0; row < rows.shape(0); ++row) {
+    std::copy_n(rows.data() + row * rows.shape(1), rows.shape(1), padded.begin() + row * width);
+  }
+  return padded;
+}
+
+void expect_shape(const char* name, const Floats& array, int64_t rows, int64_t columns) {
+  if (array.ndim() == 2 && array.shape(0) == rows && array.shape(1) == columns) return;
+  throw InvalidArgument(std::string("kernels: ") + name + " has another shape, expected (" +
+                        std::to_string(rows) + ", " + std::to_string(columns) + ")");
+}
+
+Floats linear(const std::string& isa, const Bytes& weights, const std::string& stored,
+              const std::string& dtype, const Floats& x, const std::optional<Floats>& bias,
+              const std::optional<Floats>& add, int threads) {
+  const Kernels& kernels = kernels_of(isa);
+  const PackedMatrix packed = pack(weights, stored, dtype);
+  const Matrix& matrix = packed.matrix;
+  const int64_t rows = x.ndim() == 2 ? x.shape(0) : 0;
+  expect_shape("x", x, rows, packed.columns);
+  if (bias) expect_shape("bias", *bias, 1, packed.rows);
+  if (add) expect_shape("add", *add, rows, packed.rows);
+  const std::vector<float> inputs = padded_rows(x, matrix.inputs);
+  std::vector<float> y(static_cast<size_t>(rows * matrix.outputs));
+  std::vector<float> biases;
+  if (add) y = padded_rows(*add, matrix.outputs);
+  if (bias) biases = padded_rows(*bias, matrix.outputs);
+  InputRows input;
+  input.reserve(matrix, LinearInput::plain(inputs.data()), rows);
+  for (int64_t row = 0; input.needed() && row < rows; ++row) input.prepare(kernels, row);
+  const LinearTasks tasks(matrix, rows, threads);
+  for (int64_t task = 0; task < tasks.count(); ++task) {
+    tasks.run(task, linear_kernel(kernels, matrix.dtype), input, bias ? biases.data() : nullptr,
+              add.has_value(), y.data());
+  }
+  Floats result({rows, packed.rows});
+  for (int64_t row = 0; row < rows; ++row) {
+    std::copy_n(y.begin() + row * matrix.outputs, packed.rows,
+                result.mutable_data() + row * packed.rows);
+  }
+  return result;
+}
+
+// What the packed weights stand for.
+Floats repacked(const Bytes& weights, const std::string& stored, const std::string& dtype) {
+  const PackedMatrix packed = pack(weights, stored, dtype);
+  Floats result({packed.rows, packed.columns});
+  std::vector<float> values(static_cast<size_t>(packed.matrix.inputs));
+  for (int64_t row = 0; row < packed.rows; ++row) {
+    read_output(packed.matrix, row, values.data());
+    std::copy_n(values.begin(), packed.columns, result.mutable_data() + row * packed.columns);
+  }
+  return result;
+}
+
+py::tuple quantize(const std::string& isa, const Floats& x) {
+  const Kernels& kernels = kernels_of(isa);
+  if (x.ndim() != 1 || x.size() == 0 || x.size() % kLane != 0) {
+    throw InvalidArgument("kernels: x has " + std::to_string(x.size()) +
+                          " elements, expected one dimension and a multiple of 16");
+  }
+  const int64_t groups = round_up(x.size(), kGroupValues) / kGroupValues;
+  py::array_t<int8_t> y(groups * kGroupValues);
+  Floats scales(groups);
+  py::array_t<int32_t> sums(groups);
+  kernels.quantize(x.data(), x.size(), y.mutable_data(), scales.mutable_data(),
+                   sums.mutable_data());
+  return py::make_tuple(y, scales, sums);
+}
+
+}  // namespace
+
+void bind_linear(py::module_& k) {
+  k.def("linear", &linear, py::arg("isa"), py::arg("weights"), py::arg("stored"), py::arg("dtype"),
+        py::arg("x"), py::arg("bias") = py::none(), py::arg("add") = py::none(),
+        py::arg("threads") = 1,
+        "add + (x @ weights.T + bias), cut into tasks for so many threads. weights: the bytes of "
+        "(n, k) as `stored`, packed as `dtype`; x (rows, k), bias (1, n), add (rows, n).");
+  k.def("repacked", &repacked, py::arg("weights"), py::arg("stored"), py::arg("dtype"),
+        "What the weights stand for once they are packed.");
+  k.def("quantize", &quantize, py::arg("isa"), py::arg("x"),
+        "x in groups of 32: int8 values, scales and sums.");
+}

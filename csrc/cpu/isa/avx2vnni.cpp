@@ -1,0 +1,45 @@
+// The kernels for AVX2 with FMA and the dot products of bytes that came to it later (AVX-VNNI). The
+// rest is the same source as for avx2, compiled once more: see avx512bf16.cpp.
+#include "cpu/kernels.h"
+
+#if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__) && defined(__AVXVNNI__)
+
+#include <immintrin.h>
+
+namespace onward::cpu {
+namespace {
+
+#include "cpu/isa/avx2_lanes.inl"
+
+inline Words dot(Words sum, Words unsigned_bytes, Words signed_bytes) {
+  return {_mm256_dpbusd_avx_epi32(sum.lo, unsigned_bytes.lo, signed_bytes.lo),
+          _mm256_dpbusd_avx_epi32(sum.hi, unsigned_bytes.hi, signed_bytes.hi)};
+}
+
+#include "cpu/isa/dots_vnni.inl"
+
+// Each builds on the ones before.
+// clang-format off
+#include "cpu/isa/linear_tiles.inl"
+#include "cpu/isa/group_tiles.inl"
+#include "cpu/isa/row_kernels.inl"
+#include "cpu/isa/attend_tiles.inl"
+#include "cpu/isa/scan_kernels.inl"
+// clang-format on
+
+constexpr Kernels kKernels = {"avx2vnni",  linear_f32,  linear_f16, linear_bf16, linear_q8_0,
+                              linear_q4_0, linear_q4_1, attend_f32, attend_f16,  attend_bf16,
+                              rms_norm,    silu_mul,    round_bf16, quantize,    kScans,
+                              probe_read,  probe_f32,   probe_bf16, probe_int8};
+
+}  // namespace
+
+const Kernels* avx2vnni_kernels() { return &kKernels; }
+
+}  // namespace onward::cpu
+
+#else
+
+const onward::cpu::Kernels* onward::cpu::avx2vnni_kernels() { return nullptr; }
+
+#endif

@@ -1,0 +1,24 @@
+// Sums of products of bytes with an instruction that multiplies four unsigned bytes by four signed
+// ones and adds all four to a 32-bit sum. Included inside the anonymous namespace of a file that
+// has defined Words and dot(sum, unsigned, signed).
+
+// Weights of eight bits, stored as weight + 128: the sum starts 128 times the inputs' sum too low.
+struct ByteDot {
+  static constexpr int32_t kZero = 128;
+  static constexpr int kMaxRows = 6;
+  using Weights = Words;
+  using Sum = Words;
+  static Weights prepare(Words stored) { return stored; }
+  static Sum start(Words correction) { return correction; }
+  static Sum add(Sum sum, Weights weights, Words x) { return dot(sum, weights, x); }
+  static Words finish(Sum sum, Words) { return sum; }
+};
+
+// Weights of four bits, 0 to 15.
+struct NibbleDot {
+  static constexpr int kMaxRows = 6;
+  using Sum = Words;
+  static Sum start(Words correction) { return correction; }
+  static Sum add(Sum sum, Words weights, Words x) { return dot(sum, weights, x); }
+  static Words finish(Sum sum, Words) { return sum; }
+};

@@ -1,0 +1,237 @@
+// Matrix products over panels of quantised weights, in groups of 32 k (cpu/kernels.h, LinearArgs),
+// for an instruction set that is described by sixteen-float Lanes, sixteen 32-bit Words, ByteDot
+// and NibbleDot. Included inside the anonymous namespace of each such file, after linear_tiles.inl;
+// knows nothing of the registers behind them, nor of threads.
+//
+// A tile keeps the integer sums of one group in registers: kRows x kVectors of them. Sums over
+// groups are floats, which wait in registers as well where there is room, else in the first-level
+// cache; either way each is one chain over the groups.
+
+template <Fetch kFetch>
+inline void fetch(const char* p) {
+  if constexpr (kFetch == Fetch::kToL1) __builtin_prefetch(p, 0, 3);
+  if constexpr (kFetch == Fetch::kToL2) __builtin_prefetch(p, 0, 2);
+}
+
+// A format says what a group of one vector (16 columns) is, kQuads x 16 words and what follows
+// them, and how a quad of words goes into the integer sums of all rows.
+struct Q8Format {
+  using Dot = ByteDot;
+  static constexpr int kQuads = 8;
+  static constexpr int kHalves = 1;
+  static constexpr int32_t kZero = ByteDot::kZero;
+  static constexpr bool kHasMinimum = false;
+  static constexpr int64_t kColumnBytes = 32 + 2;
+  static auto weights(Words stored, int) { return ByteDot::prepare(stored); }
+};
+
+// The low halves of a quad's bytes meet the first 16 inputs, the high halves the last 16.
+template <int32_t kZeroPoint, bool kMinimum>
+struct Q4Format {
+  using Dot = NibbleDot;
+  static constexpr int kQuads = 4;
+  static constexpr int kHalves = 2;
+  static constexpr int32_t kZero = kZeroPoint;
+  static constexpr bool kHasMinimum = kMinimum;
+  static constexpr int64_t kColumnBytes = 16 + 2 + (kMinimum ? 2 : 0);
+  static Words weights(Words stored, int half) {
+    return half == 0 ? low_nibbles(stored) : high_nibbles(stored);
+  }
+};
+
+using Q40Format = Q4Format<8, false>;
+using Q41Format = Q4Format<0, true>;
+
+// Rows [row, row + kRows) and columns [16 * vector, 16 * (vector + kVectors)) over all groups.
+template <class Format, Fetch kFetch, int kRows, int kVectors>
+__attribute__((noinline)) void group_tile(const LinearArgs& a, int64_t row, int64_t vector,
+                                          int64_t ahead_bytes) {
+  using Dot = typename Format::Dot;
+  constexpr bool kInRegisters = 2 * kRows * kVectors + kVectors + 3 <= kLanesRegisters;
+  const int64_t groups = (a.k + kGroupValues - 1) / kGroupValues;
+  const int64_t quad_bytes = a.width * 4;
+  const int64_t group_bytes = a.width * Format::kColumnBytes;
+  const char* panel = static_cast<const char*>(a.panel);
+  const int8_t* x = static_cast<const int8_t*>(a.x) + row * a.x_stride;
+  const float* x_scales = a.x_scales + row * groups;
+  const int32_t* x_sums = a.x_sums + row * groups;
+  Lanes total[kRows][kVectors];
+  alignas(64) float waiting_floats[kInRegisters ? 1 : kRows * kVectors * kLane];
+  float* waiting = waiting_floats;
+  // Hides from the compiler that these are a local array: it would keep some of them in registers,
+  // and the integer sums in memory.
+  if constexpr (!kInRegisters) asm volatile("" : "+r"(waiting) : : "memory");
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      if constexpr (kInRegisters) {
+        total[r][v] = zero();
+      } else {
+        store(waiting + (r * kVectors + v) * kLane, zero());
+      }
+    }
+  }
+  for (int64_t group = 0; group < groups; ++group, panel += group_bytes) {
+    const char* quads = panel + vector * kLaneBytes;
+    Words correction[kRows];
+    typename Dot::Sum sum[kRows][kVectors];
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      correction[r] = Format::kZero == 0 ? zero_words()
+                                         : set_words(-Format::kZero * x_sums[r * groups + group]);
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = Dot::start(correction[r]);
+    }
+    for (int quad = 0; quad < Format::kQuads; ++quad, quads += quad_bytes) {
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) {
+        fetch<kFetch>(quads + ahead_bytes + v * kLaneBytes);
+      }
+      const int8_t* inputs = x + group * kGroupValues + quad * 4;
+#pragma GCC unroll 2
+      for (int half = 0; half < Format::kHalves; ++half) {
+        decltype(Format::weights(Words{}, 0)) weights[kVectors];
+#pragma GCC unroll 8
+        for (int v = 0; v < kVectors; ++v) {
+          weights[v] = Format::weights(load_words(quads + v * kLaneBytes), half);
+        }
+#pragma GCC unroll 8
+        for (int r = 0; r < kRows; ++r) {
+          const Words input = broadcast_word(inputs + r * a.x_stride + half * 16);
+#pragma GCC unroll 8
+          for (int v = 0; v < kVectors; ++v) {
+            sum[r][v] = Dot::add(sum[r][v], weights[v], input);
+          }
+        }
+      }
+    }
+    const char* ends = panel + Format::kQuads * quad_bytes + vector * kLane * 2;
+    Lanes scales[kVectors];
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      if (v % 2 == 0) {
+        fetch<kFetch>(ends + ahead_bytes + v * kLane * 2);
+        if constexpr (Format::kHasMinimum) {
+          fetch<kFetch>(ends + ahead_bytes + (a.width + v * kLane) * 2);
+        }
+      }
+      scales[v] = load_f16(reinterpret_cast<const uint16_t*>(ends) + v * kLane);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const Lanes x_scale = broadcast(x_scales + r * groups + group);
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) {
+        const Lanes dot = to_floats(Dot::finish(sum[r][v], correction[r]));
+        const Lanes scale = mul(scales[v], x_scale);
+        float* waits = waiting + (r * kVectors + v) * kLane;
+        Lanes whole = kInRegisters ? total[r][v] : load(waits);
+        whole = fma(dot, scale, whole);
+        if constexpr (Format::kHasMinimum) {
+          const uint16_t* minimums = reinterpret_cast<const uint16_t*>(ends + a.width * 2);
+          const Lanes x_sum = to_floats(set_words(x_sums[r * groups + group]));
+          whole = fma(load_f16(minimums + v * kLane), mul(x_scale, x_sum), whole);
+        }
+        if constexpr (kInRegisters) {
+          total[r][v] = whole;
+        } else {
+          store(waits, whole);
+        }
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      const float* waits = waiting + (r * kVectors + v) * kLane;
+      store_output(a, row + r, (vector + v) * kLane, kInRegisters ? total[r][v] : load(waits));
+    }
+  }
+}
+
+template <class Format, Fetch kFetch, int kRows>
+void group_rows(const LinearArgs& a, int64_t row, int64_t ahead_bytes) {
+  constexpr int kVectors = tile_vectors(kRows);
+  const int64_t end = (a.first + a.columns) / kLane;
+  int64_t v = a.first / kLane;
+  for (; v + kVectors <= end; v += kVectors) {
+    group_tile<Format, kFetch, kRows, kVectors>(a, row, v, ahead_bytes);
+  }
+  if constexpr (kVectors > 2) {
+    for (; v + 2 <= end; v += 2) group_tile<Format, kFetch, kRows, 2>(a, row, v, ahead_bytes);
+  }
+  for (; v < end; ++v) group_tile<Format, kFetch, kRows, 1>(a, row, v, ahead_bytes);
+}
+
+template <class Format, Fetch kFetch>
+void group_rows(const LinearArgs& a, int64_t row, int rows, int64_t ahead_bytes) {
+  using RowsFunction = void (*)(const LinearArgs&, int64_t row, int64_t ahead_bytes);
+  constexpr int kMost = Format::Dot::kMaxRows;
+  static constexpr RowsFunction kRowsFunctions[kTileRows] = {
+      group_rows<Format, kFetch, 1>, group_rows<Format, kFetch, 2>, group_rows<Format, kFetch, 3>,
+      group_rows<Format, kFetch, 4>, group_rows < Format,           kFetch,
+      kMost < 5 ? kMost : 5 >,       group_rows < Format,           kFetch,
+      kMost < 6 ? kMost : 6 > };
+  kRowsFunctions[rows - 1](a, row, ahead_bytes);
+}
+
+template <class Format>
+void linear_groups(const LinearArgs& a) {
+  constexpr int kMostRows = Format::Dot::kMaxRows;
+  // As in linear(): the first tile waits for memory, the second one fetches the next panel.
+  int64_t row = 0;
+  for (int tile = 0; row < a.rows; ++tile) {
+    const int rows = next_tile_rows<kMostRows>(a.rows - row);
+    if (tile == 0) {
+      group_rows<Format, Fetch::kToL1>(a, row, rows, kPrefetchBytes);
+    } else if (tile == 1 && a.next != nullptr) {
+      const int64_t ahead = static_cast<const char*>(a.next) - static_cast<const char*>(a.panel);
+      group_rows<Format, Fetch::kToL2>(a, row, rows, ahead);
+    } else {
+      group_rows<Format, Fetch::kNothing>(a, row, rows, 0);
+    }
+    row += rows;
+  }
+}
+
+void linear_q8_0(const LinearArgs& a) { linear_groups<Q8Format>(a); }
+void linear_q4_0(const LinearArgs& a) { linear_groups<Q40Format>(a); }
+void linear_q4_1(const LinearArgs& a) { linear_groups<Q41Format>(a); }
+
+void quantize(const float* x, int64_t n, int8_t* y, float* scales, int32_t* sums) {
+  for (int64_t i = 0; i < n; i += kGroupValues) {
+    const Lanes low = load(x + i);
+    const Lanes high = i + kLane < n ? load(x + i + kLane) : zero();
+    const float largest = largest_magnitude(low, high);
+    const float inverse = largest >= 0x1p-120f && largest < kInfinity ? 127.0f / largest : 0.0f;
+    // NaN for a NaN and for an infinity, whose bytes below are all zero: 0 times either is a NaN,
+    // which is no number of 8 bits.
+    const float scale =
+        largest < kInfinity ? (inverse == 0.0f ? 0.0f : largest / 127.0f) : __builtin_nanf("");
+    const bool empty = inverse == 0.0f;
+    *sums++ = store_bytes(y + i, empty ? zero() : mul(low, set(inverse)),
+                          empty ? zero() : mul(high, set(inverse)));
+    *scales++ = scale;
+  }
+}
+
+int64_t probe_int8(int64_t iterations, float* sink) {
+  ByteDot::Sum sum[kProbeChains];
+  const auto weights = ByteDot::prepare(set_words(0x01010101));
+  Words x = set_words(0x01000100);
+  for (int c = 0; c < kProbeChains; ++c) sum[c] = ByteDot::start(zero_words());
+  for (int64_t i = 0; i < iterations; ++i) {
+    for (int c = 0; c < kProbeChains; ++c) {
+      hide(x);
+      sum[c] = ByteDot::add(sum[c], weights, x);
+    }
+  }
+  Lanes total = zero();
+  for (int c = 0; c < kProbeChains; ++c) {
+    total = add(total, to_floats(ByteDot::finish(sum[c], zero_words())));
+  }
+  *sink = fold_add(total);
+  return iterations * kProbeChains * kLane * 2 * 4;
+}

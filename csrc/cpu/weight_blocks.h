@@ -1,0 +1,35 @@
+// Quantised weights, 32 of one output at a time: taken from a file's block as they are, or rounded
+// from floats. Knows nothing of panels.
+#pragma once
+
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "cpu/kernels.h"
+
+namespace onward::cpu {
+
+// weight = scale * (code - zero) + minimum, where zero is 128 (q8_0), 8 (q4_0) or 0 (q4_1), and
+// only q4_1 has a minimum.
+struct WeightBlock {
+  uint16_t scale = 0;    // f16 bits
+  uint16_t minimum = 0;  // f16 bits
+  uint8_t codes[kGroupValues] = {};
+};
+
+// Whether the formats of a file hold these weights in the same codes, so that none is rounded.
+bool holds_same_codes(DType stored, DType packed);
+
+// The block of values [first, first + 32) of a stored row, first a multiple of 32; only where
+// holds_same_codes(stored, packed). q4_k becomes q4_1, its scale and minimum rounded to f16.
+WeightBlock stored_block(DType stored, const void* row, int64_t first);
+
+// The block nearest to 32 floats. q8_0: the largest magnitude becomes 127. q4_0, q4_1: of several
+// scales the one with the smallest squared error, after a least-squares fit to its codes. A NaN or
+// an infinity makes the scale a NaN.
+WeightBlock rounded_block(DType packed, const float* values);
+
+// out: (32)
+void read_block(DType packed, const WeightBlock& block, float* out);
+
+}  // namespace onward::cpu
