@@ -31,6 +31,7 @@ from onward.errors import ConfigError, LoadError, WeightError
 from onward.hub import find_model
 from onward.loading import check_tensors, choose_dtype
 from onward.spec import DecoderSpec
+from onward.weights.checkpoint import STORAGE
 from onward.weights.gguf import GgufCheckpoint, halves_from_pairs, hugging_face_name
 from onward.weights.gguf_reader import read_gguf_header
 
@@ -75,7 +76,7 @@ def test_absent_output_matrix_means_tied(tmp_path: Path) -> None:
     assert spec_of(write(tmp_path, tensors)).tied_head
 
 
-@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q4_1", "F16", "BF16", "F32"])
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "F16", "BF16", "F32"])
 def test_file_of_the_gguf_package(tmp_path: Path, kind: str) -> None:
     """Written and quantised by another implementation: the bytes come back as it wrote them."""
     path = tmp_path / "package.gguf"
@@ -248,12 +249,13 @@ def test_metadata_that_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_tensor_type_that_is_not_supported(tmp_path: Path) -> None:
-    tensors = {**tiny_gguf_tensors(), "output.weight": Stored("Q4_K", (16, 256), bytes(16 * 144))}
+    tensors = {**tiny_gguf_tensors(), "output.weight": Stored("Q2_K", (16, 256), bytes(16 * 84))}
     checkpoint = write(tmp_path, tensors)
-    with pytest.raises(WeightError, match=r"tensor output.weight has type Q4_K, expected one of F"):
+    listed = f"expected one of {', '.join(STORAGE)}$"
+    with pytest.raises(WeightError, match=f"tensor output.weight has type Q2_K, {listed}"):
         checkpoint.tensor(HEAD)
-    tensors["output.weight"] = Stored("Q4_K", (16, 32), bytes(16 * 144))
-    with pytest.raises(WeightError, match=rf"tensor {HEAD} has unsupported dtype Q4_K"):
+    tensors["output.weight"] = Stored("Q2_K", (16, 32), bytes(16 * 84))
+    with pytest.raises(WeightError, match=rf"tensor {HEAD} has unsupported dtype Q2_K, {listed}"):
         spec_of(write(tmp_path, tensors))
 
 
@@ -329,6 +331,7 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "shape 2**64 - 1": (entry(struct.pack("<IQ", 1, 2**64 - 1)), "expected at least"),
     "shape wraps to 0": (entry(struct.pack("<IQQ", 2, 2**32, 2**32)), "expected at least"),
     "rows not of 32": (entry(struct.pack("<IQ", 1, 33), kind=8), "multiple of 32 for Q8_0"),
+    "rows not of 256": (entry(struct.pack("<IQ", 1, 128), kind=12), "multiple of 256 for Q4_K"),
     "offset past the file": (entry(struct.pack("<IQ", 1, 4), offset=2**40), "expected at least"),
     "offset not aligned": (entry(struct.pack("<IQ", 1, 4), offset=4), "multiple of 32"),
     "offset 2**64 - 32": (entry(struct.pack("<IQ", 1, 4), offset=2**64 - 32), "expected at least"),

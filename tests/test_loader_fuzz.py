@@ -11,7 +11,7 @@ import pytest
 
 PROGRAM = Path(__file__).parent / "builders" / "loader_fuzz.py"
 SECONDS = 3.0
-KINDS = ["safetensors", "safetensors-header", "gguf", "config", "index"]
+KINDS = ["safetensors", "safetensors-header", "gguf", "gguf-blocks", "config", "index"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

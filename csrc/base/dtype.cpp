@@ -16,10 +16,17 @@ struct DTypeFacts {
 
 // Indexed by DType. Block layouts of the quantised formats: the GGUF specification.
 constexpr DTypeFacts kFacts[] = {
-    {"f32", 1, 4},        {"f16", 1, 2},
-    {"bf16", 1, 2},       {"q8_0", 32, 2 + 32},  // f16 scale, 32 int8
-    {"q4_0", 32, 2 + 16},                        // f16 scale, 32 nibbles
-    {"q4_1", 32, 4 + 16},                        // f16 scale, f16 minimum, 32 nibbles
+    {"f32", 1, 4},
+    {"f16", 1, 2},
+    {"bf16", 1, 2},
+    {"q8_0", 32, 2 + 32},              // f16 scale, 32 int8
+    {"q4_0", 32, 2 + 16},              // f16 scale, 32 nibbles
+    {"q4_1", 32, 4 + 16},              // f16 scale, f16 minimum, 32 nibbles
+    {"q4_k", 256, 4 + 12 + 128},       // f16 scales of scales and of minimums, those, 256 nibbles
+    {"q5_k", 256, 4 + 12 + 32 + 128},  // the same with 256 fifth bits
+    {"q6_k", 256, 128 + 64 + 16 + 2},  // 256 nibbles, 256 bit pairs, int8 scales, f16 scale
+    {"q5_0", 32, 2 + 4 + 16},          // f16 scale, 32 fifth bits, 32 nibbles
+    {"q5_1", 32, 4 + 4 + 16},          // f16 scale, f16 minimum, 32 fifth bits, 32 nibbles
 };
 
 const DTypeFacts& facts(DType dtype) { return kFacts[static_cast<size_t>(dtype)]; }
@@ -33,8 +40,11 @@ DType parse_dtype(const std::string& name) {
   for (size_t i = 0; i < std::size(kFacts); ++i) {
     if (lower == kFacts[i].name) return static_cast<DType>(i);
   }
-  throw InvalidArgument("dtype: unknown name '" + name +
-                        "', expected one of f32, f16, bf16, q8_0, q4_0, q4_1");
+  std::string known;
+  for (const DTypeFacts& each : kFacts) {
+    known += (known.empty() ? "" : ", ") + std::string(each.name);
+  }
+  throw InvalidArgument("dtype: unknown name '" + name + "', expected one of " + known);
 }
 
 const char* dtype_name(DType dtype) { return facts(dtype).name; }

@@ -53,7 +53,7 @@ def load_model(
     """Load a model with its weights as ``dtype``: "f32", "bf16" or "auto".
 
     "auto" keeps what the file has. It is bf16 where every matrix is stored so, or where the file
-    is quantised (Q8_0, Q4_0, Q4_1), whose own error is larger than bf16's; else f32, which holds
+    is quantised (stored in blocks), whose own error is larger than bf16's; else f32, which holds
     F16 and F32 exactly.
     """
     if dtype not in DTYPES:

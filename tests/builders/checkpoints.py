@@ -6,6 +6,7 @@ The writers check nothing, so that broken files can be written too.
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from onward import architectures
+from onward.weights.checkpoint import STORAGE
 
 Config = dict[str, Any]
 
@@ -68,6 +70,17 @@ def stored(weights: np.ndarray, dtype: str = "F32") -> Stored:
     return Stored(dtype, weights.shape, data)
 
 
+def random_blocks(dtype: str, shape: tuple[int, ...], generator: np.random.Generator) -> Stored:
+    """A matrix of random bytes, but for the f16 scales: values of the size of a model's weights."""
+    values, size = STORAGE[dtype]
+    blocks = generator.integers(0, 256, (math.prod(shape) // values, size), dtype=np.uint8)
+    for offset, reach in BLOCKS[dtype].items():
+        signs = generator.choice([-1, 1], len(blocks))
+        scales = signs * generator.uniform(0.05, 0.2, len(blocks)) / reach
+        blocks[:, offset : offset + 2] = scales.astype("<f2")[:, None].view(np.uint8)
+    return Stored(dtype, shape, blocks.tobytes())
+
+
 def safetensors_bytes(tensors: Mapping[str, Stored]) -> bytes:
     """A safetensors file of these tensors, in this order."""
     header: dict[str, Any] = {}
@@ -105,7 +118,16 @@ def write_folder(
 
 
 # GGUF: value types by number, and the numbers of tensor types.
-GGUF_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 8, "Q4_K": 12, "BF16": 30}
+GGUF_TYPES = {
+    **{"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q5_1": 7, "Q8_0": 8, "Q2_K": 10},
+    **{"Q4_K": 12, "Q5_K": 13, "Q6_K": 14, "BF16": 30},
+}
+# Block format: where in a block its f16 scales lie, and what integers each reaches up to.
+BLOCKS = {
+    **{"Q8_0": {0: 128}, "Q4_0": {0: 8}, "Q4_1": {0: 15, 2: 1}, "Q5_0": {0: 16}},
+    **{"Q5_1": {0: 31, 2: 1}, "Q4_K": {0: 15 * 63, 2: 63}, "Q5_K": {0: 31 * 63, 2: 63}},
+    **{"Q6_K": {208: 32 * 128}},
+}
 TINY_GGUF: dict[str, object] = {
     "general.architecture": "llama",
     "llama.block_count": 2,

@@ -7,6 +7,7 @@ onward.Error, in under a second, without the memory growing.
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import resource
@@ -18,22 +19,30 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from builders.checkpoints import (
+    BLOCKS,
     TINY,
     TINY_GGUF,
+    Stored,
     config_of,
     gguf_bytes,
+    gguf_name,
+    random_blocks,
     random_weights,
+    stored,
     tiny_gguf_tensors,
     write_folder,
 )
 from onward import architectures
 from onward.errors import Error
 from onward.hub import find_model
-from onward.loading import check_tensors
+from onward.loading import check_tensors, load_model
 from onward.weights import open_checkpoint
+from onward.weights.checkpoint import STORAGE
 from onward.weights.safetensors import INDEX_NAME
 
 INTEGERS = [0, 1, 2, 7, 31, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**62, 2**63 - 1, 2**63, 2**64 - 1]
@@ -112,26 +121,49 @@ def safetensors_header(data: bytes, source: random.Random) -> bytes:
 
 
 def outcome(path: Path) -> None:
-    """All of loading that reads the files; the first and last byte of every tensor too."""
+    """All of loading that reads the files; the first and last byte of every tensor too.
+
+    GGUF models, whose tensors may end up as another format than they were, are packed as well.
+    """
     checkpoint = open_checkpoint(find_model(path))
     try:
         spec = architectures.read_spec(checkpoint.config, checkpoint.where)
         check_tensors(architectures.tensor_plan(spec), checkpoint, spec)
         for name in checkpoint.names():
-            if checkpoint.describe(name)[0] in ("F32", "F16", "BF16"):
+            if checkpoint.describe(name)[0] in STORAGE:
                 buffer = checkpoint.tensor(name).buffer
                 sum(buffer[:1]) + sum(buffer[-1:])
                 checkpoint.release(name)
     finally:
         checkpoint.close()
+    if path.suffix == ".gguf":
+        load_model(find_model(path), "bf16", 1)
+
+
+def gguf_of_blocks() -> tuple[dict[str, object], dict[str, Stored]]:
+    """A GGUF file whose matrices take every block format in turn."""
+    sizes = {"hidden_size": 256, "intermediate_size": 256, "num_hidden_layers": 1}
+    keys = {"llama.embedding_length": 256, "llama.feed_forward_length": 256, "llama.block_count": 1}
+    formats = itertools.cycle(BLOCKS)
+    generator = np.random.default_rng(0)
+    tensors = {}
+    for name, array in random_weights(config_of(**sizes)).items():
+        matrix = array.ndim == 2
+        tensors[gguf_name(name)] = (
+            random_blocks(next(formats), array.shape, generator) if matrix else stored(array)
+        )
+    assert {tensor.dtype for tensor in tensors.values()} == {"F32", *BLOCKS}
+    return {**TINY_GGUF, **keys}, tensors
 
 
 def target(kind: str, folder: Path) -> tuple[Path, Path, Callable[[bytes, random.Random], bytes]]:
     """The model to open, the file of it to damage, and how."""
-    if kind == "gguf":
+    if kind.startswith("gguf"):
         path = folder / "m.gguf"
-        tensors = tiny_gguf_tensors()
-        path.write_bytes(gguf_bytes(TINY_GGUF, tensors))
+        metadata, tensors = (
+            gguf_of_blocks() if kind == "gguf-blocks" else (TINY_GGUF, tiny_gguf_tensors())
+        )
+        path.write_bytes(gguf_bytes(metadata, tensors))
         head = path.stat().st_size - sum(len(tensor.data) for tensor in tensors.values())
         return path, path, lambda data, source: damage(data, head, source)
     rope = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}

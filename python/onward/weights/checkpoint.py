@@ -20,6 +20,12 @@ STORAGE: dict[str, tuple[int, int]] = {
     "Q8_0": (32, 2 + 32),  # f16 scale, 32 int8
     "Q4_0": (32, 2 + 16),  # f16 scale, 32 nibbles
     "Q4_1": (32, 2 + 2 + 16),  # f16 scale, f16 minimum, 32 nibbles
+    "Q5_0": (32, 2 + 4 + 16),  # f16 scale, 32 fifth bits, 32 nibbles
+    "Q5_1": (32, 2 + 2 + 4 + 16),  # f16 scale, f16 minimum, 32 fifth bits, 32 nibbles
+    # f16 scales of scales and of minimums, 8 of each in 6 bits, 256 nibbles
+    "Q4_K": (256, 2 + 2 + 12 + 128),
+    "Q5_K": (256, 2 + 2 + 12 + 32 + 128),  # the same with 256 fifth bits
+    "Q6_K": (256, 128 + 64 + 16 + 2),  # 256 nibbles, 256 bit pairs, 16 int8 scales, f16 scale
 }
 
 

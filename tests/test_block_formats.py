@@ -1,0 +1,175 @@
+"""Every block format of GGUF: what the core reads is what the gguf package reads, bit for bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from builders.checkpoints import (
+    BLOCKS,
+    GGUF_TYPES,
+    TINY_GGUF,
+    Stored,
+    config_of,
+    gguf_bytes,
+    gguf_name,
+    random_blocks,
+    random_weights,
+    stored,
+    write_folder,
+)
+from builders.core_engine import Shape, new_engine, spec_of, weight_shapes
+from onward import _core
+from onward.errors import InvalidArgument, WeightError
+from onward.hub import find_model
+from onward.loading import load_model
+from onward.weights.checkpoint import STORAGE
+from onward.weights.gguf import halves_from_pairs
+
+gguf = pytest.importorskip("gguf")
+
+COLUMNS = 1024
+"""Four of the largest blocks; a power of four, so that the norm of a one-hot row is exact."""
+MIXES = {  # which formats a model's matrices take in turn
+    **{dtype: (dtype,) for dtype in BLOCKS},
+    "K, mixed as files are": ("Q4_K", "Q6_K", "Q4_K", "Q5_K", "F16"),
+    "all": tuple(BLOCKS),
+}
+
+
+def dequantised(tensor: Stored) -> NDArray[np.float32]:
+    """By the gguf package."""
+    raw = np.frombuffer(tensor.data, np.uint8).reshape(tensor.shape[0], -1)
+    if tensor.dtype == "F16":
+        raw = raw.view(np.float16)
+    return np.asarray(gguf.quants.dequantize(raw, gguf.GGMLQuantizationType[tensor.dtype]))
+
+
+def head_as_read(head: Stored) -> NDArray[np.float32]:
+    """A matrix (n, COLUMNS) as the core has it in float32: the logits of a model with this head.
+
+    Attention and MLP are zero and the embeddings one-hot, so that the logits after token ``i`` are
+    column ``i``.
+    """
+    rows = head.shape[0]
+    shape = Shape(
+        vocab_size=COLUMNS,
+        hidden_size=COLUMNS,
+        intermediate_size=16,
+        num_layers=1,
+        num_heads=1,
+        num_kv_heads=1,
+        head_dim=16,
+        qkv_bias=False,
+        qk_norm=False,
+    )
+    padded = Stored(head.dtype, (COLUMNS, COLUMNS), head.data * (COLUMNS // rows))
+    builder = _core.ModelBuilder(spec_of(shape, norm_eps=1e-12), "f32", 2)
+    for name, shapes in weight_shapes(shape).items():
+        if name == "head":
+            parts: list[Any] = [(padded.data, padded.dtype, padded.shape, None)]
+        elif name == "embed":
+            parts = [(np.eye(COLUMNS, dtype=np.float32), "F32", shapes[0], None)]
+        elif name == "norm":
+            parts = [(np.full(COLUMNS, COLUMNS**-0.5, np.float32), "F32", shapes[0], None)]
+        else:
+            parts = [(np.zeros(part, np.float32), "F32", part, None) for part in shapes]
+        builder.add(name, parts)
+    logits = new_engine(builder.finish()).logits(np.arange(COLUMNS, dtype=np.int32))
+    return np.asarray(logits).T[:rows]
+
+
+def test_the_formats_are_those_of_the_package() -> None:
+    assert {dtype for dtype, (values, _) in STORAGE.items() if values > 1} == set(BLOCKS)
+    for dtype, number in GGUF_TYPES.items():
+        kind = gguf.GGMLQuantizationType(number)
+        assert kind.name == dtype
+        if dtype in STORAGE:
+            assert gguf.GGML_QUANT_SIZES[kind] == STORAGE[dtype]
+
+
+@pytest.mark.parametrize("dtype", BLOCKS)
+def test_every_value_is_that_of_the_package(dtype: str) -> None:
+    """All bytes of the blocks are random, so that every field of the layout takes part."""
+    head = random_blocks(dtype, (64, COLUMNS), np.random.default_rng(1))
+    expected = dequantised(head)
+    assert np.isfinite(expected).all() and len(np.unique(expected)) > 1000
+    assert np.array_equal(head_as_read(head), expected)
+
+
+@pytest.mark.parametrize("dtype", BLOCKS)
+def test_scales_at_the_ends_of_their_range(dtype: str) -> None:
+    """Zero, the smallest and the largest f16, of either sign."""
+    head = random_blocks(dtype, (64, COLUMNS), np.random.default_rng(2))
+    blocks = np.frombuffer(bytearray(head.data), np.uint8).reshape(-1, STORAGE[dtype][1])
+    extremes = np.array([0, 1, 0x3FF, 0x400, 0x7BFF], np.uint16)
+    bits = np.concatenate([extremes, extremes | 0x8000])
+    for number, offset in enumerate(BLOCKS[dtype]):
+        chosen = bits[(np.arange(len(blocks)) // len(bits) ** number) % len(bits)]
+        blocks[:, offset : offset + 2] = chosen[:, None].view(np.uint8)
+    changed = head._replace(data=blocks.tobytes())
+    assert np.array_equal(head_as_read(changed), dequantised(changed))
+
+
+def llama_of(
+    mix: tuple[str, ...],
+) -> tuple[dict[str, Any], dict[str, Stored], dict[str, NDArray[np.float32]]]:
+    """Config, tensors of a GGUF file, and the float32 weights that a folder of the same has."""
+    config = config_of(hidden_size=256, intermediate_size=512, vocab_size=48, rope_theta=500.0)
+    generator = np.random.default_rng(3)
+    tensors: dict[str, Stored] = {}
+    weights: dict[str, NDArray[np.float32]] = {}
+    for name, array in random_weights(config).items():
+        if array.ndim == 1:
+            tensors[gguf_name(name)], weights[name] = stored(array), array
+            continue
+        dtype = mix[len(tensors) % len(mix)]
+        if dtype in BLOCKS:
+            tensor = random_blocks(dtype, array.shape, generator)
+        else:
+            tensor = stored(array / 16, dtype)
+        tensors[gguf_name(name)], weights[name] = tensor, dequantised(tensor)
+        heads = {"q_proj": 2, "k_proj": 1}.get(name.split(".")[-2])
+        if heads is not None:  # rows of a GGUF file stand in another order
+            weights[name] = weights[name][halves_from_pairs(heads, array.shape[0] // heads)]
+    return config, tensors, weights
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("mix", MIXES)
+def test_a_model_is_that_of_its_dequantised_weights(tmp_path: Path, mix: str, dtype: str) -> None:
+    config, tensors, weights = llama_of(MIXES[mix])
+    path = tmp_path / "blocks.gguf"
+    sizes = {"llama.embedding_length": 256, "llama.feed_forward_length": 512}
+    path.write_bytes(gguf_bytes({**TINY_GGUF, **sizes}, tensors))
+    folder = write_folder(tmp_path / "dequantised", config, weights)
+    prompt = np.arange(0, 48, 5, dtype=np.int32)
+    logits = [
+        np.asarray(new_engine(load_model(find_model(model), dtype, 2).core).logits(prompt))
+        for model in (path, folder)
+    ]
+    assert np.isfinite(logits[1]).all() and logits[1].std() > 0.01
+    assert np.array_equal(*logits)
+
+
+def test_the_core_refuses_what_is_no_row_of_blocks() -> None:
+    shape = Shape(hidden_size=96)
+    columns, rows = shape.hidden_size, shape.vocab_size
+    builder = _core.ModelBuilder(spec_of(shape), "f32", 1)
+    for dtype in ("Q4_K", "Q5_K", "Q6_K"):
+        part = (bytes(1 << 20), dtype, (rows, columns), None)
+        with pytest.raises(WeightError, match=f"rows of {dtype.lower()} blocks of 256"):
+            builder.add("embed", [part])
+    builder = _core.ModelBuilder(spec_of(Shape(hidden_size=512)), "f32", 1)
+    for dtype in BLOCKS:
+        values, size = STORAGE[dtype]
+        row = 512 // values * size
+        part = (bytes(rows * row - 1), dtype, (rows, 512), None)
+        with pytest.raises(WeightError, match=f"expected {rows} rows of {row}"):
+            builder.add("embed", [part])
+    with pytest.raises(InvalidArgument, match=r"'Q2_K', expected one of f32, .*q6_k, q5_0, q5_1$"):
+        builder.add("embed", [(b"", "Q2_K", (rows, 512), None)])
