@@ -132,7 +132,7 @@ void bind_model(py::module_& m) {
            }),
            py::arg("spec"), py::arg("cache_dtype"), py::arg("threads"))
       .def("add", &add_weight, py::arg("name"), py::arg("parts"), py::arg("dtype"),
-           py::arg("mapped"))
+           py::arg("mapped") = false)
       .def("finish",
            [](ModelBuilder& builder) { return std::const_pointer_cast<Model>(builder.finish()); });
 }

@@ -81,11 +81,12 @@ void read_q5_1(const uint8_t* block, int64_t, float* out) {
   write_affine(q, read_half(block), read_half(block + 2), out);
 }
 
-// Writes a run of Q4_K or Q5_K: d * scale * q - dmin * minimum. A block begins with f16 d, f16 dmin
-// and 12 bytes that hold the scales and the minimums of its 8 runs, 6 bits each. Bytes 0..3 and
-// 4..7 have those of runs 0..3 in their low 6 bits; bytes 8..11 the low 4 bits of those of
-// runs 4..7 (scale below minimum), whose high 2 bits are the top of bytes 0..3 and 4..7.
-void write_scaled(const int* q, const uint8_t* block, int64_t run, float* out) {
+// The scale of a run of Q4_K or Q5_K, d * scale, and its minimum, -(dmin * minimum). A block begins
+// with f16 d, f16 dmin and 12 bytes that hold the scales and the minimums of its 8 runs, 6 bits
+// each. Bytes 0..3 and 4..7 have those of runs 0..3 in their low 6 bits; bytes 8..11 the low 4 bits
+// of those of runs 4..7 (scale below minimum), whose high 2 bits are the top of bytes 0..3
+// and 4..7.
+Q4kRun scales_of(const uint8_t* block, int64_t run) {
   const uint8_t* packed = block + 4;
   int scale = packed[run] & 63;
   int minimum = packed[run + 4] & 63;
@@ -93,17 +94,23 @@ void write_scaled(const int* q, const uint8_t* block, int64_t run, float* out) {
     scale = (packed[run + 4] & 15) | packed[run - 4] >> 6 << 4;
     minimum = packed[run + 4] >> 4 | packed[run] >> 6 << 4;
   }
-  write_affine(q, read_half(block) * static_cast<float>(scale),
-               -(read_half(block + 2) * static_cast<float>(minimum)), out);
+  return {read_half(block) * static_cast<float>(scale),
+          -(read_half(block + 2) * static_cast<float>(minimum)),
+          {}};
 }
 
 // Scales and minimums, then 128 bytes of nibbles: each 32 of them are two runs, the even one low.
-void read_q4_k(const uint8_t* block, int64_t run, float* out) {
+Q4kRun q4_k_run(const uint8_t* block, int64_t run) {
   const uint8_t* nibbles = block + 16 + run / 2 * kRun;
   const int64_t shift = run % 2 * 4;
-  int q[kRun];
-  for (int i = 0; i < kRun; ++i) q[i] = nibbles[i] >> shift & 15;
-  write_scaled(q, block, run, out);
+  Q4kRun result = scales_of(block, run);
+  for (int i = 0; i < kRun; ++i) result.codes[i] = nibbles[i] >> shift & 15;
+  return result;
+}
+
+void read_q4_k(const uint8_t* block, int64_t run, float* out) {
+  const Q4kRun stored = q4_k_run(block, run);
+  write_affine(stored.codes, stored.scale, stored.minimum, out);
 }
 
 // As Q4_K, with 32 bytes before the nibbles: bit `run` of byte i is the fifth bit of value i.
@@ -113,7 +120,8 @@ void read_q5_k(const uint8_t* block, int64_t run, float* out) {
   const int64_t shift = run % 2 * 4;
   int q[kRun];
   for (int i = 0; i < kRun; ++i) q[i] = (nibbles[i] >> shift & 15) | (high[i] >> run & 1) << 4;
-  write_scaled(q, block, run, out);
+  const Q4kRun scales = scales_of(block, run);
+  write_affine(q, scales.scale, scales.minimum, out);
 }
 
 // 128 bytes of nibbles, 64 of bit pairs, 16 int8 scales, f16 d: d * scale * (q - 32), a scale for
@@ -177,6 +185,11 @@ void read_row(DType dtype, const void* row, int64_t first, int64_t count, float*
     case DType::q5_1:
       return read_runs(read_q5_1, dtype, bytes, first, count, out);
   }
+}
+
+Q4kRun read_q4_k_run(const void* row, int64_t first) {
+  const int64_t values = dtype_block_values(DType::q4_k), bytes = dtype_block_bytes(DType::q4_k);
+  return q4_k_run(static_cast<const uint8_t*>(row) + first / values * bytes, first % values / kRun);
 }
 
 }  // namespace onward::cpu

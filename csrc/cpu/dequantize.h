@@ -12,4 +12,12 @@ namespace onward::cpu {
 // and `count` are multiples of 32, also where a block is larger.
 void read_row(DType dtype, const void* row, int64_t first, int64_t count, float* out);
 
+// The same 32 values of a Q4_K row as they are stored: scale * code + minimum, codes 0 to 15.
+struct Q4kRun {
+  float scale;
+  float minimum;
+  int codes[32];
+};
+Q4kRun read_q4_k_run(const void* row, int64_t first);
+
 }  // namespace onward::cpu

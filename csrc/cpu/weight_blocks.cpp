@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/half.h"
+#include "cpu/dequantize.h"
 
 namespace onward::cpu {
 namespace {
@@ -131,13 +132,21 @@ uint16_t read_f16(const uint8_t* bytes) {
 }  // namespace
 
 bool holds_same_codes(DType stored, DType packed) {
-  return stored == packed && dtype_block_values(packed) == kGroupValues;
+  return (stored == packed && dtype_block_values(packed) == kGroupValues) ||
+         (stored == DType::q4_k && packed == DType::q4_1);
 }
 
 WeightBlock stored_block(DType stored, const void* row, int64_t first) {
+  WeightBlock block;
+  if (stored == DType::q4_k) {
+    const Q4kRun run = read_q4_k_run(row, first);
+    block.scale = float_to_f16(run.scale);
+    block.minimum = float_to_f16(run.minimum);
+    std::copy_n(run.codes, kValues, block.codes);
+    return block;
+  }
   const uint8_t* bytes =
       static_cast<const uint8_t*>(row) + first / kValues * dtype_block_bytes(stored);
-  WeightBlock block;
   block.scale = read_f16(bytes);
   if (stored == DType::q8_0) {
     // From two's complement to an offset of 128.

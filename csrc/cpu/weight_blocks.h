@@ -20,8 +20,8 @@ struct WeightBlock {
 // Whether the formats of a file hold these weights in the same codes, so that none is rounded.
 bool holds_same_codes(DType stored, DType packed);
 
-// The block of values [first, first + 32) of a stored row, first a multiple of 32; only where
-// holds_same_codes(stored, packed). q4_k becomes q4_1, its scale and minimum rounded to f16.
+// The block of values [first, first + 32) of a stored row, first a multiple of 32, as the format
+// that holds the same codes. The products that are scale and minimum of q4_k are rounded to f16.
 WeightBlock stored_block(DType stored, const void* row, int64_t first);
 
 // The block nearest to 32 floats. q8_0: the largest magnitude becomes 127. q4_0, q4_1: of several

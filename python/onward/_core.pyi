@@ -66,14 +66,16 @@ class DecoderSpec:
 class ModelBuilder:
     """Packs weights one canonical name at a time."""
 
-    def __init__(self, spec: DecoderSpec, dtype: str, threads: int) -> None: ...
+    def __init__(self, spec: DecoderSpec, cache_dtype: str, threads: int) -> None: ...
     def add(
         self,
         name: str,
         parts: Sequence[tuple[Buffer, str, Sequence[int], NDArray[np.int32] | None]],
+        dtype: str,
+        mapped: bool = False,
     ) -> None:
-        """Pack one weight from parts (buffer, dtype, shape, row order) stacked along rows. Copies
-        what it needs."""
+        """Pack one weight from parts (buffer, dtype, shape, row order) stacked along rows, a matrix
+        as ``dtype``. Copies what it needs; pages of ``mapped`` files are dropped on the way."""
 
     def finish(self) -> Model:
         """The model. WeightError names what is missing."""
@@ -85,7 +87,7 @@ class Model:
     @property
     def spec(self) -> DecoderSpec: ...
     @property
-    def dtype(self) -> str: ...
+    def cache_dtype(self) -> str: ...
     @property
     def weight_bytes(self) -> int: ...
 
@@ -287,12 +289,26 @@ class _Kernels:
     def linear(
         self,
         isa: str,
-        weights: NDArray[Any],
-        x: NDArray[Any],
+        weights: NDArray[np.uint8],
+        stored: str,
+        dtype: str,
+        x: NDArray[np.float32],
         bias: NDArray[np.float32] | None = None,
         add: NDArray[np.float32] | None = None,
+        threads: int = 1,
     ) -> NDArray[np.float32]:
-        """add + (x @ weights.T + bias). weights (n, k), x (rows, k): float32, or bf16 as uint16."""
+        """add + (x @ weights.T + bias), cut into tasks for so many threads. weights: the bytes of
+        (n, k) as ``stored``, packed as ``dtype``; x (rows, k), bias (1, n), add (rows, n)."""
+
+    def repacked(
+        self, weights: NDArray[np.uint8], stored: str, dtype: str
+    ) -> NDArray[np.float32]:
+        """What the weights stand for once they are packed. (n, k)"""
+
+    def quantize(
+        self, isa: str, x: NDArray[np.float32]
+    ) -> tuple[NDArray[np.int8], NDArray[np.float32], NDArray[np.int32]]:
+        """x in groups of 32: int8 values, scales and sums."""
 
     def attend(
         self,
@@ -314,7 +330,7 @@ class _Kernels:
     ) -> NDArray[np.float32]: ...
     def round_bf16(self, isa: str, x: NDArray[np.float32]) -> NDArray[np.uint16]: ...
     def probe(self, isa: str, kind: str, seconds: float, threads: int) -> float:
-        """GB/s for kind "read", GFLOP/s for "f32" and "bf16", of so many threads together."""
+        """GB/s for kind "read", GFLOP/s for "f32", "bf16" and "int8", of so many threads."""
 
     # The scans of a row (csrc/backend/row_scans.h).
     def all_finite(self, isa: str, x: NDArray[np.float32]) -> bool: ...

@@ -26,7 +26,7 @@ from onward.errors import ArgumentTypeError, InvalidArgument, TokenizerError
 from onward.generation import Generation, Stream
 from onward.grammar import CONSTRAINT_OPTIONS
 from onward.hub import ModelFiles, find_model
-from onward.loading import DTYPES, LoadedModel, load_model
+from onward.loading import LoadedModel, check_dtypes, load_model
 from onward.model_defaults import read_model_defaults, without_counterpart
 from onward.option_values import check_integer, shown
 from onward.options import resolve, with_draft, with_options
@@ -56,7 +56,11 @@ class LLM:
     Args:
         model: a folder, a .gguf file or a hub id; None is the default model.
         device: "cpu".
-        dtype: what the weights are computed in: "f32", "bf16", or "auto" for what the file has.
+        dtype: what the weights are held in: "f32", "f16", "bf16", "int8" or "int4" (groups of 32
+            with a scale each; the products' inputs are rounded to int8 as well), or "auto" for what
+            the file has, where GGUF's Q8_0, Q4_0 and Q4_1 run as they are.
+        head_dtype: that of the embedding and the output head; None is ``dtype``, or "int8" beside
+            "int4".
         threads: threads that compute; None is the number of processors this process may use.
         prefill_chunk_tokens: tokens computed in one step at most. Less lets others in sooner.
         max_sequences: sequences that have a place in the cache at a time; further requests wait.
@@ -73,6 +77,7 @@ class LLM:
         *,
         device: str = "cpu",
         dtype: str = "auto",
+        head_dtype: str | None = None,
         threads: int | None = None,
         prefill_chunk_tokens: int = 256,
         max_sequences: int = 256,
@@ -80,8 +85,7 @@ class LLM:
     ) -> None:
         if device != "cpu":
             raise InvalidArgument(f'device: is {shown(device)}, expected "cpu" (no cuda yet)')
-        if dtype not in DTYPES:
-            raise InvalidArgument(f"dtype: is {shown(dtype)}, expected one of {', '.join(DTYPES)}")
+        check_dtypes(dtype, head_dtype)
         if threads is None:
             threads = _core.default_threads()
         self._threads = check_integer("threads", threads, 1, MAX_THREADS)
@@ -89,9 +93,9 @@ class LLM:
         self._max_sequences = check_integer("max_sequences", max_sequences, 1, 2**31 - 1)
         files = find_model(model)
         self._name = files.name
-        loaded = self._load(files, dtype)
+        loaded = self._load(files, dtype, head_dtype)
         self._spec = loaded.spec
-        self._dtype = loaded.dtype
+        self._dtype = loaded.dtypes.name
         self._weight_bytes = loaded.core.weight_bytes
         self._tokenizer, self._no_tokenizer = _read_tokenizer(loaded)
         self._files, self._metadata = files, loaded.metadata
@@ -112,7 +116,7 @@ class LLM:
                 stacklevel=2,
             )
         self._workers = Workers()
-        draft = None if draft_model is None else self._load(find_model(draft_model), dtype)
+        draft = None if draft_model is None else self._load(find_model(draft_model), dtype, head_dtype)
         self._has_draft = draft is not None
         self._driver = Driver(
             _core.Engine(
@@ -124,9 +128,9 @@ class LLM:
             )
         )
 
-    def _load(self, files: ModelFiles, dtype: str) -> LoadedModel:
+    def _load(self, files: ModelFiles, dtype: str, head_dtype: str | None) -> LoadedModel:
         with ProgressBar(f"loading {files.name}") as progress:
-            return load_model(files, dtype, self._threads, progress)
+            return load_model(files, dtype, self._threads, progress, head_dtype)
 
     @overload
     def generate(self, prompt: str | TokenIds, **options: Unpack[GenerationKwargs]) -> Result: ...

@@ -17,10 +17,11 @@ from onward import architectures
 from onward.architectures import PlannedTensor
 from onward.errors import InvalidArgument, WeightError
 from onward.hub import ModelFiles
-from onward.message_text import label, labels
+from onward.message_text import label, labels, shown
 from onward.spec import DecoderSpec
 from onward.weights import Checkpoint, open_checkpoint
 from onward.weights.checkpoint import STORAGE
+from onward.weights.dtypes import DTYPES, HEAD_DTYPES, WeightDtypes, choose_dtypes
 
 if TYPE_CHECKING:
     from onward import _core
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 """Called with the bytes done and the bytes in all."""
 
-DTYPES = ("auto", "f32", "bf16")
 _COMPARED_BYTES = 16 << 20
 # Constants that old checkpoints carry beside the weights; they are computed here.
 _BUFFERS = (".rotary_emb.inv_freq", ".rotary_emb.cos_cached", ".rotary_emb.sin_cached")
@@ -40,7 +40,7 @@ class LoadedModel:
 
     core: _core.Model
     spec: DecoderSpec
-    dtype: str
+    dtypes: WeightDtypes
     files: ModelFiles
     generation_config: dict[str, Any]
     config: dict[str, Any]
@@ -48,34 +48,44 @@ class LoadedModel:
 
 
 def load_model(
-    files: ModelFiles, dtype: str, threads: int, progress: Progress | None = None
+    files: ModelFiles,
+    dtype: str,
+    threads: int,
+    progress: Progress | None = None,
+    head_dtype: str | None = None,
 ) -> LoadedModel:
-    """Load a model with its weights as ``dtype``: "f32", "bf16" or "auto".
-
-    "auto" keeps what the file has. It is bf16 where every matrix is stored so, or where the file
-    is quantised (stored in blocks), whose own error is larger than bf16's; else f32, which holds
-    F16 and F32 exactly.
-    """
-    if dtype not in DTYPES:
-        raise InvalidArgument(f"dtype: {dtype!r} given, expected one of {', '.join(DTYPES)}")
+    """Load a model with its weights in the dtypes that ``choose_dtypes`` gives."""
+    check_dtypes(dtype, head_dtype)
     checkpoint = open_checkpoint(files)
     try:
         spec = architectures.read_spec(checkpoint.config, checkpoint.where)
         plan = architectures.tensor_plan(spec)
         check_tensors(plan, checkpoint, spec)
-        chosen = choose_dtype(plan, checkpoint) if dtype == "auto" else dtype
-        core = _pack(spec, plan, checkpoint, chosen, threads, progress)
+        dtypes = choose_dtypes(
+            plan, lambda source: checkpoint.describe(source)[0], dtype, head_dtype
+        )
+        core = _pack(spec, plan, checkpoint, dtypes, threads, progress)
     finally:
         checkpoint.close()
     return LoadedModel(
         core=core,
         spec=spec,
-        dtype=chosen,
+        dtypes=dtypes,
         files=files,
         generation_config=checkpoint.generation_config,
         config=checkpoint.config,
         metadata=checkpoint.metadata,
     )
+
+
+def check_dtypes(dtype: object, head_dtype: object) -> None:
+    """InvalidArgument for what ``choose_dtypes`` does not take."""
+    if dtype not in DTYPES:
+        raise InvalidArgument(f"dtype: is {shown(dtype)}, expected one of {', '.join(DTYPES)}")
+    if head_dtype is not None and head_dtype not in HEAD_DTYPES:
+        raise InvalidArgument(
+            f"head_dtype: is {shown(head_dtype)}, expected None or one of {', '.join(HEAD_DTYPES)}"
+        )
 
 
 def check_tensors(plan: list[PlannedTensor], checkpoint: Checkpoint, spec: DecoderSpec) -> None:
@@ -110,18 +120,6 @@ def check_tensors(plan: list[PlannedTensor], checkpoint: Checkpoint, spec: Decod
                 )
 
 
-def choose_dtype(plan: list[PlannedTensor], checkpoint: Checkpoint) -> str:
-    """What "auto" stands for; see ``load_model``."""
-    stored = {
-        checkpoint.describe(source)[0]
-        for planned in plan
-        for source, shape in zip(planned.sources, planned.shapes, strict=True)
-        if len(shape) == 2
-    }
-    quantised = any(STORAGE[dtype][0] > 1 for dtype in stored)
-    return "bf16" if quantised or stored == {"BF16"} else "f32"
-
-
 def _check_tied_head(checkpoint: Checkpoint) -> None:
     """A head beside tied embeddings must be the embedding: one of the two would be dropped."""
     head, embed = "lm_head.weight", "model.embed_tokens.weight"
@@ -148,18 +146,23 @@ def _pack(
     spec: DecoderSpec,
     plan: list[PlannedTensor],
     checkpoint: Checkpoint,
-    dtype: str,
+    dtypes: WeightDtypes,
     threads: int,
     progress: Progress | None,
 ) -> _core.Model:
     from onward import _core
 
-    builder = _core.ModelBuilder(core_spec(spec), dtype, threads)
+    builder = _core.ModelBuilder(core_spec(spec), dtypes.cache, threads)
     total = sum(_stored_bytes(checkpoint, name) for planned in plan for name in planned.sources)
     done = 0
     for planned in plan:
         tensors = [checkpoint.tensor(source) for source in planned.sources]
-        builder.add(planned.name, [(t.buffer, t.dtype, t.shape, t.row_order) for t in tensors])
+        builder.add(
+            planned.name,
+            [(t.buffer, t.dtype, t.shape, t.row_order) for t in tensors],
+            dtype=dtypes.matrices.get(planned.name, "f32"),
+            mapped=True,
+        )
         for source, tensor in zip(planned.sources, tensors, strict=True):
             done += tensor.buffer.nbytes
             checkpoint.release(source)

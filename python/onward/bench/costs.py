@@ -16,8 +16,17 @@ from math import prod
 
 from onward import architectures
 from onward.spec import DecoderSpec
+from onward.weights.dtypes import WeightDtypes
 
-VALUE_BYTES = {"f32": 4, "bf16": 2}
+# dtype of the core: (values in a group, bytes of a group).
+GROUPS = {
+    "f32": (1, 4),
+    "f16": (1, 2),
+    "bf16": (1, 2),
+    "q8_0": (32, 34),
+    "q4_0": (32, 18),
+    "q4_1": (32, 20),
+}
 LANE = 16
 """Rows and columns of packed weights are padded to multiples of it."""
 
@@ -48,25 +57,25 @@ def parameters(spec: DecoderSpec) -> int:
     )
 
 
-def packed_bytes(spec: DecoderSpec, dtype: str) -> dict[str, int]:
-    """Bytes of each canonical weight in memory: matrices in ``dtype``, vectors in float32."""
+def packed_bytes(spec: DecoderSpec, dtypes: WeightDtypes) -> dict[str, int]:
+    """Bytes of each canonical weight in memory; vectors are float32."""
     return {
-        planned.name: _packed(planned.shapes, VALUE_BYTES[dtype])
+        planned.name: _packed(planned.shapes, dtypes.matrices.get(planned.name, "f32"))
         for planned in architectures.tensor_plan(spec)
     }
 
 
-def cache_bytes(spec: DecoderSpec, dtype: str, tokens: int) -> int:
+def cache_bytes(spec: DecoderSpec, dtypes: WeightDtypes, tokens: int) -> int:
     """Keys and values of so many tokens, all layers."""
-    return spec.num_layers * _cache_bytes(spec, dtype, tokens)
+    return spec.num_layers * _cache_bytes(spec, dtypes.cache, tokens)
 
 
 class StepCosts:
     """The cost of a step of one model."""
 
-    def __init__(self, spec: DecoderSpec, dtype: str) -> None:
-        self._spec, self._dtype = spec, dtype
-        packed = packed_bytes(spec, dtype)
+    def __init__(self, spec: DecoderSpec, dtypes: WeightDtypes) -> None:
+        self._spec, self._cache_dtype = spec, dtypes.cache
+        packed = packed_bytes(spec, dtypes)
         head = "embed" if spec.tied_head else "head"
         self._head_bytes = packed[head] + packed["norm"]
         self._layers_bytes = sum(
@@ -93,7 +102,7 @@ class StepCosts:
             wants_logits |= part.logits > 0
             for window, layers in self._windows.items():
                 begin = max(0, part.first + 1 - window) if window else 0
-                read += layers * _cache_bytes(spec, self._dtype, end - begin)
+                read += layers * _cache_bytes(spec, self._cache_dtype, end - begin)
                 keys = sum(
                     min(position + 1, window) if window else position + 1
                     for position in range(part.first, end)
@@ -103,14 +112,16 @@ class StepCosts:
 
 
 def _cache_bytes(spec: DecoderSpec, dtype: str, tokens: int) -> int:
-    return 2 * spec.num_kv_heads * spec.head_dim * tokens * VALUE_BYTES[dtype]
+    return 2 * spec.num_kv_heads * spec.head_dim * tokens * GROUPS[dtype][1]
 
 
-def _packed(shapes: tuple[tuple[int, ...], ...], value_bytes: int) -> int:
+def _packed(shapes: tuple[tuple[int, ...], ...], dtype: str) -> int:
     """Parts are stacked along rows, each padded."""
     if len(shapes[0]) == 1:
         return 4 * sum(_padded(shape[0]) for shape in shapes)
-    return value_bytes * _padded(shapes[0][1]) * sum(_padded(rows) for rows, _ in shapes)
+    values, size = GROUPS[dtype]
+    row_bytes = -(-_padded(shapes[0][1]) // values) * size
+    return row_bytes * sum(_padded(rows) for rows, _ in shapes)
 
 
 def _padded(count: int) -> int:

@@ -17,19 +17,27 @@ from onward import _core
 from onward.bench.cases import CHUNK_TOKENS, Bench, Decode, Prefill, Reading
 from onward.bench.costs import StepCosts, cache_bytes, packed_bytes, parameters
 from onward.bench.plan import Case, Plan
-from onward.bench.synthetic import DTYPE, random_model, source_bytes, synthetic_spec
+from onward.bench.synthetic import (
+    random_model,
+    source_bytes,
+    synthetic_dtypes,
+    synthetic_spec,
+)
 from onward.errors import Error, InvalidArgument
 from onward.hub import find_model
-from onward.loading import DTYPES, load_model
+from onward.loading import check_dtypes, load_model
 from onward.machine import memory_bytes
-from onward.option_values import check_integer, shown
+from onward.option_values import check_integer
 from onward.progress import ProgressBar
 from onward.spec import DecoderSpec
+from onward.weights.dtypes import WeightDtypes
 
 PROBE_S = 0.2
 WORKING_BYTES = 512 << 20
 """What the probe of the read bandwidth takes, and more than a step's activations."""
 MAX_THREADS = 1024
+# dtype of the weights -> the probe of the arithmetic that multiplies them.
+ARITHMETIC = {"f32": "f32", "f16": "f32", "bf16": "bf16", "int8": "int8", "int4": "int8"}
 
 
 @dataclass(frozen=True)
@@ -67,7 +75,7 @@ class Subject:
     name: str
     core: _core.Model
     spec: DecoderSpec
-    dtype: str
+    dtypes: WeightDtypes
     threads: int
 
 
@@ -91,31 +99,31 @@ def bench(
     model: str | None = None,
     synthetic: str | None = None,
     dtype: str = "auto",
+    head_dtype: str | None = None,
     threads: int | None = None,
 ) -> Report:
     """Load or make a model, and measure it. A made one that does not fit is refused before memory
     is taken."""
-    if dtype not in DTYPES:
-        raise InvalidArgument(f"dtype: is {shown(dtype)}, expected one of {', '.join(DTYPES)}")
+    check_dtypes(dtype, head_dtype)
     if model is not None and synthetic is not None:
         raise InvalidArgument("synthetic: is given together with a model, expected one of them")
     count = _core.default_threads() if threads is None else threads
     check_integer("threads", count, 1, MAX_THREADS)
     plan.check()
     if synthetic is None:
-        subject = _loaded(model, dtype, count)
+        subject = _loaded(model, dtype, head_dtype, count)
     else:
-        subject = _made(synthetic, plan, DTYPE if dtype == "auto" else dtype, count)
+        subject = _made(synthetic, plan, dtype, head_dtype, count)
     return measure(subject, plan)
 
 
 def measure(subject: Subject, plan: Plan) -> Report:
     """All cases of the plan, in order."""
-    spec, dtype = subject.spec, subject.dtype
+    spec, dtypes = subject.spec, subject.dtypes
     cases = plan.cases(spec.max_context)
-    require_memory(subject.name, cache=cache_bytes(spec, dtype, plan.cached_tokens(cases)))
+    require_memory(subject.name, cache=cache_bytes(spec, dtypes, plan.cached_tokens(cases)))
     engine = Bench(
-        subject.core, StepCosts(spec, dtype), subject.threads, max(case.batch for case in cases)
+        subject.core, StepCosts(spec, dtypes), subject.threads, max(case.batch for case in cases)
     )
     lines: list[Line] = []
     total = len(cases) * (plan.repetitions + 1)
@@ -128,7 +136,7 @@ def measure(subject: Subject, plan: Plan) -> Report:
             lines.append(_line(engine, case, plan, subject, done))
     return Report(
         model=subject.name,
-        dtype=dtype,
+        dtype=dtypes.name,
         isa=_core.kernels.selected(),
         threads=subject.threads,
         repetitions=plan.repetitions,
@@ -153,24 +161,25 @@ def require_memory(where: str, **parts: int) -> None:
     )
 
 
-def _loaded(model: str | None, dtype: str, threads: int) -> Subject:
+def _loaded(model: str | None, dtype: str, head_dtype: str | None, threads: int) -> Subject:
     files = find_model(model)
     with ProgressBar(f"loading {files.name}") as progress:
-        loaded = load_model(files, dtype, threads, progress)
-    return Subject(files.name, loaded.core, loaded.spec, loaded.dtype, threads)
+        loaded = load_model(files, dtype, threads, progress, head_dtype)
+    return Subject(files.name, loaded.core, loaded.spec, loaded.dtypes, threads)
 
 
-def _made(name: str, plan: Plan, dtype: str, threads: int) -> Subject:
+def _made(name: str, plan: Plan, dtype: str, head_dtype: str | None, threads: int) -> Subject:
     spec = synthetic_spec(name)
+    dtypes = synthetic_dtypes(spec, dtype, head_dtype)
     require_memory(
-        f"synthetic {name} in {dtype}",
-        weights=sum(packed_bytes(spec, dtype).values()),
+        f"synthetic {name} in {dtypes.name}",
+        weights=sum(packed_bytes(spec, dtypes).values()),
         source=source_bytes(spec),
-        cache=cache_bytes(spec, dtype, plan.cached_tokens(plan.cases(spec.max_context))),
+        cache=cache_bytes(spec, dtypes, plan.cached_tokens(plan.cases(spec.max_context))),
     )
     with ProgressBar(f"making {name}") as progress:
-        core = random_model(spec, dtype, threads, progress)
-    return Subject(f"synthetic {name}", core, spec, dtype, threads)
+        core = random_model(spec, dtypes, threads, progress)
+    return Subject(f"synthetic {name}", core, spec, dtypes, threads)
 
 
 def _line(
@@ -242,7 +251,7 @@ def _probe(subject: Subject) -> tuple[float, float]:
     probe, isa = _core.kernels.probe, _core.kernels.selected()
     return (
         probe(isa, "read", PROBE_S, subject.threads),
-        probe(isa, subject.dtype, PROBE_S, subject.threads),
+        probe(isa, ARITHMETIC[subject.dtypes.name], PROBE_S, subject.threads),
     )
 
 

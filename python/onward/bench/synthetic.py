@@ -18,9 +18,9 @@ from onward.bench.shapes import SHAPES
 from onward.errors import InvalidArgument
 from onward.loading import Progress, core_spec
 from onward.spec import DecoderSpec
+from onward.weights.dtypes import WeightDtypes, choose_dtypes
 
-DTYPE = "bf16"
-"""What "auto" stands for: all of these were published so."""
+_STORED = "BF16"  # what all of these were published in
 DEVIATION = 0.02
 _ONE = 0x3F80  # in bf16
 _PERIOD = 16777259  # a prime above every size, so that no two rows of a matrix are the same
@@ -40,13 +40,22 @@ def source_bytes(spec: DecoderSpec) -> int:
     return 2 * _source_values(spec) + 4 * _PERIOD
 
 
+def synthetic_dtypes(spec: DecoderSpec, dtype: str, head_dtype: str | None = None) -> WeightDtypes:
+    """What a synthetic model is packed in, as if a file had it in bf16."""
+    return choose_dtypes(architectures.tensor_plan(spec), lambda _: _STORED, dtype, head_dtype)
+
+
 def random_model(
-    spec: DecoderSpec, dtype: str, threads: int, progress: Progress | None = None, seed: int = 0
+    spec: DecoderSpec,
+    dtypes: WeightDtypes,
+    threads: int,
+    progress: Progress | None = None,
+    seed: int = 0,
 ) -> _core.Model:
-    """A model of that shape, packed as ``dtype``. The same seed gives the same weights."""
+    """A model of that shape, packed in ``dtypes``. The same seed gives the same weights."""
     plan = architectures.tensor_plan(spec)
     source = _random_values(_source_values(spec), seed)
-    builder = _core.ModelBuilder(core_spec(spec), dtype, threads)
+    builder = _core.ModelBuilder(core_spec(spec), dtypes.cache, threads)
     total = sum(prod(shape) for planned in plan for shape in planned.shapes)
     done = begin = 0
     for planned in plan:
@@ -58,7 +67,12 @@ def random_model(
                 tensors.append(source[begin : begin + prod(shape)].reshape(shape))
             begin = (begin + _STRIDE) % _PERIOD
             done += prod(shape)
-        builder.add(planned.name, [(tensor.data, "BF16", tensor.shape, None) for tensor in tensors])
+        builder.add(
+            planned.name,
+            [(tensor.data, _STORED, tensor.shape, None) for tensor in tensors],
+            dtype=dtypes.matrices.get(planned.name, "f32"),
+            mapped=False,
+        )
         if progress is not None:
             progress(done, total)
     return builder.finish()

@@ -75,6 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
         model=arguments.model,
         synthetic=arguments.synthetic,
         dtype=arguments.dtype,
+        head_dtype=arguments.head_dtype,
         threads=arguments.threads,
     )
     flags.show(tables.WRITERS[arguments.output](report))

@@ -27,7 +27,12 @@ PACKAGES = {
     "llguidance": "makes output obey a schema or a grammar: pip install 'onward[grammar]'",
 }
 # What is measured, with its unit -> the core's name for it.
-PROBES = {"read GB/s": "read", "f32 GFLOP/s": "f32", "bf16 GFLOP/s": "bf16"}
+PROBES = {
+    "read GB/s": "read",
+    "f32 GFLOP/s": "f32",
+    "bf16 GFLOP/s": "bf16",
+    "int8 GOP/s": "int8",
+}
 PROBE_S = 0.5
 
 
@@ -36,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--measure",
         action="store_true",
-        help="measure the read bandwidth and the f32 and bf16 peaks (a few seconds)",
+        help="measure the read bandwidth and the f32, bf16 and int8 peaks (a few seconds)",
     )
 
 

@@ -31,12 +31,17 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_loading_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """--model, --dtype, --threads, in a group that is returned."""
+    """--model, --dtype, --head-dtype, --threads, in a group that is returned."""
     group = parser.add_argument_group("model")
     group.add_argument(
         "--model", metavar="MODEL", help="folder, .gguf file or hub id; default: SmolLM2-135M"
     )
-    group.add_argument("--dtype", default="auto", help="auto, f32 or bf16; default: auto")
+    group.add_argument("--dtype", default="auto", help="auto, f32, f16, bf16, int8 or int4; default: auto")
+    group.add_argument(
+        "--head-dtype",
+        metavar="DTYPE",
+        help="of the embedding and the output head; default: as --dtype, int8 beside int4",
+    )
     group.add_argument(
         "--threads", type=int, metavar="N", help="default: the processors this process may use"
     )
@@ -117,6 +122,7 @@ def load(arguments: argparse.Namespace) -> LLM:
         arguments.model,
         draft_model=arguments.draft_model,
         dtype=arguments.dtype,
+        head_dtype=arguments.head_dtype,
         threads=arguments.threads,
     )
 
