@@ -202,6 +202,15 @@ inline Words set_words(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_ep
 inline Words load_words(const char* p) {
   return {_mm256_loadu_si256((const __m256i*)p), _mm256_loadu_si256((const __m256i*)(p + 32))};
 }
+inline Words load_word(const int32_t* p) { return set_words(*p); }
+// -kFactor * a, for a power of two.
+template <int32_t kFactor>
+inline Words negative_multiple(Words a) {
+  constexpr int kShift = __builtin_ctz(kFactor);
+  const __m256i zero = _mm256_setzero_si256();
+  return {_mm256_sub_epi32(zero, _mm256_slli_epi32(a.lo, kShift)),
+          _mm256_sub_epi32(zero, _mm256_slli_epi32(a.hi, kShift))};
+}
 inline Words broadcast_word(const int8_t* p) {
   int32_t word;
   __builtin_memcpy(&word, p, sizeof word);

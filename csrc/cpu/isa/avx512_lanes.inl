@@ -140,7 +140,19 @@ struct Words {
 
 inline Words zero_words() { return {_mm512_setzero_si512()}; }
 inline Words set_words(int32_t x) { return {_mm512_set1_epi32(x)}; }
-inline Words load_words(const char* p) { return {_mm512_loadu_si512(p)}; }
+// In a register from here on: left to itself gcc reads it again for each use.
+inline Words load_words(const char* p) {
+  Words words = {_mm512_loadu_si512(p)};
+  asm("" : "+v"(words.v));
+  return words;
+}
+inline Words load_word(const int32_t* p) { return {_mm512_set1_epi32(*p)}; }
+// -kFactor * a, for a power of two.
+template <int32_t kFactor>
+inline Words negative_multiple(Words a) {
+  const __m512i multiple = _mm512_slli_epi32(a.v, __builtin_ctz(kFactor));
+  return {_mm512_sub_epi32(_mm512_setzero_si512(), multiple)};
+}
 inline Words broadcast_word(const int8_t* p) {
   int32_t word;
   __builtin_memcpy(&word, p, sizeof word);

@@ -13,7 +13,8 @@ namespace {
 #include "cpu/isa/avx512_lanes.inl"
 
 inline Words dot(Words sum, Words unsigned_bytes, Words signed_bytes) {
-  return {_mm512_dpbusd_epi32(sum.v, unsigned_bytes.v, signed_bytes.v)};
+  asm("vpdpbusd %2, %1, %0" : "+v"(sum.v) : "v"(unsigned_bytes.v), "v"(signed_bytes.v));
+  return sum;
 }
 
 #include "cpu/isa/avx512_emulated_bf16.inl"

@@ -5,7 +5,7 @@
 // Weights of eight bits, stored as weight + 128: the sum starts 128 times the inputs' sum too low.
 struct ByteDot {
   static constexpr int32_t kZero = 128;
-  static constexpr int kMaxRows = 6;
+  static constexpr int kMaxRows = 3;
   using Weights = Words;
   using Sum = Words;
   static Weights prepare(Words stored) { return stored; }
@@ -16,7 +16,7 @@ struct ByteDot {
 
 // Weights of four bits, 0 to 15.
 struct NibbleDot {
-  static constexpr int kMaxRows = 6;
+  static constexpr int kMaxRows = 3;
   using Sum = Words;
   static Sum start(Words correction) { return correction; }
   static Sum add(Sum sum, Words weights, Words x) { return dot(sum, weights, x); }

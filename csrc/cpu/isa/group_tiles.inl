@@ -4,13 +4,25 @@
 // knows nothing of the registers behind them, nor of threads.
 //
 // A tile keeps the integer sums of one group in registers: kRows x kVectors of them. Sums over
-// groups are floats, which wait in registers as well where there is room, else in the first-level
-// cache; either way each is one chain over the groups.
+// groups are floats, in registers as well where there is room, else in the first-level cache;
+// either way each is one chain over the groups.
 
 template <Fetch kFetch>
 inline void fetch(const char* p) {
   if constexpr (kFetch == Fetch::kToL1) __builtin_prefetch(p, 0, 3);
   if constexpr (kFetch == Fetch::kToL2) __builtin_prefetch(p, 0, 2);
+}
+
+// -kZero times the sum of a group's inputs.
+template <int32_t kZero>
+inline Words zero_correction(const int32_t* x_sum) {
+  if constexpr (kZero == 0) return zero_words();
+  return negative_multiple<kZero>(load_word(x_sum));
+}
+
+// Whether the float sums of a tile have registers beside its integer sums, weights and input.
+constexpr bool sums_fit(int rows, int vectors) {
+  return 2 * rows * vectors + vectors + 3 <= kLanesRegisters;
 }
 
 // A format says what a group of one vector (16 columns) is, kQuads x 16 words and what follows
@@ -23,6 +35,7 @@ struct Q8Format {
   static constexpr bool kHasMinimum = false;
   static constexpr int64_t kColumnBytes = 32 + 2;
   static auto weights(Words stored, int) { return ByteDot::prepare(stored); }
+  static Words correction(const int32_t* x_sum) { return zero_correction<kZero>(x_sum); }
 };
 
 // The low halves of a quad's bytes meet the first 16 inputs, the high halves the last 16.
@@ -37,56 +50,68 @@ struct Q4Format {
   static Words weights(Words stored, int half) {
     return half == 0 ? low_nibbles(stored) : high_nibbles(stored);
   }
+  static Words correction(const int32_t* x_sum) { return zero_correction<kZero>(x_sum); }
 };
 
 using Q40Format = Q4Format<8, false>;
 using Q41Format = Q4Format<0, true>;
 
-// Rows [row, row + kRows) and columns [16 * vector, 16 * (vector + kVectors)) over all groups.
+// Groups [begin, end) of a panel for some rows, and where the sums wait for the next stretch.
+struct GroupStretch {
+  int64_t begin;
+  int64_t end;
+  bool last;            // of the panel: the sums become outputs
+  float* partial;       // (rows, 64)
+  int64_t ahead_bytes;  // from a weight to what is fetched meanwhile
+};
+
+// Rows [row, row + kRows) and columns [16 * vector, 16 * (vector + kVectors)) over a stretch.
 template <class Format, Fetch kFetch, int kRows, int kVectors>
 __attribute__((noinline)) void group_tile(const LinearArgs& a, int64_t row, int64_t vector,
-                                          int64_t ahead_bytes) {
+                                          const GroupStretch& stretch) {
   using Dot = typename Format::Dot;
-  constexpr bool kInRegisters = 2 * kRows * kVectors + kVectors + 3 <= kLanesRegisters;
   const int64_t groups = (a.k + kGroupValues - 1) / kGroupValues;
   const int64_t quad_bytes = a.width * 4;
   const int64_t group_bytes = a.width * Format::kColumnBytes;
-  const char* panel = static_cast<const char*>(a.panel);
+  const char* panel = static_cast<const char*>(a.panel) + stretch.begin * group_bytes;
   const int8_t* x = static_cast<const int8_t*>(a.x) + row * a.x_stride;
   const float* x_scales = a.x_scales + row * groups;
   const int32_t* x_sums = a.x_sums + row * groups;
-  Lanes total[kRows][kVectors];
-  alignas(64) float waiting_floats[kInRegisters ? 1 : kRows * kVectors * kLane];
-  float* waiting = waiting_floats;
+  float* partial = stretch.partial + row * kPanelColumns + vector * kLane;
+  constexpr bool kFit = sums_fit(kRows, kVectors);
+  Lanes total[kFit ? kRows : 1][kVectors];
+  alignas(64) float memory[kFit ? 1 : kRows * kVectors * kLane];
+  float* waiting = memory;
   // Hides from the compiler that these are a local array: it would keep some of them in registers,
   // and the integer sums in memory.
-  if constexpr (!kInRegisters) asm volatile("" : "+r"(waiting) : : "memory");
+  if constexpr (!kFit) asm volatile("" : "+r"(waiting) : : "memory");
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
-      if constexpr (kInRegisters) {
-        total[r][v] = zero();
+      const Lanes sum = stretch.begin == 0 ? zero() : load(partial + r * kPanelColumns + v * kLane);
+      if constexpr (kFit) {
+        total[r][v] = sum;
       } else {
-        store(waiting + (r * kVectors + v) * kLane, zero());
+        store(waiting + (r * kVectors + v) * kLane, sum);
       }
     }
   }
-  for (int64_t group = 0; group < groups; ++group, panel += group_bytes) {
+  for (int64_t group = stretch.begin; group < stretch.end; ++group, panel += group_bytes) {
     const char* quads = panel + vector * kLaneBytes;
     Words correction[kRows];
     typename Dot::Sum sum[kRows][kVectors];
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      correction[r] = Format::kZero == 0 ? zero_words()
-                                         : set_words(-Format::kZero * x_sums[r * groups + group]);
+      correction[r] = Format::correction(x_sums + r * groups + group);
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) sum[r][v] = Dot::start(correction[r]);
     }
+#pragma GCC unroll 8
     for (int quad = 0; quad < Format::kQuads; ++quad, quads += quad_bytes) {
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) {
-        fetch<kFetch>(quads + ahead_bytes + v * kLaneBytes);
+        fetch<kFetch>(quads + stretch.ahead_bytes + v * kLaneBytes);
       }
       const int8_t* inputs = x + group * kGroupValues + quad * 4;
 #pragma GCC unroll 2
@@ -111,9 +136,9 @@ __attribute__((noinline)) void group_tile(const LinearArgs& a, int64_t row, int6
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
       if (v % 2 == 0) {
-        fetch<kFetch>(ends + ahead_bytes + v * kLane * 2);
+        fetch<kFetch>(ends + stretch.ahead_bytes + v * kLane * 2);
         if constexpr (Format::kHasMinimum) {
-          fetch<kFetch>(ends + ahead_bytes + (a.width + v * kLane) * 2);
+          fetch<kFetch>(ends + stretch.ahead_bytes + (a.width + v * kLane) * 2);
         }
       }
       scales[v] = load_f16(reinterpret_cast<const uint16_t*>(ends) + v * kLane);
@@ -126,14 +151,18 @@ __attribute__((noinline)) void group_tile(const LinearArgs& a, int64_t row, int6
         const Lanes dot = to_floats(Dot::finish(sum[r][v], correction[r]));
         const Lanes scale = mul(scales[v], x_scale);
         float* waits = waiting + (r * kVectors + v) * kLane;
-        Lanes whole = kInRegisters ? total[r][v] : load(waits);
-        whole = fma(dot, scale, whole);
+        Lanes whole;
+        if constexpr (kFit) {
+          whole = fma(dot, scale, total[r][v]);
+        } else {
+          whole = fma(dot, scale, load(waits));
+        }
         if constexpr (Format::kHasMinimum) {
           const uint16_t* minimums = reinterpret_cast<const uint16_t*>(ends + a.width * 2);
-          const Lanes x_sum = to_floats(set_words(x_sums[r * groups + group]));
+          const Lanes x_sum = to_floats(load_word(x_sums + r * groups + group));
           whole = fma(load_f16(minimums + v * kLane), mul(x_scale, x_sum), whole);
         }
-        if constexpr (kInRegisters) {
+        if constexpr (kFit) {
           total[r][v] = whole;
         } else {
           store(waits, whole);
@@ -145,54 +174,87 @@ __attribute__((noinline)) void group_tile(const LinearArgs& a, int64_t row, int6
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
-      const float* waits = waiting + (r * kVectors + v) * kLane;
-      store_output(a, row + r, (vector + v) * kLane, kInRegisters ? total[r][v] : load(waits));
+      Lanes sum;
+      if constexpr (kFit) {
+        sum = total[r][v];
+      } else {
+        sum = load(waiting + (r * kVectors + v) * kLane);
+      }
+      if (stretch.last) {
+        store_output(a, row + r, (vector + v) * kLane, sum);
+      } else {
+        store(partial + r * kPanelColumns + v * kLane, sum);
+      }
     }
   }
 }
 
 template <class Format, Fetch kFetch, int kRows>
-void group_rows(const LinearArgs& a, int64_t row, int64_t ahead_bytes) {
+void group_rows(const LinearArgs& a, int64_t row, const GroupStretch& stretch) {
   constexpr int kVectors = tile_vectors(kRows);
   const int64_t end = (a.first + a.columns) / kLane;
   int64_t v = a.first / kLane;
   for (; v + kVectors <= end; v += kVectors) {
-    group_tile<Format, kFetch, kRows, kVectors>(a, row, v, ahead_bytes);
+    group_tile<Format, kFetch, kRows, kVectors>(a, row, v, stretch);
   }
   if constexpr (kVectors > 2) {
-    for (; v + 2 <= end; v += 2) group_tile<Format, kFetch, kRows, 2>(a, row, v, ahead_bytes);
+    for (; v + 2 <= end; v += 2) group_tile<Format, kFetch, kRows, 2>(a, row, v, stretch);
   }
-  for (; v < end; ++v) group_tile<Format, kFetch, kRows, 1>(a, row, v, ahead_bytes);
+  for (; v < end; ++v) group_tile<Format, kFetch, kRows, 1>(a, row, v, stretch);
 }
 
 template <class Format, Fetch kFetch>
-void group_rows(const LinearArgs& a, int64_t row, int rows, int64_t ahead_bytes) {
-  using RowsFunction = void (*)(const LinearArgs&, int64_t row, int64_t ahead_bytes);
+void group_rows(const LinearArgs& a, int64_t row, int rows, const GroupStretch& stretch) {
+  using RowsFunction = void (*)(const LinearArgs&, int64_t row, const GroupStretch&);
   constexpr int kMost = Format::Dot::kMaxRows;
   static constexpr RowsFunction kRowsFunctions[kTileRows] = {
-      group_rows<Format, kFetch, 1>, group_rows<Format, kFetch, 2>, group_rows<Format, kFetch, 3>,
-      group_rows<Format, kFetch, 4>, group_rows < Format,           kFetch,
-      kMost < 5 ? kMost : 5 >,       group_rows < Format,           kFetch,
-      kMost < 6 ? kMost : 6 > };
-  kRowsFunctions[rows - 1](a, row, ahead_bytes);
+      group_rows<Format, kFetch, 1>,
+      group_rows<Format, kFetch, 2>,
+      group_rows<Format, kFetch, 3>,
+      group_rows < Format,
+      kFetch,
+      kMost < 4 ? kMost : 4 >,
+      group_rows < Format,
+      kFetch,
+      kMost < 5 ? kMost : 5 >
+      , group_rows < Format, kFetch, kMost < 6 ? kMost : 6 > };
+  kRowsFunctions[rows - 1](a, row, stretch);
 }
 
+// One tile of rows takes a panel in one go. Several go over it in stretches that stay in the
+// first-level cache; the first one fetches the next stretch.
 template <class Format>
 void linear_groups(const LinearArgs& a) {
   constexpr int kMostRows = Format::Dot::kMaxRows;
-  // As in linear(): the first tile waits for memory, the second one fetches the next panel.
-  int64_t row = 0;
-  for (int tile = 0; row < a.rows; ++tile) {
-    const int rows = next_tile_rows<kMostRows>(a.rows - row);
-    if (tile == 0) {
-      group_rows<Format, Fetch::kToL1>(a, row, rows, kPrefetchBytes);
-    } else if (tile == 1 && a.next != nullptr) {
-      const int64_t ahead = static_cast<const char*>(a.next) - static_cast<const char*>(a.panel);
-      group_rows<Format, Fetch::kToL2>(a, row, rows, ahead);
-    } else {
-      group_rows<Format, Fetch::kNothing>(a, row, rows, 0);
+  constexpr int64_t kPartialRows = 96;
+  // About 27 KB of weights.
+  constexpr int64_t kStretchGroups = 27648 / (Format::kColumnBytes * kPanelColumns);
+  const int64_t groups = (a.k + kGroupValues - 1) / kGroupValues;
+  if (a.rows <= kMostRows) {
+    group_rows<Format, Fetch::kToL1>(a, 0, static_cast<int>(a.rows),
+                                     {0, groups, true, nullptr, kPrefetchBytes});
+    return;
+  }
+  alignas(64) float partial[kPartialRows * kPanelColumns];
+  for (int64_t block = 0; block < a.rows; block += kPartialRows) {
+    const int64_t end = a.rows - block < kPartialRows ? a.rows : block + kPartialRows;
+    GroupStretch stretch;
+    stretch.partial = partial - block * kPanelColumns;
+    stretch.ahead_bytes = kStretchGroups * a.width * Format::kColumnBytes;
+    for (stretch.begin = 0; stretch.begin < groups; stretch.begin = stretch.end) {
+      stretch.end = stretch.begin + kStretchGroups;
+      if (stretch.end > groups) stretch.end = groups;
+      stretch.last = stretch.end == groups;
+      for (int64_t row = block; row < end;) {
+        const int rows = next_tile_rows<kMostRows>(end - row);
+        if (row == block) {
+          group_rows<Format, Fetch::kToL2>(a, row, rows, stretch);
+        } else {
+          group_rows<Format, Fetch::kNothing>(a, row, rows, stretch);
+        }
+        row += rows;
+      }
     }
-    row += rows;
   }
 }
 
