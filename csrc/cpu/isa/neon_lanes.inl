@@ -304,6 +304,8 @@ inline int32_t store_bytes(int8_t* p, Lanes a, Lanes b) {
 }
 
 // While it lives, denormal inputs and results of this thread count as zero (bit FZ of FPCR).
+// Arm looks at a result before it is rounded: one just below 2^-126 that would round up to it is
+// zero here, and 2^-126 in the generic instance.
 struct FlushDenormals {
   uint64_t saved;
   FlushDenormals() {
