@@ -13,7 +13,8 @@ set(ONWARD_CPU_SOURCES
     csrc/cpu/isa/avx512.cpp
     csrc/cpu/isa/avx512vnni.cpp
     csrc/cpu/isa/avx512bf16.cpp
-    csrc/cpu/isa/neon.cpp)
+    csrc/cpu/isa/neon.cpp
+    csrc/cpu/isa/neondot.cpp)
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$")
   set(ONWARD_AVX2_FLAGS -mavx2 -mfma -mf16c)
@@ -48,5 +49,12 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$")
     set_source_files_properties(
       csrc/cpu/isa/avx512bf16.cpp
       PROPERTIES COMPILE_OPTIONS "${ONWARD_AVX512_FLAGS};-mavx512vnni;-mavx512bf16")
+  endif()
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64|ARM64)$")
+  set(ONWARD_NEONDOT_FLAGS -march=armv8.2-a+dotprod)
+  check_cxx_compiler_flag(${ONWARD_NEONDOT_FLAGS} ONWARD_HAS_NEONDOT)
+  if(ONWARD_HAS_NEONDOT)
+    set_source_files_properties(
+      csrc/cpu/isa/neondot.cpp PROPERTIES COMPILE_OPTIONS "${ONWARD_NEONDOT_FLAGS}")
   endif()
 endif()

@@ -14,37 +14,58 @@ import pytest
 CSRC = Path(__file__).parent.parent / "csrc"
 COMPILER = shutil.which("aarch64-linux-gnu-g++")
 FLAGS = ["-std=c++20", "-O3", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror"]
+DOT_FLAG = "-march=armv8.2-a+dotprod"
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="no aarch64-linux-gnu-g++ on this machine")
 
 
-@pytest.mark.skipif(COMPILER is None, reason="no aarch64-linux-gnu-g++ on this machine")
-def test_the_neon_kernels_compile(tmp_path: Path) -> None:
-    """And are really there, not an empty stub: the object holds fused multiply-adds in number."""
+def compiled(source: str, folder: Path, *flags: str) -> str:
+    """The instructions of a source below csrc/cpu."""
     assert COMPILER is not None
-    target = tmp_path / "neon.o"
+    target = folder / "kernels.o"
+    include = [f"-I{CSRC}", f"-I{CSRC / 'include'}"]
     run = subprocess.run(
-        [COMPILER, *FLAGS, f"-I{CSRC}", "-c", str(CSRC / "cpu/isa/neon.cpp"), "-o", str(target)],
+        [COMPILER, *FLAGS, *flags, *include, "-c", str(CSRC / "cpu" / source), "-o", str(target)],
         capture_output=True,
         text=True,
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    listing = subprocess.run(
+    return subprocess.run(
         ["aarch64-linux-gnu-objdump", "-d", str(target)], capture_output=True, text=True, check=True
     ).stdout
+
+
+@pytest.mark.parametrize(("isa", "flags"), [("neon", []), ("neondot", [DOT_FLAG])])
+def test_the_neon_kernels_compile(isa: str, flags: list[str], tmp_path: Path) -> None:
+    """And are really there, not an empty stub: the object holds fused multiply-adds in number, and
+    dot products where the processor is known to have them, nowhere else."""
+    listing = compiled(f"isa/{isa}.cpp", tmp_path, *flags)
     assert listing.count("fmla") > 100
-    assert "neon_kernels" in listing
+    assert f"{isa}_kernels" in listing
+    assert (listing.count("sdot") > 100) == (isa == "neondot")
+    assert (listing.count("sadalp") > 100) == (isa == "neon")
 
 
-@pytest.mark.skipif(COMPILER is None, reason="no aarch64-linux-gnu-g++ on this machine")
-@pytest.mark.parametrize("source", ["generic", "avx2", "avx512", "avx512bf16"])
-def test_the_other_kernels_compile_for_aarch64_too(source: str, tmp_path: Path) -> None:
+def test_the_build_gives_the_dot_products_their_flag() -> None:
+    assert DOT_FLAG in (CSRC.parent / "cmake" / "cpu_isa.cmake").read_text()
+
+
+def test_no_dot_products_without_the_flag(tmp_path: Path) -> None:
+    listing = compiled("isa/neondot.cpp", tmp_path)
+    assert "neondot_kernels" in listing
+    assert "fmla" not in listing
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "select.cpp",
+        *(f"isa/{name}.cpp" for name in ("generic", "avx2", "avx2vnni")),
+        *(f"isa/avx512{extension}.cpp" for extension in ("", "vnni", "bf16")),
+    ],
+)
+def test_the_other_sources_compile_for_aarch64_too(source: str, tmp_path: Path) -> None:
     """The x86 files become accessors that return null."""
-    assert COMPILER is not None
-    path = CSRC / f"cpu/isa/{source}.cpp"
-    run = subprocess.run(
-        [COMPILER, *FLAGS, f"-I{CSRC}", "-c", str(path), "-o", str(tmp_path / "kernels.o")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
+    listing = compiled(source, tmp_path)
+    assert source == "select.cpp" or f"{Path(source).stem}_kernels" in listing

@@ -268,7 +268,7 @@ const Kernels& kernels_of(const std::string& isa) {
   if (std::find(names.begin(), names.end(), isa) != names.end()) {
     for (const Kernels* kernels :
          {generic_kernels(), avx2_kernels(), avx2vnni_kernels(), avx512_kernels(),
-          avx512vnni_kernels(), avx512bf16_kernels(), neon_kernels()}) {
+          avx512vnni_kernels(), avx512bf16_kernels(), neon_kernels(), neondot_kernels()}) {
       if (kernels != nullptr && isa == kernels->name) return *kernels;
     }
   }

@@ -95,7 +95,8 @@ struct AttendArgs {
 };
 
 struct Kernels {
-  const char* name;  // "generic", "neon", "avx2", "avx2vnni", "avx512", "avx512vnni", "avx512bf16"
+  // "generic", "neon", "neondot", "avx2", "avx2vnni", "avx512", "avx512vnni", "avx512bf16"
+  const char* name;
 
   // By the dtype of the weights.
   void (*linear_f32)(const LinearArgs&);
@@ -142,6 +143,7 @@ const Kernels* avx512_kernels();
 const Kernels* avx512vnni_kernels();
 const Kernels* avx512bf16_kernels();
 const Kernels* neon_kernels();
+const Kernels* neondot_kernels();
 
 // The best instance that this processor AND its operating system (saved register state) can run,
 // or the one that ONWARD_CPU_ISA names; InvalidArgument when that one is unknown or cannot run.

@@ -2,6 +2,8 @@
 // nothing of what the kernels do.
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
 #endif
 
 #include <cstdlib>
@@ -37,7 +39,8 @@ bool has_avx512() {
 }
 bool has_avx512vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
 bool has_avx512bf16() { return has_avx512vnni() && __builtin_cpu_supports("avx512bf16"); }
-constexpr bool kIsArm64 = false;
+bool has_neon() { return false; }
+bool has_neondot() { return false; }
 #else
 bool has_avx2() { return false; }
 bool has_avx2vnni() { return false; }
@@ -45,9 +48,16 @@ bool has_avx512() { return false; }
 bool has_avx512vnni() { return false; }
 bool has_avx512bf16() { return false; }
 #if defined(__aarch64__)
-constexpr bool kIsArm64 = true;
+bool has_neon() { return true; }
 #else
-constexpr bool kIsArm64 = false;
+bool has_neon() { return false; }
+#endif
+#if defined(__aarch64__) && defined(__linux__)
+bool has_neondot() { return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0; }
+#elif defined(__aarch64__) && defined(__APPLE__)
+bool has_neondot() { return true; }  // as every Mac with an Arm processor has had
+#else
+bool has_neondot() { return false; }
 #endif
 #endif
 
@@ -55,7 +65,8 @@ constexpr bool kIsArm64 = false;
 const std::vector<Candidate>& candidates() {
   static const std::vector<Candidate> all = {
       {"generic", generic_kernels(), true},
-      {"neon", neon_kernels(), kIsArm64},
+      {"neon", neon_kernels(), has_neon()},
+      {"neondot", neondot_kernels(), has_neondot()},
       {"avx2", avx2_kernels(), has_avx2()},
       {"avx2vnni", avx2vnni_kernels(), has_avx2vnni()},
       {"avx512", avx512_kernels(), has_avx512()},

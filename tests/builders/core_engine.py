@@ -20,7 +20,7 @@ from onward.errors import Error
 
 ALL_CHUNK = 1 << 20
 """A chunk size that takes any prompt of these tests whole."""
-ISAS = ("generic", "neon", "avx2", "avx512", "avx512bf16")
+ISAS = ("generic", "neon", "neondot", "avx2", "avx512", "avx512bf16")
 DTYPES = ("f32", "bf16")
 REQUEST_OPTIONS = {
     *("max_new_tokens", "num_sequences", "beams", "speculation", "end_rules"),

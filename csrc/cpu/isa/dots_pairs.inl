@@ -1,6 +1,7 @@
 // Sums of products of bytes with the instruction that multiplies unsigned bytes by signed ones and
 // adds neighbours to 16-bit sums, which saturate. Included inside the anonymous namespace of a file
-// that has defined Words and its operations.
+// that has defined Words with zero_words and add_words, and multiply_pairs (that instruction),
+// add_pairs, add_neighbours (of 16-bit sums), flip_sign_bits, magnitude_bytes and copy_sign.
 
 // Weights of eight bits, stored as weight + 128. A pair of 255 * 127 would saturate, one of
 // 128 * 127 does not: the weight's sign moves to the input.

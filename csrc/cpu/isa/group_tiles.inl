@@ -1,7 +1,17 @@
 // Matrix products over panels of quantised weights, in groups of 32 k (cpu/kernels.h, LinearArgs),
-// for an instruction set that is described by sixteen-float Lanes, sixteen 32-bit Words, ByteDot
-// and NibbleDot. Included inside the anonymous namespace of each such file, after linear_tiles.inl;
-// knows nothing of the registers behind them, nor of threads.
+// the rounding of their inputs, and the probe of both. Included inside the anonymous namespace of a
+// file, after linear_tiles.inl; knows nothing of registers or threads. Beside what linear_tiles.inl
+// asks for, the file has defined
+//   Words, sixteen 32-bit integers or 64 bytes: zero_words, set_words, load_words, broadcast_word
+//     (four bytes, sixteen times), low_nibbles and high_nibbles of each byte, to_floats, hide;
+//   of 32 floats in two Lanes: largest_magnitude (a NaN where there is one) and store_bytes;
+//   kLanesRegisters, how many Lanes the registers hold;
+//   ByteDot and NibbleDot, for weights of eight bits stored as weight + 128 and of four bits as
+//     stored. Sum: what adds up a group of 16 columns; kMaxRows: rows of x that a tile takes;
+//     start(correction): the sum of no products; add(sum, weights, x): with those of four bytes of
+//     each column and of x; finish(sum, correction): the Words they come to, the correction in them
+//     either way. ByteDot::prepare(stored): what add takes as weights; ByteDot::kZero: what stands
+//     for 0 in them. The correction is -zero * (sum of x), 0 where nothing but 0 stands for 0.
 //
 // A tile keeps the integer sums of one group in registers: kRows x kVectors of them. Sums over
 // groups are floats, in registers as well where there is room, else in the first-level cache;

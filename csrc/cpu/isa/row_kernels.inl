@@ -1,6 +1,6 @@
-// Row kernels (exponential, normalisation, gate, rounding) and the read probe, for an instruction
-// set that is described by sixteen-float Lanes. Included inside the anonymous namespace of each
-// such file; knows nothing of the registers behind Lanes.
+// Row kernels (exponential, normalisation, gate, rounding), for an instruction set that is
+// described by sixteen-float Lanes. Included inside the anonymous namespace of each such file,
+// after linear_tiles.inl; knows nothing of the registers behind Lanes.
 
 // exp(x) for x <= 88 with a relative error below 1e-7 (7.8e-8 over every float in range); 0 below
 // -87.3, NaN for NaN. x = n ln 2 + r; the sum with 1.5 * 2^23 rounds n to an integer, which
