@@ -228,7 +228,7 @@ inline Words add_words(Words a, Words b) {
   return {_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)};
 }
 // Hides from the compiler that the words have not changed.
-inline void hide(Words& a) { asm volatile("" : "+x"(a.lo), "+x"(a.hi)); }
+inline void hide(Words& a) { asm("" : "+x"(a.lo), "+x"(a.hi)); }
 
 inline __m256i magnitude_bits(__m256 a) {
   return _mm256_and_si256(_mm256_castps_si256(a), _mm256_set1_epi32(0x7fffffff));

@@ -165,7 +165,7 @@ inline Words high_nibbles(Words a) {
 inline Lanes to_floats(Words a) { return {_mm512_cvtepi32_ps(a.v)}; }
 inline Words add_words(Words a, Words b) { return {_mm512_add_epi32(a.v, b.v)}; }
 // Hides from the compiler that the words have not changed.
-inline void hide(Words& a) { asm volatile("" : "+v"(a.v)); }
+inline void hide(Words& a) { asm("" : "+v"(a.v)); }
 
 // The largest magnitude; NaN where there is one, for its bits are above those of infinity.
 inline float largest_magnitude(Lanes a, Lanes b) {

@@ -293,14 +293,17 @@ int64_t probe_int8(int64_t iterations, float* sink) {
   ByteDot::Sum sum[kProbeChains];
   const auto weights = ByteDot::prepare(set_words(0x01010101));
   Words x = set_words(0x01000100);
+#pragma GCC unroll 16
   for (int c = 0; c < kProbeChains; ++c) sum[c] = ByteDot::start(zero_words());
   for (int64_t i = 0; i < iterations; ++i) {
+#pragma GCC unroll 16
     for (int c = 0; c < kProbeChains; ++c) {
       hide(x);
       sum[c] = ByteDot::add(sum[c], weights, x);
     }
   }
   Lanes total = zero();
+#pragma GCC unroll 16
   for (int c = 0; c < kProbeChains; ++c) {
     total = add(total, to_floats(ByteDot::finish(sum[c], zero_words())));
   }

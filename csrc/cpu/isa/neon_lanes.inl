@@ -269,7 +269,7 @@ inline Words add_words(Words a, Words b) {
           vaddq_s32(a.v3, b.v3)};
 }
 // Hides from the compiler that the words have not changed.
-inline void hide(Words& a) { asm volatile("" : "+w"(a.v0), "+w"(a.v1), "+w"(a.v2), "+w"(a.v3)); }
+inline void hide(Words& a) { asm("" : "+w"(a.v0), "+w"(a.v1), "+w"(a.v2), "+w"(a.v3)); }
 
 inline uint32x4_t largest_bits(Lanes a) {
   const uint32x4_t bits0 = vreinterpretq_u32_f32(vabsq_f32(a.v0));
