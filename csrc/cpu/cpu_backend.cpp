@@ -113,7 +113,7 @@ void CpuBackend::rotate_and_append(const RotateArgs& args, const CacheLayout& la
     auto slice = std::upper_bound(slices.begin(), slices.end(), first, later) - 1;
     for (int64_t row = first; row < last; ++row) {
       while (row >= slice->first_row + slice->tokens) ++slice;
-      rotate_and_append_token(args, layout, *slice, row - slice->first_row, kernels_.rms_norm);
+      rotate_and_append_token(args, layout, *slice, row - slice->first_row, kernels_);
     }
   });
 }
