@@ -85,7 +85,7 @@ Floats linear(const std::string& isa, const Bytes& weights, const std::string& s
   if (add) y = padded_rows(*add, matrix.outputs);
   if (bias) biases = padded_rows(*bias, matrix.outputs);
   InputRows input;
-  input.reserve(matrix, {inputs.data()}, rows);
+  input.reserve(matrix, {inputs.data(), {}, 0, 0}, rows);
   for (int64_t row = 0; input.needed() && row < rows; ++row) input.prepare(kernels, row);
   const LinearTasks tasks(
       {&matrix, bias ? biases.data() : nullptr, add.has_value(), false, y.data()}, input, rows,
