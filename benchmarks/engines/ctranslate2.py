@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from peers.contest import Absent, Clock, Request
-from peers.source_model import SourceModel
+from engines.contest import Absent, Clock, Request, Stopwatch, Timed
+from engines.source_model import SourceModel, half_rows
 
 INSTALL = "pip install ctranslate2"
 SHARES = (1, 2, 4)  # of the requests that make one batch: all, half, a quarter
@@ -37,7 +36,7 @@ class CTranslate2:
 
     def __init__(self, source: SourceModel, compute_type: str, threads: int) -> None:
         ctranslate2 = _package()
-        folder = source.converted("ctranslate2", lambda path: _write(source, path))
+        folder = converted(source)
         self.name = f"CT2 {compute_type.removesuffix('_float32')}"
         self.setting = f"ctranslate2 {ctranslate2.__version__}, {compute_type}"
         # Threads that share each product, or threads that take a batch each.
@@ -75,6 +74,17 @@ class CTranslate2:
 
     def run(self, requests: Sequence[Request]) -> list[list[int]]:
         return self._run(requests, *self._ways.get(tuple(requests), (1, len(requests))))
+
+    def follow(self, request: Request) -> Timed:
+        watch = Stopwatch()
+        self._generators[1].generate_batch(
+            [[self._tokens[token] for token in request.prompt]],
+            include_prompt_in_result=False,
+            max_length=request.new_tokens,
+            end_token=[],
+            callback=lambda step: watch.note(step.token_id),
+        )
+        return watch.timed()
 
     def close(self) -> None:
         self._generators.clear()
@@ -138,6 +148,11 @@ def compute_types() -> list[str]:
     return [name for name in wanted if name in supported]
 
 
+def converted(source: SourceModel) -> Path:
+    """The folder that it loads, whatever the compute type."""
+    return source.converted("ctranslate2", lambda path: _write(source, path))
+
+
 def _write(source: SourceModel, folder: Path) -> None:
     """The weights as a CTranslate2 model of the llama family, in float32."""
     from ctranslate2.specs import TransformerDecoderModelSpec, common_spec
@@ -171,8 +186,8 @@ def _write(source: SourceModel, folder: Path) -> None:
         attention.layer_norm.gamma = block["attn_norm"]
         attention.linear[0].weight = np.concatenate(
             [
-                _halves(block["attn_q"], heads),
-                _halves(block["attn_k"], kv_heads),
+                half_rows(block["attn_q"], heads),
+                half_rows(block["attn_k"], kv_heads),
                 block["attn_v"],
             ]
         )
@@ -191,9 +206,3 @@ def _write(source: SourceModel, folder: Path) -> None:
     spec.optimize()
     folder.mkdir()
     spec.save(str(folder))
-
-
-def _halves(rows: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
-    """The file keeps rows that rotate together side by side; here they stand half a head apart."""
-    pairs = rows.reshape(heads, -1, 2, rows.shape[1])
-    return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(rows.shape)
