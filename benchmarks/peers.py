@@ -163,8 +163,9 @@ class Contest:
             "threads": self._arguments.threads,
         }
         log = self._work / "logs" / f"{entry.name.replace(' ', '-')}-{order['do']}.log"
-        variables = {"OMP_NUM_THREADS": str(self._arguments.threads), **entry.variables}
-        return Child(entry.name, self._pythons[entry.environment], order, variables, log)
+        # A crash leaves its stack in the log.
+        variables = {"PYTHONFAULTHANDLER": "1", "OMP_NUM_THREADS": str(self._arguments.threads)}
+        return Child(self._pythons[entry.environment], order, {**variables, **entry.variables}, log)
 
     def _failed(self, who: str, reason: str) -> None:
         say(f"WITHOUT {who}: {reason}")

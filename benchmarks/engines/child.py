@@ -24,9 +24,9 @@ class Child:
     """Sleeps until it is asked. ``with`` ends it."""
 
     def __init__(
-        self, name: str, python: Path, order: dict[str, Any], variables: dict[str, str], log: Path
+        self, python: Path, order: dict[str, Any], variables: dict[str, str], log: Path
     ) -> None:
-        self.name, self._log = name, log
+        self._log = log
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("w", encoding="utf-8") as err:
             self._process = subprocess.Popen(

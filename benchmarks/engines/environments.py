@@ -25,10 +25,12 @@ class Environment:
     name: str
     packages: tuple[str, ...]
     cmake: str = ""
+    unwanted: str = ""
+    """A package that the others bring along and that does not go with them."""
 
     @property
     def recipe(self) -> str:
-        return "\n".join([*self.packages, self.cmake])
+        return "\n".join([*self.packages, self.cmake, self.unwanted])
 
 
 LLAMA_CPP = ("llama-cpp-python==0.3.36", "gguf==0.19.0")
@@ -46,6 +48,7 @@ ENVIRONMENTS = {
         Environment(
             "openvino",
             ("openvino-genai==2026.4.1.0", "optimum-intel==2.2.0", "nncf==3.4.0", "torch==2.13.0"),
+            unwanted="torchvision",  # its build has to match torch's, and nothing here needs it
         ),
     )
 }
@@ -67,8 +70,11 @@ def ensure(environment: Environment, work: Path) -> Path:
         # A wheel that is there ready, or was built before, may be for other instructions.
         variables["CMAKE_ARGS"] = environment.cmake
         install += ["--no-cache-dir", "--no-binary", environment.packages[0].partition("==")[0]]
+    commands = [[sys.executable, "-m", "venv", str(folder)], install]
+    if environment.unwanted:
+        commands.append([str(python), "-m", "pip", "uninstall", "--yes", environment.unwanted])
     with log.open("w", encoding="utf-8") as out:
-        for command in ([sys.executable, "-m", "venv", str(folder)], install):
+        for command in commands:
             status = subprocess.run(
                 command, env=variables, stdout=out, stderr=subprocess.STDOUT, check=False
             ).returncode

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from engines.contest import Absent
 from engines.source_model import SourceModel, half_rows
@@ -74,26 +75,41 @@ def heads_of(source: SourceModel) -> tuple[int, int, int]:
 
 
 def _write(source: SourceModel, folder: Path) -> None:
-    from safetensors import serialize_file
-
-    heads, kv_heads, _ = heads_of(source)
+    """The safetensors format is written here: its package has had two interfaces for it."""
     bf16 = _is_bf16(source)
-    tensors = {}
-    for name, values in source.tensors():
-        if ".attn_q." in name or ".attn_k." in name:
-            values = half_rows(values, heads if ".attn_q." in name else kv_heads)
-        if bf16:  # the low halves are zero
-            data = (np.ascontiguousarray(values, np.float32).view(np.uint32) >> 16).astype("<u2")
-        else:
-            data = np.ascontiguousarray(values, "<f4")
-        tensors[_hf_name(name)] = {
-            "dtype": "bfloat16" if bf16 else "float32",
-            "shape": values.shape,
-            "data": data.tobytes(),
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for tensor in source.reader.tensors:
+        begin, end = end, end + tensor.n_elements * (2 if bf16 else 4)
+        header[_hf_name(tensor.name)] = {
+            "dtype": "BF16" if bf16 else "F32",
+            "shape": list(reversed(tensor.shape.tolist())),
+            "data_offsets": [begin, end],
         }
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
     folder.mkdir()
-    serialize_file(tensors, str(folder / "model.safetensors"), {"format": "pt"})
+    with (folder / "model.safetensors").open("wb") as out:
+        out.write(len(text).to_bytes(8, "little") + text)
+        for name, values in source.tensors():
+            out.write(_stored(_rotated_apart(source, name, values), bf16))
     (folder / "config.json").write_text(json.dumps(config(source), indent=2), encoding="utf-8")
+
+
+def _rotated_apart(
+    source: SourceModel, name: str, values: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    heads, kv_heads, _ = heads_of(source)
+    if ".attn_q." in name:
+        return half_rows(values, heads)
+    return half_rows(values, kv_heads) if ".attn_k." in name else values
+
+
+def _stored(values: NDArray[np.float32], bf16: bool) -> bytes:
+    values = np.ascontiguousarray(values, np.float32)
+    if bf16:  # the low halves are zero
+        return (values.view(np.uint32) >> 16).astype("<u2").tobytes()
+    return values.astype("<f4").tobytes()
 
 
 def _is_bf16(source: SourceModel) -> bool:
