@@ -34,6 +34,7 @@ from engines.rounds import Case, Reading, Rules, measure, say
 from engines.source_model import SourceModel
 from engines.synthetic_gguf import NAMES, synthetic_gguf
 
+import onward
 from onward import _core
 from onward.hub import find_model
 from onward.machine import memory_bytes
@@ -163,8 +164,12 @@ class Contest:
             "threads": self._arguments.threads,
         }
         log = self._work / "logs" / f"{entry.name.replace(' ', '-')}-{order['do']}.log"
-        # A crash leaves its stack in the log.
-        variables = {"PYTHONFAULTHANDLER": "1", "OMP_NUM_THREADS": str(self._arguments.threads)}
+        variables = {
+            "PYTHONFAULTHANDLER": "1",  # a crash leaves its stack in the log
+            "OMP_NUM_THREADS": str(self._arguments.threads),
+            # The onward that runs this script; a peer finds all it needs in its environment.
+            "PYTHONPATH": str(Path(onward.__file__).parent.parent) if entry.is_onward else "",
+        }
         return Child(self._pythons[entry.environment], order, {**variables, **entry.variables}, log)
 
     def _failed(self, who: str, reason: str) -> None:
@@ -220,7 +225,7 @@ def main() -> None:
     if arguments.output == "json":
         print(figures.as_json(setting, lines))
         return
-    print(f"{setting['machine']}; {arguments.threads} threads, {arguments.rounds} rounds\n")
+    print(f"{setting['machine']}; {arguments.threads} threads, rounds: {arguments.rounds}\n")
     print(figures.table(lines, arguments.output))
     print()
     for name, text in contest.settings.items():

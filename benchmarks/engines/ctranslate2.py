@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,24 +40,26 @@ class CTranslate2:
         folder = converted(source)
         self.name = f"CT2 {compute_type.removesuffix('_float32')}"
         self.setting = f"ctranslate2 {ctranslate2.__version__}, {compute_type}"
-        # Threads that share each product, or threads that take a batch each.
-        self._generators = {
-            workers: ctranslate2.Generator(
+        # Threads that share each product, or threads that take a batch each: two models in memory,
+        # the second one when it is first tried.
+        self._generator = cache(
+            lambda workers: ctranslate2.Generator(
                 str(folder),
                 compute_type=compute_type,
                 inter_threads=workers,
                 intra_threads=threads // workers,
                 max_queued_batches=-1,
             )
-            for workers in {1, threads}
-        }
+        )
+        self._workers = sorted({1, threads})
+        self._generator(1)
         self._tokens = source.metadata("tokenizer.ggml.tokens")
         self._ways: dict[tuple[Request, ...], tuple[int, int]] = {}
 
     def prepare(self, requests: Sequence[Request], clock: Clock) -> str:
         count = len(requests)
         sizes = sorted({max(1, count // share) for share in SHARES})
-        ways = [(workers, size) for workers in sorted(self._generators) for size in sizes]
+        ways = [(workers, size) for workers in self._workers for size in sizes]
         best, best_way = math.inf, (1, count)
         for workers, size in ways:
             if workers > 1 and workers * size > count:
@@ -77,7 +80,7 @@ class CTranslate2:
 
     def follow(self, request: Request) -> Timed:
         watch = Stopwatch()
-        self._generators[1].generate_batch(
+        self._generator(1).generate_batch(
             [[self._tokens[token] for token in request.prompt]],
             include_prompt_in_result=False,
             max_length=request.new_tokens,
@@ -87,7 +90,7 @@ class CTranslate2:
         return watch.timed()
 
     def close(self) -> None:
-        self._generators.clear()
+        self._generator.cache_clear()
 
     def _run(
         self,
@@ -102,7 +105,7 @@ class CTranslate2:
         generated: list[list[int]] = [[] for _ in requests]
         running = []
         for batch in batches:
-            running += self._submit(self._generators[workers], batch, requests, generated, overdue)
+            running += self._submit(self._generator(workers), batch, requests, generated, overdue)
         for result in running:
             result.result()
         return generated
