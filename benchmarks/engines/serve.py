@@ -114,6 +114,8 @@ def main() -> None:
         for line in sys.stdin:
             say(answer(contestant, json.loads(line)))
         contestant.close()
+    except Absent as reason:
+        say({"failed": str(reason)})
     except Exception as failure:
         say({"failed": f"{type(failure).__name__}: {failure}".splitlines()[0]})
         raise
