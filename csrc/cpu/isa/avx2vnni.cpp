@@ -12,8 +12,8 @@ namespace {
 #include "cpu/isa/avx2_lanes.inl"
 
 inline Words dot(Words sum, Words unsigned_bytes, Words signed_bytes) {
-  asm("{vex} vpdpbusd %2, %1, %0" : "+x"(sum.lo) : "x"(unsigned_bytes.lo), "x"(signed_bytes.lo));
-  asm("{vex} vpdpbusd %2, %1, %0" : "+x"(sum.hi) : "x"(unsigned_bytes.hi), "x"(signed_bytes.hi));
+  asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum.lo) : "x"(unsigned_bytes.lo), "x"(signed_bytes.lo));
+  asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum.hi) : "x"(unsigned_bytes.hi), "x"(signed_bytes.hi));
   return sum;
 }
 
