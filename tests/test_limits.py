@@ -227,7 +227,7 @@ from onward import _core
 shape = Shape(num_layers=1)
 builder = _core.ModelBuilder(spec_of(shape), "f32", 1)
 for name, parts in weight_shapes(shape).items():
-    builder.add(name, [(numpy.ones(part, "f"), "F32", part, None) for part in parts])
+    builder.add(name, [(numpy.ones(part, "f"), "F32", part, None) for part in parts], dtype="f32")
 builder.finish()
 try:
     builder.finish()
@@ -249,4 +249,4 @@ def test_a_strided_buffer_is_refused():
     rows, columns = weight_shapes(shape)["embed"][0]
     transposed = np.ones((columns, rows), np.float32).T
     with pytest.raises(ValueError, match="'embed' is strided, expected contiguous"):
-        builder.add("embed", [(transposed, "F32", transposed.shape, None)])
+        builder.add("embed", [(transposed, "F32", transposed.shape, None)], dtype="f32")
