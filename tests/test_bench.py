@@ -362,7 +362,7 @@ class TestPlan:
             (["--decode-tokens", "0"], "decode_tokens: is 0, expected"),
             (["--repetitions", "0"], "repetitions: is 0, expected"),
             (["--threads", "0"], "threads: is 0, expected"),
-            (["--dtype", "f64"], "dtype: is 'f64', expected one of auto, f32, f16, bf16, int8, int4"),
+            (["--dtype", "f64"], "dtype: is 'f64', expected one of auto, f32, f16, bf16"),
             (["--prefill", "--depth"], "bench: nothing to measure"),
             (["--model", "x"], "synthetic: is given together with a model"),
         ],

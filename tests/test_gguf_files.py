@@ -32,8 +32,8 @@ from onward.hub import find_model
 from onward.loading import check_tensors
 from onward.spec import DecoderSpec
 from onward.weights.checkpoint import STORAGE
-from onward.weights.gguf import GgufCheckpoint, halves_from_pairs, hugging_face_name
 from onward.weights.dtypes import WeightDtypes, choose_dtypes
+from onward.weights.gguf import GgufCheckpoint, halves_from_pairs, hugging_face_name
 from onward.weights.gguf_reader import read_gguf_header
 
 gguf = pytest.importorskip("gguf")

@@ -217,7 +217,7 @@ def test_the_others_keep_denormals(isa: str, dtype: str) -> None:
     bias, add = normal(3, 1, 80, scale=1e-40), normal(4, 7, 80, scale=1e-41)
     y = product(isa, dtype, w, x, bias, add)
     assert_bits(y, product("generic", dtype, w, x, bias, add))
-    assert (0 < np.abs(y)).all() and np.abs(y).max() < np.finfo(np.float32).tiny
+    assert (np.abs(y) > 0).all() and np.abs(y).max() < np.finfo(np.float32).tiny
     if dtype in ("q8_0", "q4_0", "q4_1"):  # inputs as small as these are zero
         assert_bits(y, np.broadcast_to(add + bias, y.shape))
 
@@ -226,7 +226,8 @@ def test_every_f16_weight_is_multiplied_as_it_is(isa: str) -> None:
     bits = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16)
     halves = bits[np.isfinite(bits.view(np.float16))].reshape(-1, 16)
     y = kernels.linear(isa, raw(halves), "f16", "f16", np.eye(16, dtype=np.float32))
-    assert (y.T == halves.view(np.float16).astype(np.float32)).all()
+    expected = halves.view(np.float16).astype(np.float32)
+    assert (y == expected.T).all()
 
 
 def test_a_bit_pattern_of_every_exponent(isa: str, dtype: str) -> None:
@@ -244,7 +245,7 @@ def test_a_bit_pattern_of_every_exponent(isa: str, dtype: str) -> None:
 
 
 def extreme_blocks(dtype: str, pattern: str, n: int, groups: int) -> NDArray[np.uint8]:
-    """Rows of blocks with scale 1 (and minimum -3) whose codes are all at the ends of their range."""
+    """Rows of blocks with scale 1 (and minimum -3), all codes at the ends of their range."""
     first, second = {"low": (0, 0), "high": (1, 1), "both": (0, 1), "turned": (1, 0)}[pattern]
     if dtype == "q8_0":
         ends = np.array([-128, 127], np.int8).view(np.uint8)

@@ -36,7 +36,9 @@ def test_the_neon_kernels_compile(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(COMPILER is None, reason="no aarch64-linux-gnu-g++ on this machine")
-@pytest.mark.parametrize("source", ["generic", "avx2", "avx512", "avx512bf16"])
+@pytest.mark.parametrize(
+    "source", ["generic", "avx2", "avx2vnni", "avx512", "avx512vnni", "avx512bf16"]
+)
 def test_the_other_kernels_compile_for_aarch64_too(source: str, tmp_path: Path) -> None:
     """The x86 files become accessors that return null."""
     assert COMPILER is not None

@@ -82,7 +82,9 @@ def test_q4_k_keeps_its_codes_in_q4_1() -> None:
     scale, minimum = (part.astype("f") for part in gguf.quants.Q4_K.get_scale_min(each[:, 4:16]))
     nibbles = each[:, 16:].reshape(-1, 4, 1, 32) >> np.array([0, 4], np.uint8).reshape(1, 1, 2, 1)
     codes = (nibbles & 15).reshape(-1, 8, 32).astype(np.float32)
-    scale, minimum = ((x * part).astype("e").astype("f") for x, part in ((d, scale), (d_min, minimum)))
+    scale, minimum = (
+        (x * part).astype("e").astype("f") for x, part in ((d, scale), (d_min, minimum))
+    )
     expected = scale[..., None] * codes - minimum[..., None]
     found = kernels.repacked(blocks, "q4_k", "q4_1")
     assert (found == expected.reshape(found.shape)).all()
@@ -238,7 +240,7 @@ def test_float_to_f16_is_that_of_numpy() -> None:
     with np.errstate(over="ignore"):
         expected = x.astype(np.float16).astype(np.float32)
     assert np.isinf(expected).any() and np.isnan(expected).any()
-    assert ((0 < np.abs(expected)) & (np.abs(expected) < 2.0**-14)).any()
+    assert ((np.abs(expected) > 0) & (np.abs(expected) < 2.0**-14)).any()
     assert_bits(rounded(x, "f16"), expected)
 
 
