@@ -21,7 +21,6 @@ from onward.errors import Error
 ALL_CHUNK = 1 << 20
 """A chunk size that takes any prompt of these tests whole."""
 ISAS = ("generic", "neon", "avx2", "avx2vnni", "avx512", "avx512vnni", "avx512bf16")
-DTYPES = ("f32", "bf16")
 PACKED = {
     **{"f32": "f32", "f16": "f16", "bf16": "bf16"},
     **{"int8": "q8_0", "int4": "q4_0", "int4-min": "q4_1"},
