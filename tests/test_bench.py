@@ -363,6 +363,7 @@ class TestPlan:
             (["--repetitions", "0"], "repetitions: is 0, expected"),
             (["--threads", "0"], "threads: is 0, expected"),
             (["--dtype", "f64"], "dtype: is 'f64', expected one of auto, f32, f16, bf16"),
+            (["--head-dtype", "auto"], "head_dtype: is 'auto', expected None or one of f32, f16"),
             (["--prefill", "--depth"], "bench: nothing to measure"),
             (["--model", "x"], "synthetic: is given together with a model"),
         ],
@@ -404,6 +405,21 @@ class TestOutput:
         assert [line["logits_hash"] for line in told["lines"]] == [
             line["logits_hash"] for line in again["lines"]
         ]
+
+    @pytest.mark.parametrize("head_dtype", [None, "f16", "int4"])
+    def test_the_dtypes_that_were_asked_for(
+        self, tiny: str, head_dtype: str | None, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        flags = [] if head_dtype is None else ["--head-dtype", head_dtype]
+        told = json.loads(self.printed(capsys, "--json", "--dtype", "int4", *flags))
+        spec = synthetic_spec(tiny)
+        dtypes = synthetic_dtypes(spec, "int4", head_dtype)
+        assert told["dtype"] == "int4"
+        assert told["weight_bytes"] == random_model(spec, dtypes, 1).weight_bytes
+        costs = StepCosts(spec, dtypes)
+        decode = told["lines"][1]
+        read = sum(costs([Slice(position, 1, 1)]).bytes_read for position in (4, 5))
+        assert decode["bytes_per_token"] == read / 2
 
     def test_csv(self, tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
         rows = list(csv.DictReader(io.StringIO(self.printed(capsys, "-o", "csv"))))

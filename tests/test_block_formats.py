@@ -139,7 +139,7 @@ def llama_of(
     return config, tensors, weights
 
 
-@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
 @pytest.mark.parametrize("mix", MIXES)
 def test_a_model_is_that_of_its_dequantised_weights(tmp_path: Path, mix: str, dtype: str) -> None:
     config, tensors, weights = llama_of(MIXES[mix])
