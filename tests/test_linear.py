@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from builders.kernel_arrays import F32, ISAS, assert_bits, kernels, normal, to_bf16, widen
+from builders.kernel_arrays import F32, ISAS, assert_bits, kernels, normal, raw, to_bf16, widen
 from onward.errors import InvalidArgument
 
 DTYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1")
@@ -53,11 +53,6 @@ def fast_isa(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(params=DTYPES)
 def dtype(request: pytest.FixtureRequest) -> str:
     return request.param
-
-
-def raw(array: NDArray[Any]) -> NDArray[np.uint8]:
-    """The bytes of each row."""
-    return np.ascontiguousarray(array).view(np.uint8).reshape(len(array), -1)
 
 
 def product(isa: str, dtype: str, w: F32, x: F32, *more: F32 | None, threads: int = 1) -> F32:

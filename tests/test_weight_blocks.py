@@ -5,24 +5,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from builders.checkpoints import BLOCKS, random_blocks
-from builders.kernel_arrays import F32, assert_bits, kernels, normal, to_bf16, widen
+from builders.kernel_arrays import F32, assert_bits, kernels, normal, raw, to_bf16, widen
 from onward.weights.checkpoint import STORAGE
 
 gguf = pytest.importorskip("gguf")
 
 GROUP = 32
 BLOCK_DTYPES = ("q8_0", "q4_0", "q4_1")
-
-
-def raw(array: NDArray[Any]) -> NDArray[np.uint8]:
-    return np.ascontiguousarray(array).view(np.uint8).reshape(len(array), -1)
 
 
 def quantised(w: F32, dtype: str) -> NDArray[np.uint8]:
@@ -150,7 +144,7 @@ def test_eight_bits_are_half_a_step_away() -> None:
 
 
 @pytest.mark.parametrize("dtype", BLOCK_DTYPES)
-def test_what_four_bits_hold_comes_back(dtype: str) -> None:
+def test_what_the_codes_hold_comes_back(dtype: str) -> None:
     """Weights that are codes times a scale, with the ends of the range among them."""
     rng = np.random.default_rng(12)
     low, high = {"q8_0": (-127, 127), "q4_0": (-8, 7), "q4_1": (0, 15)}[dtype]

@@ -30,6 +30,11 @@ def widen(bits: U16) -> F32:
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
+def raw(array: NDArray[Any]) -> NDArray[np.uint8]:
+    """The bytes of each row."""
+    return np.ascontiguousarray(array).view(np.uint8).reshape(len(array), -1)
+
+
 def assert_bits(found: NDArray[Any], expected: NDArray[Any]) -> None:
     """Equal bits; any NaN equals any other."""
     assert found.shape == expected.shape and found.dtype == expected.dtype
