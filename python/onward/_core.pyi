@@ -275,6 +275,16 @@ class Engine:
     @property
     def threads(self) -> int: ...
 
+def observe_inputs(
+    model: Model,
+    token_ids: NDArray[np.int32],
+    callback: Callable[[str, NDArray[np.float32]], object],
+    threads: int,
+) -> NDArray[np.float32]:
+    """One prefill: callback(name, x) for every matrix of every layer in order, name canonical
+    ("layers.0.qkv") and x (tokens, inputs) what the matrix is multiplied with. Returns the
+    residual stream after the last layer (tokens, hidden_size). No logits are computed."""
+
 class _Kernels:
     """The submodule ``kernels``: the processor's inner loops, and probes of what it can do."""
 

@@ -1,0 +1,59 @@
+"""Which tokens calibrate: text that comes with Python, or the caller's, cut into sequences.
+
+Knows neither weights nor how the tokens are used.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onward.errors import InvalidArgument
+from onward.tokenizer import Tokenizer
+
+SEQUENCE_TOKENS = 512
+LEAST_TOKENS = 128
+TEXT_LIMIT_BYTES = 64 << 20
+
+
+def default_text() -> str:
+    """What Python's ``help("topics")`` explains: half a million characters of English prose, code
+    and grammar, the same for everyone who has this version of Python."""
+    from pydoc_data.topics import topics
+
+    return "\n\n".join(topics[name] for name in sorted(topics))
+
+
+def read_text(path: Path) -> str:
+    """The whole of a file of UTF-8 text."""
+    try:
+        size = path.stat().st_size
+        if size > TEXT_LIMIT_BYTES:
+            raise InvalidArgument(
+                f"calibration: {path} has {size} bytes, expected at most {TEXT_LIMIT_BYTES}"
+            )
+        return path.read_text("utf-8")
+    except UnicodeDecodeError as failure:
+        raise InvalidArgument(
+            f"calibration: {path}: byte {failure.start} is not UTF-8, expected text"
+        ) from None
+    except OSError as failure:
+        raise InvalidArgument(f"calibration: cannot read {path}: {failure.strerror}") from failure
+
+
+def sequences(
+    tokenizer: Tokenizer, text: str, tokens: int, max_context: int
+) -> NDArray[np.int32]:
+    """(sequences, length) token ids, about ``tokens`` in all, from places spread evenly over the
+    text; fewer where the text has fewer. InvalidArgument where it has next to none."""
+    ids = np.array(tokenizer.encode(text), np.int32)
+    if len(ids) < LEAST_TOKENS:
+        raise InvalidArgument(
+            f"calibration: the text has {len(ids)} tokens, expected at least {LEAST_TOKENS}"
+        )
+    length = min(SEQUENCE_TOKENS, len(ids), max_context, tokens)
+    count = max(1, min(tokens, len(ids)) // length)
+    starts = np.linspace(0, len(ids) - length, count).astype(np.int64)
+    return ids[starts[:, None] + np.arange(length)]
