@@ -52,19 +52,24 @@ class Blocks:
         values = self.scales[:, :, None] * codes + self.minima[:, :, None]
         return np.asarray(values.reshape(rows, blocks * BLOCK), np.float32)
 
+    def to_tensor(self, row_order: NDArray[np.int32] | None) -> Tensor:
+        """As a checkpoint would give it, its rows stored in that order (see Tensor)."""
+        shape = self.codes.shape
+        return Tensor(self.to_bytes().reshape(-1).data, self.format.dtype, shape, row_order)
+
     def to_bytes(self) -> NDArray[np.uint8]:
         """(rows, blocks * bytes of a block), as a file holds them."""
         rows, blocks = self.scales.shape
         parts = [_halves(self.scales)]
         codes = self.codes.reshape(rows, blocks, BLOCK)
         if self.format.dtype == "Q8_0":
-            parts.append(codes.view(np.uint8))
+            parts.append(codes.astype(np.uint8))  # the same bits
         else:
             if self.format.has_minimum:
                 parts.append(_halves(self.minima))
             nibbles = (codes - self.format.low).astype(np.uint8)
             # The first 16 values of a block are the low halves of its bytes.
-            parts.append(nibbles[:, :, :16] | nibbles[:, :, 16:] << 4)
+            parts.append(nibbles[:, :, :16] | nibbles[:, :, 16:] << np.uint8(4))
         return np.concatenate(parts, axis=2).reshape(rows, -1)
 
 
@@ -105,6 +110,12 @@ def values_of(tensor: Tensor) -> F32:
     """A stored tensor as float32, its rows in the order of the file."""
     raw = np.frombuffer(tensor.buffer, np.uint8)
     return decoded(raw, tensor.dtype, tensor.shape)
+
+
+def rows_of(tensor: Tensor, rows: NDArray[np.int32]) -> F32:
+    """Some rows of a stored matrix, by their place in the file: (rows, columns) float32."""
+    raw = np.frombuffer(tensor.buffer, np.uint8).reshape(tensor.shape[0], -1)
+    return decoded(raw[rows], tensor.dtype, (len(rows), tensor.shape[1]))
 
 
 def decoded(raw: NDArray[np.uint8], dtype: str, shape: tuple[int, ...]) -> F32:

@@ -5,6 +5,7 @@ Knows neither weights nor how the tokens are used.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +27,11 @@ def default_text() -> str:
     return "\n\n".join(topics[name] for name in sorted(topics))
 
 
-def read_text(path: Path) -> str:
-    """The whole of a file of UTF-8 text."""
+def text_of(path: str | os.PathLike[str] | None) -> str:
+    """The whole of a file of UTF-8 text; None is the default text."""
+    if path is None:
+        return default_text()
+    path = Path(path)
     try:
         size = path.stat().st_size
         if size > TEXT_LIMIT_BYTES:
@@ -43,9 +47,7 @@ def read_text(path: Path) -> str:
         raise InvalidArgument(f"calibration: cannot read {path}: {failure.strerror}") from failure
 
 
-def sequences(
-    tokenizer: Tokenizer, text: str, tokens: int, max_context: int
-) -> NDArray[np.int32]:
+def sequences(tokenizer: Tokenizer, text: str, tokens: int, max_context: int) -> NDArray[np.int32]:
     """(sequences, length) token ids, about ``tokens`` in all, from places spread evenly over the
     text; fewer where the text has fewer. InvalidArgument where it has next to none."""
     ids = np.array(tokenizer.encode(text), np.int32)
@@ -56,4 +58,5 @@ def sequences(
     length = min(SEQUENCE_TOKENS, len(ids), max_context, tokens)
     count = max(1, min(tokens, len(ids)) // length)
     starts = np.linspace(0, len(ids) - length, count).astype(np.int64)
-    return ids[starts[:, None] + np.arange(length)]
+    chosen: NDArray[np.int32] = ids[starts[:, None] + np.arange(length)]
+    return chosen

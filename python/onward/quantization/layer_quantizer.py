@@ -9,11 +9,10 @@ canonical names and blocks; neither files nor text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onward import _core
 from onward.quantization.block_formats import F32, BlockFormat, rounded_plainly, values_of
@@ -81,9 +80,8 @@ def _rounded(part: Tensor, moment: F64, cross: F64, format_: BlockFormat) -> Rou
     weights = values_of(part)
     blocks = quantised(_moved(weights, moment, cross), moment, format_)
     plain = rounded_plainly(weights, format_)
-    raw = blocks.to_bytes()
     return Rounded(
-        Tensor(memoryview(raw.reshape(-1)), format_.dtype, part.shape, part.row_order),
+        blocks.to_tensor(part.row_order),
         plain_error=output_error(plain.values() - weights, weights, moment),
         error=output_error(blocks.values() - weights, weights, moment),
     )
@@ -91,8 +89,9 @@ def _rounded(part: Tensor, moment: F64, cross: F64, format_: BlockFormat) -> Rou
 
 def _moved(weights: F32, moment: F64, cross: F64) -> F32:
     """The weights V with the least sum of |V x - W x'|^2, held to W by a damping."""
-    if DRIFT_DAMPING == np.inf:
+    if np.isinf(DRIFT_DAMPING):
         return weights
     steady = damped(moment, DRIFT_DAMPING)
     difference = cross - moment  # V = W + W (cross - moment) steady^-1
-    return weights + weights @ np.linalg.solve(steady, difference.T).T.astype(np.float32)
+    share: F32 = np.linalg.solve(steady, difference.T).T.astype(np.float32)
+    return weights + weights @ share

@@ -7,8 +7,9 @@ more than a layer's weights is in memory. Knows no format and no rounding.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,9 +47,9 @@ class LayerStream:
             windows=self._spec.windows[self._layer : self._layer + 1],
         )
         builder = _core.ModelBuilder(core_spec(spec), "f32", self._threads)
-        builder.add("embed", [(self._residual, "F32", self._residual.shape, None)])
-        # The head is never computed.
-        builder.add("norm", [(np.ones(spec.hidden_size, np.float32), "F32", (spec.hidden_size,), None)])
+        builder.add("embed", [(self._residual.data, "F32", self._residual.shape, None)])
+        norm = np.ones(spec.hidden_size, np.float32)  # of the head, which is never computed
+        builder.add("norm", [(norm.data, "F32", norm.shape, None)])
         for name, tensors in parts.items():
             builder.add(
                 f"layers.0.{name}", [(t.buffer, t.dtype, t.shape, t.row_order) for t in tensors]
@@ -70,10 +71,8 @@ class LayerStream:
                 seen.append(x)
                 raise _Enough  # what comes after it in the layer is not needed
 
-        try:
+        with contextlib.suppress(_Enough):
             _core.observe_inputs(model, sequence, keep, self._threads)
-        except _Enough:
-            pass
         return seen[0]
 
     def advance(self, model: _core.Model) -> None:

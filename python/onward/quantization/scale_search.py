@@ -42,10 +42,7 @@ def cheapest(
     """Of the tries, for each row, the ``keep`` with the least weighted squared error, best first:
     scales and minima (keep, rows)."""
     losses = np.stack(
-        [
-            costs @ np.square(codes_of(values, s, m, format_) * s + m - values)
-            for s, m in tries
-        ]
+        [costs @ np.square(codes_of(values, s, m, format_) * s + m - values) for s, m in tries]
     )  # (tries, rows)
     best = np.argsort(losses, axis=0, kind="stable")[:keep]
     scales = np.stack([s for s, _ in tries])
@@ -58,9 +55,7 @@ def _first_guesses(values: F32, format_: BlockFormat) -> list[tuple[F32, F32]]:
     steps = format_.high - format_.low
     if format_.has_minimum:
         middle, spread = (lowest + highest) / 2, highest - lowest
-        return [
-            (spread * shrink / steps, middle - spread * shrink / 2) for shrink in SHRINKS
-        ]
+        return [(spread * shrink / steps, middle - spread * shrink / 2) for shrink in SHRINKS]
     zeros = np.zeros_like(lowest)
     if format_.low + format_.high == 0:
         peak = np.maximum(highest, -lowest) / format_.high
