@@ -177,7 +177,7 @@ class TestGguf:
         ids = list(range(64))
         expected = open_llm(gguf_file).logits(ids)
         found = open_llm(out).logits(ids)
-        assert np.corrcoef(expected.reshape(-1), found.reshape(-1))[0, 1] > 0.99
+        assert np.corrcoef(expected.reshape(-1), found.reshape(-1))[0, 1] > 0.9
 
     def test_without_the_package(
         self, gguf_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
