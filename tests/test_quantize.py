@@ -105,38 +105,46 @@ class TestGptq:
 class TestObserving:
     def test_names_and_shapes_in_order(self) -> None:
         shape = Shape()
-        seen: list[tuple[str, tuple[int, ...]]] = []
-        residual = _core.observe_inputs(
-            seeded_model("f32"), random_prompt(7), lambda name, x: seen.append((name, x.shape)), 2
-        )
-        heads = shape.num_heads * shape.head_dim
-        widths = {"qkv": 96, "o": heads, "gate_up": 96, "down": 136}
-        assert seen == [
-            (f"layers.{layer}.{name}", (7, width))
-            for layer in range(3)
-            for name, width in widths.items()
-        ]
-        assert residual.shape == (7, 96)
+        seen: list[tuple[str, tuple[int, ...], bool]] = []
 
-    def test_inputs_are_those_of_the_network(self) -> None:
-        """The first matrix meets the normed embedding; a layer adds what `down` makes of its x."""
-        shape = Shape(num_layers=1, hidden_size=32, intermediate_size=48)
-        model = seeded_model("f32", shape)
-        seen: dict[str, np.ndarray] = {}
+        def look(name: str, x: np.ndarray, residual: np.ndarray | None) -> None:
+            assert residual is None or residual.shape == (7, 96)
+            seen.append((name, x.shape, residual is not None))
+
+        _core.observe_inputs(seeded_model("f32"), random_prompt(7), look, 2)
+        heads = shape.num_heads * shape.head_dim
+        expected = [("qkv", 96, False), ("o", heads, True)]
+        expected += [("gate_up", 96, False), ("down", 136, True)]
+        assert seen == [
+            (f"layers.{layer}.{name}", (7, width), adds)
+            for layer in range(3)
+            for name, width, adds in expected
+        ]
+
+    def test_rows_are_those_of_the_network(self) -> None:
+        """They depend on what came before alone, and the norm of the stream is what gate meets."""
+        model = seeded_model("f32")
         prompt = random_prompt(5)
-        residual = _core.observe_inputs(model, prompt, seen.__setitem__, 1)
-        again: dict[str, np.ndarray] = {}
-        _core.observe_inputs(model, prompt[:3], again.__setitem__, 2)
-        for name, x in seen.items():
-            assert np.array_equal(x[:3], again[name]), name
-        assert np.isfinite(residual).all()
-        assert np.abs(residual).max() > 0
+        runs: list[dict[str, tuple[Any, Any]]] = [{}, {}]
+        for run, count in zip(runs, (5, 3), strict=True):
+
+            def look(name: str, x: Any, residual: Any, run: Any = run) -> None:
+                run[name] = x, residual
+
+            _core.observe_inputs(model, prompt[:count], look, 1)
+        for name, (x, residual) in runs[0].items():
+            assert np.array_equal(x[:3], runs[1][name][0]), name
+            if residual is not None:
+                assert np.array_equal(residual[:3], runs[1][name][1]), name
+        residual, met = runs[0]["layers.0.o"][1], runs[0]["layers.0.gate_up"][0]
+        weight = met / (residual / np.sqrt((residual**2).mean(axis=1, keepdims=True) + 1e-5))
+        assert np.allclose(weight, weight[0], rtol=1e-3)
 
     def test_an_error_of_the_callback_ends_it(self) -> None:
         class Odd(Exception):
             pass
 
-        def refuse(name: str, x: np.ndarray) -> None:
+        def refuse(*seen: object) -> None:
             raise Odd
 
         model = seeded_model("f32")
@@ -147,4 +155,4 @@ class TestObserving:
     @pytest.mark.parametrize("prompt", [[], [300], [-1], [[1, 2]]])
     def test_bad_ids(self, prompt: Any) -> None:
         with pytest.raises(InvalidArgument, match="token_ids: "):
-            _core.observe_inputs(seeded_model("f32"), ids(prompt), lambda name, x: None, 1)
+            _core.observe_inputs(seeded_model("f32"), ids(prompt), lambda *seen: None, 1)

@@ -1,5 +1,6 @@
 // observe_inputs for Python: one prefill during which a callback sees the rows that each matrix of
-// the layers meets. The GIL is released but for the callback and the signals polled beside it.
+// the layers meets, and the residual stream as it grows. The GIL is released but for the callback
+// and the signals polled beside it.
 #include <pybind11/numpy.h>
 
 #include <cstdint>
@@ -30,7 +31,7 @@ using Rows = py::array_t<float, py::array::c_style>;
 struct Place {
   std::string name;     // canonical, see model.h
   int64_t columns = 0;  // of x, without padding
-  bool last = false;    // what it adds to is the residual stream that leaves the last layer
+  bool adds = false;    // its product is added to the residual stream
 };
 
 std::map<const void*, Place> places(const Model& model) {
@@ -40,10 +41,9 @@ std::map<const void*, Place> places(const Model& model) {
     const onward::LayerWeights& layer = model.layers[static_cast<size_t>(index)];
     const std::string prefix = "layers." + std::to_string(index) + ".";
     found[layer.qkv.data] = {prefix + "qkv", spec.hidden_size};
-    found[layer.o.data] = {prefix + "o", spec.num_heads * spec.head_dim};
+    found[layer.o.data] = {prefix + "o", spec.num_heads * spec.head_dim, true};
     found[layer.gate_up.data] = {prefix + "gate_up", spec.hidden_size};
-    found[layer.down.data] = {prefix + "down", spec.intermediate_size,
-                              index + 1 == spec.num_layers};
+    found[layer.down.data] = {prefix + "down", spec.intermediate_size, true};
   }
   return found;
 }
@@ -74,47 +74,45 @@ void check_ids(const TokenIds& ids, int64_t vocab_size, int64_t max_context) {
   }
 }
 
-Rows observe_inputs(const std::shared_ptr<Model>& model, const TokenIds& token_ids,
+void observe_inputs(const std::shared_ptr<Model>& model, const TokenIds& token_ids,
                     const py::function& callback, int threads) {
   check_ids(token_ids, model->spec.vocab_size, model->spec.max_context);
   const std::map<const void*, Place> known = places(*model);
   std::unique_ptr<Backend> device = onward::cpu::make_backend(threads);
   Backend& memory = *device;  // outlived by the observing backend that owns it
-  Rows residual;
   onward::ObservingBackend backend(std::move(device), [&](const ObservedLinear& linear) {
     const auto place = known.find(linear.weight.data);
     if (place == known.end()) return;  // the head
     py::gil_scoped_acquire acquire;
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-    callback(place->second.name, downloaded(memory, linear.x, linear.rows, linear.weight.inputs,
-                                            place->second.columns));
-    if (place->second.last) {
-      residual =
-          downloaded(memory, linear.y, linear.rows, linear.weight.outputs, model->spec.hidden_size);
+    const int64_t rows = linear.rows;
+    const Rows x = downloaded(memory, linear.x, rows, linear.weight.inputs, place->second.columns);
+    py::object residual = py::none();
+    if (place->second.adds) {
+      residual = downloaded(memory, linear.y, rows, linear.weight.outputs, model->spec.hidden_size);
     }
+    callback(place->second.name, x, residual);
   });
-  {
-    py::gil_scoped_release release;
-    onward::Decoder decoder(model, backend);
-    onward::BlockPool pool(backend, decoder.cache_layout());
-    onward::BlockTable blocks(pool);
-    const int64_t tokens = token_ids.size();
-    blocks.make_writable(0, tokens);
-    onward::StepBatch batch;  // one step, and no logits
-    batch.token_ids.assign(token_ids.data(), token_ids.data() + tokens);
-    batch.slices.push_back({0, tokens, 0, blocks.blocks()});
-    std::vector<float> logits;
-    decoder.forward(
-        batch, [] {}, logits);
-  }
-  return residual;
+  const onward::Decoder::Poll no_poll = [] {};  // the callback is where signals are looked at
+
+  py::gil_scoped_release release;
+  onward::Decoder decoder(model, backend);
+  onward::BlockPool pool(backend, decoder.cache_layout());
+  onward::BlockTable blocks(pool);
+  const int64_t tokens = token_ids.size();
+  blocks.make_writable(0, tokens);
+  onward::StepBatch batch;  // one step, and no logits
+  batch.token_ids.assign(token_ids.data(), token_ids.data() + tokens);
+  batch.slices.push_back({0, tokens, 0, blocks.blocks()});
+  std::vector<float> logits;
+  decoder.forward(batch, no_poll, logits);
 }
 
 }  // namespace
 
 void bind_observing(py::module_& m) {
-  m.def("observe_inputs", &observe_inputs, py::arg("model"), py::arg("token_ids"),
-        py::arg("callback"), py::arg("threads"),
-        "One prefill: callback(name, x) for every matrix of every layer in order, x (tokens, "
-        "inputs). Returns the residual stream after the last layer (tokens, hidden_size).");
+  m.def(
+      "observe_inputs", &observe_inputs, py::arg("model"), py::arg("token_ids"),
+      py::arg("callback"), py::arg("threads"),
+      "One prefill: callback(name, x, residual) after the product of every matrix of every layer.");
 }

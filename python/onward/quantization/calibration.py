@@ -1,4 +1,4 @@
-"""Which tokens calibrate: text that comes with Python, or the caller's, cut into sequences.
+"""Which tokens calibrate: text of ours and of Python's help, or the caller's, cut into sequences.
 
 Knows neither weights nor how the tokens are used.
 """
@@ -16,15 +16,19 @@ from onward.tokenizer import Tokenizer
 
 SEQUENCE_TOKENS = 512
 LEAST_TOKENS = 128
+TOPIC_STEP, TOPIC_CHARACTERS = 2, 2500
+"""Of Python's help: every second topic, and its beginning."""
 TEXT_LIMIT_BYTES = 64 << 20
 
 
 def default_text() -> str:
-    """What Python's ``help("topics")`` explains: half a million characters of English prose, code
-    and grammar, the same for everyone who has this version of Python."""
+    """About 20,000 tokens: prose, letters, answers, code and tables in calibration.txt, written for
+    this, and a choice of what Python's ``help("topics")`` explains."""
     from pydoc_data.topics import topics
 
-    return "\n\n".join(topics[name] for name in sorted(topics))
+    texts = [Path(__file__).with_name("calibration.txt").read_text("utf-8")]
+    texts += [topics[name][:TOPIC_CHARACTERS] for name in sorted(topics)[::TOPIC_STEP]]
+    return "\n\n".join(texts)
 
 
 def text_of(path: str | os.PathLike[str] | None) -> str:

@@ -1,10 +1,10 @@
 """The matrices of all layers, quantised in the order in which tokens meet them.
 
 What a matrix is calibrated with comes through everything that is quantised already, in its own
-layer too. So it also learns what the original would have met there, and first is moved to where
+layer too. So it also learns what the original meets at the same token, and is first moved to where
 it makes good for the difference, as far as a linear map can: asymmetric calibration, after Li et
-al., "GPTAQ" (2025, arXiv:2504.02692), here in its closed form. Then it is rounded by GPTQ. Knows
-canonical names and blocks; neither files nor text.
+al., "GPTAQ" (2025, arXiv:2504.02692), here in closed form, and for the residual stream as well.
+Then it is rounded by GPTQ. Knows canonical names and blocks; neither files nor text.
 """
 
 from __future__ import annotations
@@ -35,6 +35,19 @@ class Rounded:
     """Of what was done."""
 
 
+@dataclass
+class Moments:
+    """Sums over the tokens, where x is what a matrix meets and x' what the original meets."""
+
+    second: F64
+    """(columns, columns): x x^T."""
+    change: F64
+    """(columns, columns): (x' - x) x^T."""
+    debt: F64 | None
+    """(rows, columns): (r' - r) x^T, where the product is added to a residual stream r; r' is that
+    of the original."""
+
+
 def quantised_layer(
     stream: LayerStream,
     original_stream: LayerStream,
@@ -49,8 +62,8 @@ def quantised_layer(
     results: dict[str, list[Rounded]] = {}
     for name in MATRICES:
         model = stream.layer_model(parts)
-        moment, cross = _moments(stream, model, original_stream, original_model, name)
-        results[name] = [_rounded(part, moment, cross, format_) for part in parts[name]]
+        moments = _moments(stream, model, original_stream, original_model, name)
+        results[name] = [_rounded(part, moments, format_) for part in parts[name]]
         parts[name] = [rounded.tensor for rounded in results[name]]
         done(name)
     stream.advance(stream.layer_model(parts))
@@ -64,34 +77,34 @@ def _moments(
     original_stream: LayerStream,
     original_model: _core.Model,
     name: str,
-) -> tuple[F64, F64]:
-    """Sums over the inputs x of a matrix, and x' that the original meets at the same token:
-    of x x^T, and of x' x^T. (columns, columns) both."""
-    moment = cross = np.zeros((), np.float64)
+) -> Moments:
+    second = change = debt = np.zeros((), np.float64)
     for sequence in stream.sequences:
-        x = stream.inputs(model, sequence, name)
-        moment = moment + (x.T @ x).astype(np.float64)
-        y = original_stream.inputs(original_model, sequence, name)
-        cross = cross + (y.T @ x).astype(np.float64)
-    return moment, cross
+        here = stream.meeting(model, sequence, name)
+        there = original_stream.meeting(original_model, sequence, name)
+        second = second + (here.x.T @ here.x).astype(np.float64)
+        change = change + ((there.x - here.x).T @ here.x).astype(np.float64)
+        if here.residual is not None and there.residual is not None:
+            debt = debt + ((there.residual - here.residual).T @ here.x).astype(np.float64)
+    return Moments(second, change, debt if debt.ndim else None)
 
 
-def _rounded(part: Tensor, moment: F64, cross: F64, format_: BlockFormat) -> Rounded:
+def _rounded(part: Tensor, moments: Moments, format_: BlockFormat) -> Rounded:
     weights = values_of(part)
-    blocks = quantised(_moved(weights, moment, cross), moment, format_)
+    blocks = quantised(_moved(weights, moments), moments.second, format_)
     plain = rounded_plainly(weights, format_)
     return Rounded(
         blocks.to_tensor(part.row_order),
-        plain_error=output_error(plain.values() - weights, weights, moment),
-        error=output_error(blocks.values() - weights, weights, moment),
+        plain_error=output_error(plain.values() - weights, weights, moments.second),
+        error=output_error(blocks.values() - weights, weights, moments.second),
     )
 
 
-def _moved(weights: F32, moment: F64, cross: F64) -> F32:
-    """The weights V with the least sum of |V x - W x'|^2, held to W by a damping."""
-    if np.isinf(DRIFT_DAMPING):
-        return weights
-    steady = damped(moment, DRIFT_DAMPING)
-    difference = cross - moment  # V = W + W (cross - moment) steady^-1
-    share: F32 = np.linalg.solve(steady, difference.T).T.astype(np.float32)
-    return weights + weights @ share
+def _moved(weights: F32, moments: Moments) -> F32:
+    """The weights V with the least sum of |(V x + r) - (W x' + r')|^2, held to W by a damping."""
+    wanted = weights.astype(np.float64) @ moments.change  # (rows, columns)
+    if moments.debt is not None:
+        wanted += moments.debt
+    steady = damped(moments.second, DRIFT_DAMPING)
+    moved: F32 = (weights + np.linalg.solve(steady, wanted.T).T).astype(np.float32)
+    return moved

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,16 @@ Parts = Mapping[str, Sequence[Tensor]]
 """The weights of a layer: canonical name without "layers.{i}.", and the parts of each."""
 MATRICES = ("qkv", "o", "gate_up", "down")
 """In the order in which a layer multiplies with them."""
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """One matrix and the tokens of one sequence."""
+
+    x: F32
+    """(tokens, columns): what the matrix is multiplied with."""
+    residual: F32 | None
+    """(tokens, hidden_size): what the product is added to; None where it is not (qkv, gate_up)."""
 
 
 class LayerStream:
@@ -62,27 +73,33 @@ class LayerStream:
         rows = np.arange(len(self._residual), dtype=np.int32)
         return list(rows.reshape(-1, self._length))
 
-    def inputs(self, model: _core.Model, sequence: NDArray[np.int32], matrix: str) -> F32:
-        """(length, columns): what one matrix of a layer model is multiplied with."""
+    def meeting(self, model: _core.Model, sequence: NDArray[np.int32], matrix: str) -> Meeting:
+        """What one matrix of a layer model meets; what comes after it is not computed."""
         seen: list[F32] = []
+        residual = self._residual[sequence]
 
-        def keep(name: str, x: F32) -> None:
+        def look(name: str, x: F32, after: F32 | None) -> None:
+            nonlocal residual
             if name.endswith(f".{matrix}"):
                 seen.append(x)
-                raise _Enough  # what comes after it in the layer is not needed
+                raise _Enough
+            residual = residual if after is None else after
 
         with contextlib.suppress(_Enough):
-            _core.observe_inputs(model, sequence, keep, self._threads)
-        return seen[0]
+            _core.observe_inputs(model, sequence, look, self._threads)
+        return Meeting(seen[0], residual if matrix in ("o", "down") else None)
 
     def advance(self, model: _core.Model) -> None:
         """Send everything through a layer model and stand before the next layer."""
-        self._residual = np.concatenate(
-            [
-                _core.observe_inputs(model, sequence, lambda name, x: None, self._threads)
-                for sequence in self.sequences
-            ]
-        )
+        left: list[F32] = []
+
+        def look(name: str, x: F32, after: F32 | None) -> None:
+            if name.endswith(".down") and after is not None:
+                left.append(after)
+
+        for sequence in self.sequences:
+            _core.observe_inputs(model, sequence, look, self._threads)
+        self._residual = np.concatenate(left)
         self._layer += 1
 
 
