@@ -16,12 +16,15 @@ from builders.checkpoints import (
     TINY_GGUF,
     config_of,
     gguf_bytes,
+    random_weights,
     tiny_gguf_tensors,
 )
+from builders.checkpoints import write_folder as write_tiny_folder
 from builders.seeded_folder import write_seeded
 from builders.tiny_tokenizers import gguf_byte_level
 from closed_form import write_bytes_tokenizer
 from onward.cli import main
+from onward.cli import quantize as command
 from onward.errors import (
     ArgumentTypeError,
     ConfigError,
@@ -32,6 +35,8 @@ from onward.errors import (
 )
 from onward.hub import find_model
 from onward.quantization.block_formats import FORMATS, rounded_plainly, values_of
+from onward.quantization.calibration import default_text
+from onward.quantization.quantizer import CALIBRATION_TOKENS, HEADS, METHODS
 from onward.weights import open_checkpoint
 
 gguf = pytest.importorskip("gguf")
@@ -110,6 +115,29 @@ class TestFolder:
             errors[method] = np.linalg.norm(open_llm(tmp_path / method).logits(ids) - expected)
         assert errors["gptq"] < 0.9 * errors["round"]
 
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"model_type": "qwen2"},  # biases of q, k, v
+            {"model_type": "qwen3", "head_dim": 32},  # norms of q and k, o wider than the stream
+            {"model_type": "mistral", "sliding_window": 8},
+            {"tie_word_embeddings": True, "attention_bias": True, "mlp_bias": True},
+        ],
+        ids=["qwen2", "qwen3", "mistral", "biases"],
+    )
+    def test_families(self, tmp_path: Path, changes: dict[str, Any]) -> None:
+        config = config_of(vocab_size=256, max_position_embeddings=256, **changes)
+        weights = random_weights(config)
+        for value in weights.values():
+            value *= 0.2 if value.ndim == 2 else 1
+        source = write_tiny_folder(tmp_path / "source", config, weights)
+        write_bytes_tokenizer(source)
+        done = onward.quantize(source, tmp_path / "out", format="int8", **FEW)
+        assert max(m.calibrated for m in done.matrices) < 0.05
+        with onward.LLM(source, dtype="f32") as llm, onward.LLM(tmp_path / "out") as quantised:
+            expected, found = (each.logits(list(range(99))) for each in (llm, quantised))
+        assert np.corrcoef(expected.reshape(-1), found.reshape(-1))[0, 1] > 0.9
+
     def test_the_same_twice(self, folder: Path, tmp_path: Path) -> None:
         for name, threads in (("a", 1), ("b", 2)):
             onward.quantize(folder, tmp_path / name, **{**FEW, "threads": threads})
@@ -187,6 +215,12 @@ class TestGguf:
             onward.quantize(gguf_file, tmp_path / "out.gguf")
 
 
+def test_the_default_text_is_enough_for_the_default_tokens() -> None:
+    text = default_text()
+    assert len(text.encode()) > 3.5 * CALIBRATION_TOKENS
+    assert "Apache License" not in text  # what docs/quantization.md measures on
+
+
 class TestRefused:
     @pytest.mark.parametrize(
         ("options", "problem"),
@@ -225,6 +259,12 @@ class TestRefused:
             onward.quantize(folder, tmp_path / "out", calibration=short)
         with pytest.raises(InvalidArgument, match=r"odd.txt: byte 0 is not UTF-8, expected text"):
             onward.quantize(folder, tmp_path / "out", calibration=odd)
+
+    def test_a_tokenizer_of_more_tokens_than_the_model_has(self, tmp_path: Path) -> None:
+        source = write_seeded(tmp_path / "few", vocab_size=96)
+        write_bytes_tokenizer(source)
+        with pytest.raises(InvalidArgument, match=r"gives id .* one of the model.s 96"):
+            onward.quantize(source, tmp_path / "out", **FEW)
 
     def test_rows_that_are_no_multiple_of_a_block(self, tmp_path: Path) -> None:
         source = write_seeded(tmp_path / "odd", intermediate_size=40)
@@ -275,6 +315,10 @@ class TestLoading:
 
 
 class TestCommand:
+    def test_the_choices_are_those_of_the_package(self) -> None:
+        assert tuple(FORMATS) == command.FORMATS
+        assert (HEADS, METHODS) == (command.HEADS, command.METHODS)
+
     def test_summary(
         self, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:

@@ -2,7 +2,7 @@
 
 Between two layers the residual stream of all tokens is kept. It enters the next layer as the
 embedding of a model of that one layer, so that nothing but the core computes the network, and no
-more than a layer's weights is in memory. Knows no format and no rounding.
+more than one layer's weights are in memory. Knows no format and no rounding.
 """
 
 from __future__ import annotations
@@ -75,32 +75,41 @@ class LayerStream:
 
     def meeting(self, model: _core.Model, sequence: NDArray[np.int32], matrix: str) -> Meeting:
         """What one matrix of a layer model meets; what comes after it is not computed."""
-        seen: list[F32] = []
+        met, _ = self._meetings(model, sequence, last=matrix)
+        return met[matrix]
+
+    def through(self, model: _core.Model, keep: Sequence[str] = ()) -> list[dict[str, Meeting]]:
+        """Send everything through a layer model and stand before the next layer. Returns, for each
+        sequence, what the matrices to ``keep`` have met."""
+        kept = []
+        left = []
+        for sequence in self.sequences:
+            met, residual = self._meetings(model, sequence)
+            kept.append({name: met[name] for name in keep})
+            left.append(residual)
+        self._residual = np.concatenate(left)
+        self._layer += 1
+        return kept
+
+    def _meetings(
+        self, model: _core.Model, sequence: NDArray[np.int32], last: str | None = None
+    ) -> tuple[dict[str, Meeting], F32]:
+        """What the matrices up to the last one meet, and the residual stream as it is then."""
+        met: dict[str, Meeting] = {}
         residual = self._residual[sequence]
 
-        def look(name: str, x: F32, after: F32 | None) -> None:
+        def look(place: str, x: F32, after: F32 | None) -> None:
             nonlocal residual
-            if name.endswith(f".{matrix}"):
-                seen.append(x)
+            name = place.rpartition(".")[2]
+            met[name] = Meeting(x, None if after is None else residual)
+            if after is not None:
+                residual = after
+            if name == last:
                 raise _Enough
-            residual = residual if after is None else after
 
         with contextlib.suppress(_Enough):
             _core.observe_inputs(model, sequence, look, self._threads)
-        return Meeting(seen[0], residual if matrix in ("o", "down") else None)
-
-    def advance(self, model: _core.Model) -> None:
-        """Send everything through a layer model and stand before the next layer."""
-        left: list[F32] = []
-
-        def look(name: str, x: F32, after: F32 | None) -> None:
-            if name.endswith(".down") and after is not None:
-                left.append(after)
-
-        for sequence in self.sequences:
-            _core.observe_inputs(model, sequence, look, self._threads)
-        self._residual = np.concatenate(left)
-        self._layer += 1
+        return met, residual
 
 
 class _Enough(Exception):

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onward import architectures
-from onward.errors import WeightError
+from onward.errors import InvalidArgument, WeightError
 from onward.hub import ModelFiles
 from onward.loading import check_tensors
 from onward.message_text import label
@@ -39,7 +39,8 @@ from onward.weights import Checkpoint, Tensor
 @dataclass(frozen=True)
 class MatrixError:
     """How far the outputs of one matrix are from the original's on the calibration's inputs: the
-    root mean square of the difference, as a share of that of the outputs."""
+    root mean square of the difference, as a share of that of the outputs, with the tokens weighted
+    as in calibration (see layer_quantizer)."""
 
     name: str
     """Of the tensor, as Hugging Face calls it."""
@@ -101,6 +102,11 @@ class Rewriting:
         """The same by calibration with token ids (sequences, length)."""
         embedding = self._plan["embed"].sources[0]
         original = self._checkpoint.tensor(embedding)
+        if ids.max() >= original.shape[0]:
+            raise InvalidArgument(
+                f"calibration: the tokenizer gives id {ids.max()}, "
+                f"expected one of the model's {original.shape[0]} tokens"
+            )
         stream, original_stream = (
             LayerStream(self._spec, rows_of(table, ids.reshape(-1)), ids.shape[1], threads)
             for table in (self._made.get(embedding) or original, original)
