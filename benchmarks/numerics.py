@@ -11,6 +11,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +21,19 @@ from numpy.typing import NDArray
 import onward
 
 DEFAULT_TEXT = Path(__file__).parent.parent / "LICENSE"
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Two runs at each of some tokens (tokens): natural logarithms throughout."""
+
+    divergence: NDArray[np.float64]
+    """Kullback-Leibler, of the other from the reference."""
+    same: NDArray[np.bool_]
+    """Whether the likeliest next token is the same."""
+    reference_loss: NDArray[np.float64]
+    """Of the token that does come next."""
+    loss: NDArray[np.float64]
 
 
 def log_probabilities(logits: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -30,26 +45,43 @@ def log_probabilities(logits: NDArray[np.float32]) -> NDArray[np.float64]:
 
 def compare(
     reference: NDArray[np.float32], other: NDArray[np.float32], next_ids: NDArray[np.int64]
-) -> dict[str, float]:
-    """Agreement of two runs over the same tokens; logits are (tokens, vocab)."""
-    divergences, same, losses = [], 0, [0.0, 0.0]
+) -> Agreement:
+    """Two runs over the same tokens; logits are (tokens, vocab)."""
+    parts = []
     for begin in range(0, len(next_ids), 64):  # a vocabulary of float64 is large
         rows = slice(begin, min(begin + 64, len(next_ids)))
         p, q = log_probabilities(reference[rows]), log_probabilities(other[rows])
-        divergences.append((np.exp(p) * (p - q)).sum(axis=-1))
-        same += int((p.argmax(axis=-1) == q.argmax(axis=-1)).sum())
         chosen = next_ids[rows, None]
-        for index, log_p in enumerate((p, q)):
-            losses[index] -= float(np.take_along_axis(log_p, chosen, axis=-1).sum())
-    divergence = np.concatenate(divergences)
-    count = len(next_ids)
+        parts.append(
+            Agreement(
+                (np.exp(p) * (p - q)).sum(axis=-1),
+                p.argmax(axis=-1) == q.argmax(axis=-1),
+                -np.take_along_axis(p, chosen, axis=-1)[:, 0],
+                -np.take_along_axis(q, chosen, axis=-1)[:, 0],
+            )
+        )
+    return joined(parts)
+
+
+def joined(parts: Sequence[Agreement]) -> Agreement:
+    """The tokens of all."""
+    return Agreement(
+        np.concatenate([part.divergence for part in parts]),
+        np.concatenate([part.same for part in parts]),
+        np.concatenate([part.reference_loss for part in parts]),
+        np.concatenate([part.loss for part in parts]),
+    )
+
+
+def summary(agreement: Agreement) -> dict[str, float]:
+    """Means, and the divergence that one token in a thousand exceeds."""
     return {
-        "tokens": count,
-        "kl_mean": float(divergence.mean()),
-        "kl_p99_9": float(np.quantile(divergence, 0.999)),
-        "top1_agreement": same / count,
-        "perplexity_f32": float(np.exp(losses[0] / count)),
-        "perplexity": float(np.exp(losses[1] / count)),
+        "tokens": len(agreement.same),
+        "kl_mean": float(agreement.divergence.mean()),
+        "kl_p99_9": float(np.quantile(agreement.divergence, 0.999)),
+        "top1_agreement": float(agreement.same.mean()),
+        "perplexity_f32": float(np.exp(agreement.reference_loss.mean())),
+        "perplexity": float(np.exp(agreement.loss.mean())),
     }
 
 
@@ -65,7 +97,7 @@ def main() -> None:
         with onward.LLM(arguments.model, dtype=dtype) as llm:
             ids = llm.tokenize(arguments.text.read_text(encoding="utf-8"))[: arguments.tokens + 1]
             logits[dtype] = llm.logits(ids[:-1])
-    print(json.dumps(compare(logits["f32"], logits["bf16"], np.array(ids[1:])), indent=2))
+    print(json.dumps(summary(compare(logits["f32"], logits["bf16"], np.array(ids[1:]))), indent=2))
 
 
 if __name__ == "__main__":
