@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from numerics import compare, joined, summary
+from agreement import Agreement
 
 import onward
 
@@ -49,18 +49,19 @@ def main() -> None:
             with onward.LLM(file, dtype="f32") as quantised:
                 for count, ids in enumerate(stretches):
                     print(f"\r{file}: {count} of {len(stretches)}", end="", file=sys.stderr)
-                    logits = (model.logits(ids[:-1]) for model in (reference, quantised))
-                    parts.append(compare(*logits, np.array(ids[1:])))
+                    expected, found = (m.logits(ids[:-1]) for m in (reference, quantised))
+                    agreement.add(expected, found, np.array(ids[1:]))
+                    source.add(expected, expected, np.array(ids[1:]))
             print("\r\x1b[K", end="", file=sys.stderr)
-            found = summary(joined(parts))
+            figures = agreement.figures()
             cells = [
                 Path(file).name,
-                f"{found['tokens']}",
-                f"{found['kl_mean']:.4f}",
-                f"{found['kl_p99_9']:.3f}",
-                f"{found['top1_agreement']:.1%}",
-                f"{found['perplexity']:.2f}",
-                f"{found['perplexity_f32']:.2f}",
+                f"{figures['tokens']}",
+                f"{figures['kl_mean']:.4f}",
+                f"{figures['kl_p99_9']:.3f}",
+                f"{figures['top1_agreement']:.1%}",
+                f"{figures['perplexity']:.2f}",
+                f"{source.figures()['perplexity']:.2f}",
             ]
             print(f"| {' | '.join(cells)} |", flush=True)
 
