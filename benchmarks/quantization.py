@@ -45,7 +45,7 @@ def main() -> None:
         ]
         stretches = [stretch for text in texts for stretch in text]
         for file in arguments.files:
-            parts = []
+            agreement, source = Agreement(), Agreement()
             with onward.LLM(file, dtype="f32") as quantised:
                 for count, ids in enumerate(stretches):
                     print(f"\r{file}: {count} of {len(stretches)}", end="", file=sys.stderr)
