@@ -10,13 +10,8 @@ constexpr int64_t kChunkFloats = 7680;  // 48 rows of 128, 26 of 256: sets the l
 
 struct AttendChunk {
   AttendRow rows[kChunkRows];
-  alignas(64) float states[kChunkFloats];   // (rows, state): of the span that is being walked
-  alignas(64) float earlier[kChunkFloats];  // (rows, state): of the spans before it
+  alignas(64) float states[2][kChunkFloats];  // (rows, state): of this span and of those before it
 };
-
-bool sees(const AttendRow& row, int64_t span) {
-  return row.first_key / kSpanKeys <= span && span <= row.last_key / kSpanKeys;
-}
 
 AttendRow row_of(const AttendArgs& a, int64_t index) {
   AttendRow row;
@@ -32,14 +27,37 @@ void clear_state(const AttendArgs& a, float* state) {
   state[0] = -kInfinity;
 }
 
-// merged (may be either): the state of earlier spans, with that of the next.
-void merge_states(const AttendArgs& a, const float* earlier, const float* next, float* merged) {
-  const float highest = earlier[0] < next[0] ? next[0] : earlier[0];
-  const Lanes old_factor = exponential(set(earlier[0] - highest));
-  const Lanes new_factor = exponential(set(next[0] - highest));
-  merged[0] = highest;
-  for (int64_t i = kLane; i < state_floats(a); i += kLane) {
-    store(merged + i, fma(load(next + i), new_factor, mul(load(earlier + i), old_factor)));
+// Into the states of a span goes what its rows have from the spans before it. earlier, states:
+// (count, state) of the previous and of this span.
+void carry_states(const AttendArgs& a, const AttendRow* rows, int64_t count, int64_t span,
+                  const float* earlier, float* states) {
+  const int64_t stride = state_floats(a);
+  for (int64_t begin = 0; begin < count; begin += kLane) {
+    const int64_t some = count - begin < kLane ? count - begin : kLane;
+    // Sixteen rows' factors at once: one by one, exp would cost more than all the rest.
+    alignas(64) float highest[kLane], old_factor[kLane] = {}, new_factor[kLane] = {};
+    for (int64_t r = 0; r < some; ++r) {
+      const float old_max = earlier[(begin + r) * stride];
+      const float new_max = states[(begin + r) * stride];
+      highest[r] = old_max < new_max ? new_max : old_max;
+      old_factor[r] = old_max - highest[r];
+      new_factor[r] = new_max - highest[r];
+    }
+    store(old_factor, exponential(load(old_factor)));
+    store(new_factor, exponential(load(new_factor)));
+    for (int64_t r = 0; r < some; ++r) {
+      const AttendRow& row = rows[begin + r];
+      if (row.first_key / kSpanKeys >= span) continue;  // has nothing from before
+      const bool ended = row.last_key / kSpanKeys < span;
+      const float* from = earlier + (begin + r) * stride;
+      float* to = states + (begin + r) * stride;
+      to[0] = ended ? from[0] : highest[r];
+      const Lanes old_scale = set(old_factor[r]), new_scale = set(new_factor[r]);
+      for (int64_t i = kLane; i < stride; i += kLane) {
+        const Lanes old = load(from + i);
+        store(to + i, ended ? old : fma(load(to + i), new_scale, mul(old, old_scale)));
+      }
+    }
   }
 }
 
@@ -52,7 +70,7 @@ void write_row(const AttendArgs& a, int64_t index, const float* state) {
   if (i < a.head_dim) store_part(out + i, div(load(values + i), sum), a.head_dim - i);
 }
 
-// The tiles of one span, for rows that begin with the states of nothing, or see none of it.
+// The states of one span, from nothing; a row that sees none of it keeps that.
 template <class Cache>
 void attend_span(const AttendArgs& a, const AttendRow* rows, int64_t count, int64_t span,
                  float* states) {
@@ -60,6 +78,7 @@ void attend_span(const AttendArgs& a, const AttendRow* rows, int64_t count, int6
   static constexpr TileFunction kTiles[kTileRows] = {attend_tile<Cache, 1>, attend_tile<Cache, 2>,
                                                      attend_tile<Cache, 3>, attend_tile<Cache, 4>,
                                                      attend_tile<Cache, 5>, attend_tile<Cache, 6>};
+  for (int64_t r = 0; r < count; ++r) clear_state(a, states + r * state_floats(a));
   constexpr int64_t kSpanTiles = kSpanKeys / kTileKeys;
   int64_t tile = span * kSpanTiles;
   int64_t last_tile = tile + kSpanTiles - 1;
@@ -79,31 +98,19 @@ void attend_span(const AttendArgs& a, const AttendRow* rows, int64_t count, int6
 // All spans of rows [begin, begin + count) of the call, to `out`.
 template <class Cache>
 void attend_chunk(const AttendArgs& a, AttendChunk& chunk, int64_t begin, int64_t count) {
-  const int64_t stride = state_floats(a);
-  for (int64_t r = 0; r < count; ++r) clear_state(a, chunk.states + r * stride);
   const int64_t first_span = chunk.rows[0].first_key / kSpanKeys;
   const int64_t last_span = chunk.rows[count - 1].last_key / kSpanKeys;
-  for (int64_t span = first_span; span <= last_span; ++span) {
-    // A row that has seen a span and sees this one too begins anew, and is merged afterwards.
-    const auto merges = [&](int64_t r) {
-      return sees(chunk.rows[r], span) && sees(chunk.rows[r], span - 1);
-    };
-    for (int64_t r = 0; r < count; ++r) {
-      if (!merges(r)) continue;
-      float* state = chunk.states + r * stride;
-      for (int64_t i = 0; i < stride; i += kLane) {
-        store(chunk.earlier + r * stride + i, load(state + i));
-      }
-      clear_state(a, state);
-    }
-    attend_span<Cache>(a, chunk.rows, count, span, chunk.states);
-    for (int64_t r = 0; r < count; ++r) {
-      if (!merges(r)) continue;
-      float* state = chunk.states + r * stride;
-      merge_states(a, chunk.earlier + r * stride, state, state);
-    }
+  float* states = chunk.states[0];
+  float* earlier = chunk.states[1];
+  attend_span<Cache>(a, chunk.rows, count, first_span, states);
+  for (int64_t span = first_span + 1; span <= last_span; ++span) {
+    float* const walked = states;
+    states = earlier;
+    earlier = walked;
+    attend_span<Cache>(a, chunk.rows, count, span, states);
+    carry_states(a, chunk.rows, count, span, earlier, states);
   }
-  for (int64_t r = 0; r < count; ++r) write_row(a, begin + r, chunk.states + r * stride);
+  for (int64_t r = 0; r < count; ++r) write_row(a, begin + r, states + r * state_floats(a));
 }
 
 float* states_of(const AttendArgs& a, int64_t span, int64_t row) {
@@ -124,21 +131,23 @@ void attend(const AttendArgs& a) {
       continue;
     }
     for (int64_t span = a.first_span; span < a.end_span; ++span) {
-      float* states = states_of(a, span, begin);
-      for (int64_t r = 0; r < count; ++r) clear_state(a, states + r * state_floats(a));
-      attend_span<Cache>(a, chunk.rows, count, span, states);
+      attend_span<Cache>(a, chunk.rows, count, span, states_of(a, span, begin));
     }
   }
 }
 
 void merge_spans(const AttendArgs& a) {
-  for (int64_t r = 0; r < a.tokens * a.group; ++r) {
-    const AttendRow row = row_of(a, r);
-    float* merged = states_of(a, row.first_key / kSpanKeys, r);
-    for (int64_t span = row.first_key / kSpanKeys + 1; span <= row.last_key / kSpanKeys; ++span) {
-      merge_states(a, merged, states_of(a, span, r), merged);
+  AttendRow rows[kLane];
+  for (int64_t begin = 0; begin < a.tokens * a.group; begin += kLane) {
+    const int64_t left = a.tokens * a.group - begin;
+    const int64_t count = left < kLane ? left : kLane;
+    for (int64_t r = 0; r < count; ++r) rows[r] = row_of(a, begin + r);
+    for (int64_t span = a.first_span + 1; span < a.end_span; ++span) {
+      carry_states(a, rows, count, span, states_of(a, span - 1, begin), states_of(a, span, begin));
     }
-    write_row(a, r, merged);
+    for (int64_t r = 0; r < count; ++r) {
+      write_row(a, begin + r, states_of(a, a.end_span - 1, begin + r));
+    }
   }
 }
 

@@ -100,35 +100,48 @@ __attribute__((always_inline)) inline void score_blocks(const AttendArgs& a, con
   }
 }
 
-// Scores become exp(score - max), added to the row's sum. Returns what the sum and the output of
-// earlier tiles have been and have to be multiplied by.
-float soften(const KeyRange& range, const AttendRow& row, float* state, float* p) {
+bool sees_any(const KeyRange& range, const AttendRow& row) {
+  return row.first_key < (range.last_block + 1) * kBlockTokens &&
+         row.last_key >= range.first_block * kBlockTokens;
+}
+
+// Scores become exp(score - max), added to the row's sum. rescale[row]: what the sum and the output
+// of earlier tiles have to be multiplied by; the sum has been.
+template <int kRows>
+void soften(const AttendArgs& a, const KeyRange& range, const AttendRow* rows, float* states,
+            Probabilities& p, float (&rescale)[kLane]) {
   const int64_t begin = (range.first_block - range.tile_block) * kBlockTokens;
   const int64_t end = (range.last_block + 1 - range.tile_block) * kBlockTokens;
-  if (row.first_key > range.last_block * kBlockTokens + kBlockTokens - 1 ||
-      row.last_key < range.first_block * kBlockTokens) {
-    for (int64_t i = begin; i < end; i += kLane) store(p + i, zero());
-    return 1.0f;
+  alignas(64) float highest[kLane] = {};
+  for (int r = 0; r < kRows; ++r) {
+    rescale[r] = 0.0f;
+    if (!sees_any(range, rows[r])) continue;
+    Lanes lanes = load(p[r] + begin);
+    for (int64_t i = begin + kLane; i < end; i += kLane) lanes = max(lanes, load(p[r] + i));
+    const float tile_max = fold_max(lanes);
+    const float row_max = states[r * state_floats(a)];
+    highest[r] = row_max < tile_max ? tile_max : row_max;
+    rescale[r] = row_max - highest[r];
   }
-  Lanes highest = load(p + begin);
-  for (int64_t i = begin + kLane; i < end; i += kLane) highest = max(highest, load(p + i));
-  const float tile_max = fold_max(highest);
-  Lanes total = load(state + kLane);
-  float rescale = 1.0f;
-  if (tile_max > state[0]) {
-    const Lanes factor = exponential(set(state[0] - tile_max));
-    rescale = first(factor);
-    total = mul(total, factor);
-    state[0] = tile_max;
+  // Of all rows at once, and with no branch on whose maximum has grown, which nothing foresees.
+  for (int r = kRows; r < kLane; ++r) rescale[r] = 0.0f;
+  store(rescale, exponential(load(rescale)));
+  for (int r = 0; r < kRows; ++r) {
+    float* state = states + r * state_floats(a);
+    if (!sees_any(range, rows[r])) {
+      for (int64_t i = begin; i < end; i += kLane) store(p[r] + i, zero());
+      continue;
+    }
+    Lanes total = mul(load(state + kLane), set(rescale[r]));
+    const Lanes shift = set(highest[r]);
+    for (int64_t i = begin; i < end; i += kLane) {
+      const Lanes value = exponential(sub(load(p[r] + i), shift));
+      store(p[r] + i, value);
+      total = add(total, value);
+    }
+    store(state + kLane, total);
+    state[0] = highest[r];
   }
-  const Lanes shift = set(state[0]);
-  for (int64_t i = begin; i < end; i += kLane) {
-    const Lanes value = exponential(sub(load(p + i), shift));
-    store(p + i, value);
-    total = add(total, value);
-  }
-  store(state + kLane, total);
-  return rescale;
 }
 
 // The last block that this call reads.
@@ -267,10 +280,8 @@ void attend_tile(const AttendArgs& a, const AttendRow* rows, float* states, int6
     score_blocks<Cache, kRows, 1>(a, rows, range, block, p);
   }
 
-  float rescale[kRows];
-  for (int r = 0; r < kRows; ++r) {
-    rescale[r] = soften(range, rows[r], states + r * state_floats(a), p[r]);
-  }
+  alignas(64) float rescale[kLane];
+  soften<kRows>(a, range, rows, states, p, rescale);
 
   const int64_t tile_key = range.tile_block * kBlockTokens;
   if (range.whole) {
