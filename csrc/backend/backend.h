@@ -78,25 +78,13 @@ struct SequenceSlice {
   void* const* blocks = nullptr;  // blocks[b] holds positions [16 b, 16 b + 16)
 };
 
-// The rows that go into a product: values as they are, or made on the way from a wider or plainer
-// row, so that they are prepared once, in the dtype that the weights ask for.
+// The rows that go into a product, as they are or normalised on the way: they are prepared once, in
+// the dtype that the weights ask for.
 struct LinearInput {
-  enum class Kind {
-    plain,   // x (rows, inputs)
-    normed,  // x (rows, inputs); RMSNorm over the first `size` values of each row
-    gated    // x (rows, 2 * inputs): silu(first half) * second half
-  };
-  Kind kind = Kind::plain;
-  const float* x = nullptr;
-  Vector norm;  // normed only
+  const float* x = nullptr;  // (rows, inputs)
+  Vector norm;               // or empty: RMSNorm over the first `size` values of each row
   float norm_eps = 0;
   int64_t size = 0;
-
-  static LinearInput plain(const float* x) { return {Kind::plain, x, {}, 0, 0}; }
-  static LinearInput normed(const float* x, const Vector& norm, float eps, int64_t size) {
-    return {Kind::normed, x, norm, eps, size};
-  }
-  static LinearInput gated(const float* x) { return {Kind::gated, x, {}, 0, 0}; }
 };
 
 // Rotary embedding and append, for one layer of one step.
@@ -150,6 +138,10 @@ class Backend {
   // y = input W^T + bias, or y += that. y (rows, outputs).
   virtual void linear(const Matrix& weight, const Vector& bias, const LinearInput& input,
                       int64_t rows, bool add, float* y) = 0;
+  // y = silu(gate) * up, where gate and up are the two parts of input W^T + bias, of equal width.
+  // y (rows, outputs / 2). (SwiGLU, Shazeer 2020)
+  virtual void gated_linear(const Matrix& weight, const Vector& bias, const LinearInput& input,
+                            int64_t rows, float* y) = 0;
   // Rotates q and k in place and stores k and v in the cache.
   virtual void rotate_and_append(const RotateArgs& args, const CacheLayout& layout,
                                  const std::vector<SequenceSlice>& slices) = 0;

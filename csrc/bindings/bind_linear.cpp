@@ -21,7 +21,6 @@ namespace {
 using namespace onward::cpu;
 using onward::DType;
 using onward::InvalidArgument;
-using onward::LinearInput;
 using onward::Matrix;
 using onward::round_up;
 using onward::TensorSource;
@@ -86,13 +85,12 @@ Floats linear(const std::string& isa, const Bytes& weights, const std::string& s
   if (add) y = padded_rows(*add, matrix.outputs);
   if (bias) biases = padded_rows(*bias, matrix.outputs);
   InputRows input;
-  input.reserve(matrix, LinearInput::plain(inputs.data()), rows);
+  input.reserve(matrix, {inputs.data(), {}, 0, 0}, rows);
   for (int64_t row = 0; input.needed() && row < rows; ++row) input.prepare(kernels, row);
-  const LinearTasks tasks(matrix, rows, threads);
-  for (int64_t task = 0; task < tasks.count(); ++task) {
-    tasks.run(task, linear_kernel(kernels, matrix.dtype), input, bias ? biases.data() : nullptr,
-              add.has_value(), y.data());
-  }
+  const LinearTasks tasks(
+      {&matrix, bias ? biases.data() : nullptr, add.has_value(), false, y.data()}, input, rows,
+      kernels, threads);
+  for (int64_t task = 0; task < tasks.count(); ++task) tasks.run(task);
   Floats result({rows, packed.rows});
   for (int64_t row = 0; row < rows; ++row) {
     std::copy_n(y.begin() + row * matrix.outputs, packed.rows,

@@ -51,6 +51,8 @@ class CpuBackend final : public Backend {
                    float* y) override;
   void linear(const Matrix& weight, const Vector& bias, const LinearInput& input, int64_t rows,
               bool add, float* y) override;
+  void gated_linear(const Matrix& weight, const Vector& bias, const LinearInput& input,
+                    int64_t rows, float* y) override;
   void rotate_and_append(const RotateArgs& args, const CacheLayout& layout,
                          const std::vector<SequenceSlice>& slices) override;
   void attend(const AttendLayerArgs& args, const CacheLayout& layout,
@@ -66,6 +68,8 @@ class CpuBackend final : public Backend {
       body(task * rows_each, std::min(rows, (task + 1) * rows_each));
     });
   }
+
+  void multiply(const LinearOutput& output, const LinearInput& input, int64_t rows);
 
   const Kernels& kernels_;
   ThreadPool pool_;
@@ -89,16 +93,23 @@ void CpuBackend::gather_rows(const float* x, const int64_t* index, int64_t rows,
 
 void CpuBackend::linear(const Matrix& weight, const Vector& bias, const LinearInput& input,
                         int64_t rows, bool add, float* y) {
-  input_rows_.reserve(weight, input, rows);
+  multiply({&weight, bias.data, add, false, y}, input, rows);
+}
+
+void CpuBackend::gated_linear(const Matrix& weight, const Vector& bias, const LinearInput& input,
+                              int64_t rows, float* y) {
+  multiply({&weight, bias.data, false, true, y}, input, rows);
+}
+
+void CpuBackend::multiply(const LinearOutput& output, const LinearInput& input, int64_t rows) {
+  input_rows_.reserve(*output.weight, input, rows);
   if (input_rows_.needed()) {
-    over_rows(rows, weight.inputs, [&](int64_t first, int64_t last) {
+    over_rows(rows, output.weight->inputs, [&](int64_t first, int64_t last) {
       for (int64_t row = first; row < last; ++row) input_rows_.prepare(kernels_, row);
     });
   }
-  const auto kernel = linear_kernel(kernels_, weight.dtype);
-  const LinearTasks tasks(weight, rows, threads());
-  pool_.run(tasks.count(),
-            [&](int64_t task) { tasks.run(task, kernel, input_rows_, bias.data, add, y); });
+  const LinearTasks tasks(output, input_rows_, rows, kernels_, threads());
+  pool_.run(tasks.count(), [&](int64_t task) { tasks.run(task); });
 }
 
 void CpuBackend::rotate_and_append(const RotateArgs& args, const CacheLayout& layout,
@@ -113,7 +124,7 @@ void CpuBackend::rotate_and_append(const RotateArgs& args, const CacheLayout& la
     auto slice = std::upper_bound(slices.begin(), slices.end(), first, later) - 1;
     for (int64_t row = first; row < last; ++row) {
       while (row >= slice->first_row + slice->tokens) ++slice;
-      rotate_and_append_token(args, layout, *slice, row - slice->first_row, kernels_.rms_norm);
+      rotate_and_append_token(args, layout, *slice, row - slice->first_row, kernels_);
     }
   });
 }

@@ -137,6 +137,7 @@ struct Kernels {
   void (*silu_mul)(const float* gate, const float* up, int64_t n, float* y);
   // Round to nearest even; NaN stays NaN. n is a multiple of kLane.
   void (*round_bf16)(const float* x, int64_t n, uint16_t* y);
+  void (*round_f16)(const float* x, int64_t n, uint16_t* y);
   // Groups of 32 values to int8: scale = max |x| / 127, y = x * (127 / max |x|) rounded to nearest
   // even, sum = that of y. n is a multiple of kLane; half a group at the end is filled with zeros.
   // A group whose values are all below 2^-120 becomes zeros; one that holds a NaN or an infinity

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "cpu/panels.h"
+
 namespace onward::cpu {
 namespace {
 
@@ -29,6 +31,25 @@ DType input_dtype(DType weights) {
   return weights == DType::bf16 ? DType::bf16 : DType::f32;
 }
 
+using KernelFunction = void (*)(const LinearArgs&);
+
+KernelFunction kernel_of(const Kernels& kernels, DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return kernels.linear_f32;
+    case DType::f16:
+      return kernels.linear_f16;
+    case DType::bf16:
+      return kernels.linear_bf16;
+    case DType::q8_0:
+      return kernels.linear_q8_0;
+    case DType::q4_0:
+      return kernels.linear_q4_0;
+    default:
+      return kernels.linear_q4_1;
+  }
+}
+
 }  // namespace
 
 int64_t InputRows::row_bytes() const {
@@ -51,25 +72,15 @@ void InputRows::prepare(const Kernels& kernels, int64_t row) const {
   thread_local std::vector<float> scratch;  // a row on its way to fewer bits
   char* out = values_.data<char>() + row * row_bytes();
   float* made = reinterpret_cast<float*>(out);
-  if (dtype_ != DType::f32 && input_.kind != LinearInput::Kind::plain) {
+  if (dtype_ != DType::f32 && !input_.norm.empty()) {
     if (scratch.size() < static_cast<size_t>(inputs_)) scratch.resize(inputs_);
     made = scratch.data();
   }
-  const float* values = made;
-  switch (input_.kind) {
-    case LinearInput::Kind::plain:
-      values = input_.x + row * inputs_;
-      break;
-    case LinearInput::Kind::normed:
-      kernels.rms_norm(input_.x + row * inputs_, input_.norm.data, input_.norm_eps, input_.size,
-                       made);
-      std::fill(made + input_.size, made + inputs_, 0.0f);
-      break;
-    case LinearInput::Kind::gated: {
-      const float* gate = input_.x + row * 2 * inputs_;
-      kernels.silu_mul(gate, gate + inputs_, inputs_, made);
-      break;
-    }
+  const float* values = input_.x + row * inputs_;
+  if (!input_.norm.empty()) {
+    kernels.rms_norm(values, input_.norm.data, input_.norm_eps, input_.size, made);
+    std::fill(made + input_.size, made + inputs_, 0.0f);
+    values = made;
   }
   if (dtype_ == DType::bf16) {
     kernels.round_bf16(values, inputs_, reinterpret_cast<uint16_t*>(out));
@@ -93,75 +104,83 @@ void InputRows::describe(int64_t row, LinearArgs& args) const {
   }
 }
 
-LinearTasks::LinearTasks(const Matrix& weight, int64_t rows, int threads)
-    : weight_(weight), rows_(rows), threads_(threads) {
+LinearTasks::LinearTasks(const LinearOutput& output, const InputRows& input, int64_t rows,
+                         const Kernels& kernels, int threads)
+    : output_(output),
+      input_(input),
+      rows_(rows),
+      kernels_(kernels),
+      kernel_(kernel_of(kernels, output.weight->dtype)),
+      columns_(output.weight->outputs / (output.gated ? 2 : 1)) {
   if (rows <= kFewRows) {
-    const int64_t each =
-        std::clamp<int64_t>(weight.bytes() / (kTaskBytes * threads), 1, kMostTasksPerThread);
-    count_ = std::min(weight.outputs / kLane, threads * each);
+    const int64_t each = std::clamp<int64_t>(output.weight->bytes() / (kTaskBytes * threads), 1,
+                                             kMostTasksPerThread);
+    count_ = std::min(columns_ / kLane, threads * each);
   } else {
     row_chunks_ = (rows + kLinearRows - 1) / kLinearRows;
-    count_ = (weight.outputs + kPanelColumns - 1) / kPanelColumns * row_chunks_;
+    count_ = (columns_ + kPanelColumns - 1) / kPanelColumns * row_chunks_;
   }
 }
 
-void LinearTasks::run(int64_t task, Kernel kernel, const InputRows& input, const float* bias,
-                      bool add, float* y) const {
-  LinearArgs args;
-  args.y_stride = weight_.outputs;
-  args.add = add;
+void LinearTasks::run(int64_t task) const {
   if (row_chunks_ > 0) {
     // Chunks of one panel are neighbours: the panel is still in the cache for the next one.
     const int64_t panel = task / row_chunks_ * kPanelColumns;
-    const int64_t next = (task + threads_) / row_chunks_ * kPanelColumns;
+    const int64_t next = (task + 1) / row_chunks_ * kPanelColumns;
     const int64_t row = task % row_chunks_ * kLinearRows;
-    args.rows = std::min(kLinearRows, rows_ - row);
-    input.describe(row, args);
-    run_panel(panel, panel, panel + kPanelColumns, next, kernel, args, bias,
-              y + row * weight_.outputs);
+    run_columns({row, std::min(kLinearRows, rows_ - row)}, panel,
+                std::min(panel + kPanelColumns, columns_), next);
     return;
   }
-  const int64_t vectors = weight_.outputs / kLane;
+  const int64_t vectors = columns_ / kLane;
   const int64_t end = vectors * (task + 1) / count_ * kLane;
-  args.rows = rows_;
-  input.describe(0, args);
   for (int64_t begin = vectors * task / count_ * kLane; begin < end;) {
-    const int64_t panel = begin / kPanelColumns * kPanelColumns;
-    const int64_t panel_end = std::min(end, panel + kPanelColumns);
-    run_panel(panel, begin, panel_end, panel_end, kernel, args, bias, y);
+    const int64_t panel_end = std::min(end, round_up(begin + 1, kPanelColumns));
+    run_columns({0, rows_}, begin, panel_end, panel_end);
     begin = panel_end;
   }
 }
 
-// Columns [begin, end) of the panel that starts at output `panel`; `next` is likely to follow.
-void LinearTasks::run_panel(int64_t panel, int64_t begin, int64_t end, int64_t next, Kernel kernel,
-                            LinearArgs args, const float* bias, float* y) const {
-  const char* data = static_cast<const char*>(weight_.data);
-  args.panel = data + panel * weight_.output_bytes();
-  args.width = std::min(kPanelColumns, weight_.outputs - panel);
-  args.first = begin - panel;
-  args.columns = std::min(end, weight_.outputs) - begin;
-  args.next =
-      next == panel || next >= weight_.outputs ? nullptr : data + next * weight_.output_bytes();
-  args.bias = bias == nullptr ? nullptr : bias + panel;
-  args.y = y + panel;
-  kernel(args);
+// Columns [begin, end) of y, within one panel; those from `next` on are likely to follow.
+void LinearTasks::run_columns(const Rows& rows, int64_t begin, int64_t end, int64_t next) const {
+  float* y = output_.y + rows.first * columns_ + begin;
+  if (!output_.gated) return multiply(rows, begin, end, next, y, columns_);
+  // (rows, gate | up) of these columns, still in the cache when they are put together.
+  alignas(64) thread_local float halves[kLinearRows * 2 * kPanelColumns];
+  constexpr int64_t kStride = 2 * kPanelColumns;
+  multiply(rows, begin, end, columns_ + begin, halves, kStride);
+  multiply(rows, columns_ + begin, columns_ + end, next, halves + kPanelColumns, kStride);
+  for (int64_t row = 0; row < rows.count; ++row) {
+    const float* gate = halves + row * kStride;
+    kernels_.silu_mul(gate, gate + kPanelColumns, end - begin, y + row * columns_);
+  }
 }
 
-LinearTasks::Kernel linear_kernel(const Kernels& kernels, DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return kernels.linear_f32;
-    case DType::f16:
-      return kernels.linear_f16;
-    case DType::bf16:
-      return kernels.linear_bf16;
-    case DType::q8_0:
-      return kernels.linear_q8_0;
-    case DType::q4_0:
-      return kernels.linear_q4_0;
-    default:
-      return kernels.linear_q4_1;
+// Outputs [begin, end) of the product; y: of output `begin`.
+void LinearTasks::multiply(const Rows& rows, int64_t begin, int64_t end, int64_t next, float* y,
+                           int64_t y_stride) const {
+  const Matrix& weight = *output_.weight;
+  LinearArgs args;
+  input_.describe(rows.first, args);
+  args.rows = rows.count;
+  args.y_stride = y_stride;
+  args.add = output_.add;
+  while (begin < end) {
+    const int64_t panel = panel_of(begin);
+    const int64_t panel_end = std::min(end, panel + kPanelColumns);
+    const int64_t next_panel = panel_end < end ? panel_end : panel_of(next);
+    args.panel = panel_data(weight, panel);
+    args.width = panel_width(weight, panel);
+    args.first = begin - panel;
+    args.columns = panel_end - begin;
+    args.next = next_panel == panel || next_panel >= weight.outputs
+                    ? nullptr
+                    : panel_data(weight, next_panel);
+    args.bias = output_.bias == nullptr ? nullptr : output_.bias + panel;
+    args.y = y - args.first;
+    kernel_(args);
+    y += panel_end - begin;
+    begin = panel_end;
   }
 }
 

@@ -16,7 +16,7 @@ class InputRows {
  public:
   void reserve(const Matrix& weight, const LinearInput& input, int64_t rows);
   // Whether prepare has anything to do.
-  bool needed() const { return dtype_ != DType::f32 || input_.kind != LinearInput::Kind::plain; }
+  bool needed() const { return dtype_ != DType::f32 || !input_.norm.empty(); }
   // Prepares one row; rows are independent of each other.
   void prepare(const Kernels& kernels, int64_t row) const;
 
@@ -35,32 +35,44 @@ class InputRows {
   AlignedBuffer sums_;    // (rows, groups)
 };
 
+// What a product is made of, and where it goes.
+struct LinearOutput {
+  const Matrix* weight = nullptr;
+  const float* bias = nullptr;  // (outputs), or null
+  bool add = false;             // to what y holds
+  // Two parts of equal width, gate and up: y (rows, width) becomes silu(gate) * up.
+  bool gated = false;
+  float* y = nullptr;  // (rows, outputs), or (rows, width)
+};
+
 // Cuts a product into tasks. Few rows: each weight is used a few times only, so the tasks share the
 // columns out evenly, in runs that are contiguous in memory. Many rows: panels times chunks of
 // rows. No cut moves a bit.
 class LinearTasks {
  public:
-  using Kernel = void (*)(const LinearArgs&);
-
-  LinearTasks(const Matrix& weight, int64_t rows, int threads);
+  LinearTasks(const LinearOutput& output, const InputRows& input, int64_t rows,
+              const Kernels& kernels, int threads);
 
   int64_t count() const { return count_; }
-  // bias: (outputs) or null. y: (rows, outputs).
-  void run(int64_t task, Kernel kernel, const InputRows& input, const float* bias, bool add,
-           float* y) const;
+  void run(int64_t task) const;
 
  private:
-  void run_panel(int64_t panel, int64_t begin, int64_t end, int64_t next, Kernel kernel,
-                 LinearArgs args, const float* bias, float* y) const;
+  struct Rows {
+    int64_t first;
+    int64_t count;
+  };
+  void run_columns(const Rows& rows, int64_t begin, int64_t end, int64_t next) const;
+  void multiply(const Rows& rows, int64_t begin, int64_t end, int64_t next, float* y,
+                int64_t y_stride) const;
 
-  const Matrix& weight_;
+  LinearOutput output_;
+  const InputRows& input_;
   int64_t rows_;
-  int threads_;
+  const Kernels& kernels_;
+  void (*kernel_)(const LinearArgs&);
+  int64_t columns_;         // of y
   int64_t row_chunks_ = 0;  // 0: few rows
   int64_t count_ = 0;
 };
-
-// The kernel for weights of a dtype.
-LinearTasks::Kernel linear_kernel(const Kernels& kernels, DType dtype);
 
 }  // namespace onward::cpu

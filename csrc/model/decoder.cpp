@@ -7,6 +7,11 @@
 #include "model/rope.h"
 
 namespace onward {
+namespace {
+
+LinearInput plain(const float* x) { return {x, Vector{}, 0, 0}; }
+
+}  // namespace
 
 // Device buffers of one step, grown to the largest step seen. Rows are padded (backend.h).
 struct Decoder::Activations {
@@ -21,7 +26,7 @@ struct Decoder::Activations {
       grow(x, rows * model.embed.inputs);
       grow(qkv, rows * layer.qkv.outputs);
       grow(attended, rows * layer.o.inputs);
-      grow(gate_up, rows * layer.gate_up.outputs);
+      grow(gated, rows * layer.down.inputs);
       grow(cosines, rows * spec.head_dim / 2);
       grow(sines, rows * spec.head_dim / 2);
       capacity_rows = rows;
@@ -40,7 +45,7 @@ struct Decoder::Activations {
   float* x = nullptr;         // (rows, hidden): the residual stream
   float* qkv = nullptr;       // (rows, q | k | v)
   float* attended = nullptr;  // (rows, num_heads * head_dim)
-  float* gate_up = nullptr;   // (rows, gate | up)
+  float* gated = nullptr;     // (rows, intermediate)
   float* cosines = nullptr;   // (rows, head_dim / 2)
   float* sines = nullptr;     // (rows, head_dim / 2)
   float* last = nullptr;      // (logits_rows, hidden)
@@ -53,7 +58,7 @@ struct Decoder::Activations {
     buffer = static_cast<float*>(backend.allocate(static_cast<size_t>(values) * sizeof(float)));
   }
   void release() {
-    for (float* buffer : {x, qkv, attended, gate_up, cosines, sines, last, logits}) {
+    for (float* buffer : {x, qkv, attended, gated, cosines, sines, last, logits}) {
       backend.release(buffer);
     }
   }
@@ -91,7 +96,7 @@ void Decoder::forward(const StepBatch& batch, const Poll& poll, std::vector<floa
 }
 
 LinearInput Decoder::normed(const float* x, const Vector& norm) const {
-  return LinearInput::normed(x, norm, model_->spec.norm_eps, model_->spec.hidden_size);
+  return {x, norm, model_->spec.norm_eps, model_->spec.hidden_size};
 }
 
 void Decoder::layer(int64_t index, const StepBatch& batch, int64_t rows, const Poll& poll) {
@@ -127,12 +132,12 @@ void Decoder::layer(int64_t index, const StepBatch& batch, int64_t rows, const P
   poll();
   backend_.attend(attend, layout_, batch.slices);
   poll();
-  backend_.linear(w.o, w.o_bias, LinearInput::plain(a.attended), rows, true, a.x);
+  backend_.linear(w.o, w.o_bias, plain(a.attended), rows, true, a.x);
 
   poll();
-  backend_.linear(w.gate_up, w.gate_up_bias, normed(a.x, w.mlp_norm), rows, false, a.gate_up);
+  backend_.gated_linear(w.gate_up, w.gate_up_bias, normed(a.x, w.mlp_norm), rows, a.gated);
   poll();
-  backend_.linear(w.down, w.down_bias, LinearInput::gated(a.gate_up), rows, true, a.x);
+  backend_.linear(w.down, w.down_bias, plain(a.gated), rows, true, a.x);
 }
 
 void Decoder::head(const StepBatch& batch, std::vector<float>& logits) {

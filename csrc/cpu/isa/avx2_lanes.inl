@@ -94,6 +94,11 @@ inline Lanes load_f16(const uint16_t* p) {
           _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)(p + 8)))};
 }
 
+inline void store_f16(uint16_t* p, Lanes a) {
+  _mm_storeu_si128((__m128i*)p, _mm256_cvtps_ph(a.lo, _MM_FROUND_TO_NEAREST_INT));
+  _mm_storeu_si128((__m128i*)(p + 8), _mm256_cvtps_ph(a.hi, _MM_FROUND_TO_NEAREST_INT));
+}
+
 // Nearest, ties to even; a NaN keeps its upper bits and becomes quiet.
 inline __m256i bf16_bits(__m256 a) {
   const __m256i bits = _mm256_castps_si256(a);

@@ -66,6 +66,10 @@ inline Lanes load_f16(const uint16_t* p) {
   return {_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p))};
 }
 
+inline void store_f16(uint16_t* p, Lanes a) {
+  _mm256_storeu_si256((__m256i*)p, _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT));
+}
+
 // Nearest, ties to even; a NaN keeps its upper bits and becomes quiet.
 inline void store_bf16(uint16_t* p, Lanes a) {
   const __m512i bits = _mm512_castps_si512(a.v);

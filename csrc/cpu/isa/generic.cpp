@@ -277,6 +277,10 @@ void round_bf16(const float* x, int64_t n, uint16_t* y) {
   }
 }
 
+void round_f16(const float* x, int64_t n, uint16_t* y) {
+  for (int64_t i = 0; i < n; ++i) y[i] = float_to_f16(x[i]);
+}
+
 void quantize(const float* x, int64_t n, int8_t* y, float* scales, int32_t* sums) {
   for (int64_t begin = 0; begin < n; begin += kGroupValues, ++scales, ++sums) {
     const int64_t count = std::min(kGroupValues, n - begin);
@@ -410,6 +414,7 @@ constexpr Kernels kKernels = {
     rms_norm,
     silu_mul,
     round_bf16,
+    round_f16,
     quantize,
     {all_finite, largest, rescale, exponentials, dot, sum_at_least, gather_range},
     probe_read,

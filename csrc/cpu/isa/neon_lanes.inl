@@ -114,6 +114,14 @@ inline Lanes load_f16(const uint16_t* p) {
           widen_f16(vget_high_u16(hi))};
 }
 
+inline uint16x4_t f16_bits(float32x4_t a) { return vreinterpret_u16_f16(vcvt_f16_f32(a)); }
+inline void store_f16(uint16_t* p, Lanes a) {
+  vst1_u16(p, f16_bits(a.v0));
+  vst1_u16(p + 4, f16_bits(a.v1));
+  vst1_u16(p + 8, f16_bits(a.v2));
+  vst1_u16(p + 12, f16_bits(a.v3));
+}
+
 // Nearest, ties to even; a NaN keeps its upper bits and becomes quiet.
 inline uint16x4_t bf16_bits(float32x4_t a) {
   const uint32x4_t bits = vreinterpretq_u32_f32(a);

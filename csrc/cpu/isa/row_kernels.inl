@@ -61,3 +61,7 @@ void silu_mul(const float* gate, const float* up, int64_t n, float* y) {
 void round_bf16(const float* x, int64_t n, uint16_t* y) {
   for (int64_t i = 0; i < n; i += kLane) store_bf16(y + i, load(x + i));
 }
+
+void round_f16(const float* x, int64_t n, uint16_t* y) {
+  for (int64_t i = 0; i < n; i += kLane) store_f16(y + i, load(x + i));
+}
