@@ -17,6 +17,7 @@ from builders.core_engine import (
     ALL_CHUNK,
     Shape,
     complete,
+    instruction_set,
     new_engine,
     random_prompt,
     seeded_model,
@@ -205,6 +206,16 @@ def test_deep_bits_do_not_depend_on_threads_or_chunks(
         found = engine.logits(prompt)
         assert (found.view(np.uint32) == logits.view(np.uint32)).all()
         assert complete(engine, [prompt], max_new_tokens=12)[0] == tokens
+
+
+def test_every_instruction_set_merges_to_the_same_bits(isa: str) -> None:
+    """States are computed by some threads and merged by others, with each set's own kernels."""
+    with instruction_set(isa):
+        engine = new_engine(model("f32", "mixed"), threads=3, chunk=20)
+        assert engine.backend == f"cpu:{isa}"
+        found = engine.logits(random_prompt(DEPTH)[:1050])
+    expected = reference("f32", "mixed")[0][:1050]
+    assert (found.view(np.uint32) == expected.view(np.uint32)).all()
 
 
 @pytest.mark.parametrize("threads", THREADS)

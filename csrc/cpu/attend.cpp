@@ -13,9 +13,6 @@ constexpr int64_t kTileTokens = 16;
 // others waiting for is a fraction of one.
 constexpr int64_t kTasksPerThread = 8;
 
-// A piece begins its states anew and has them merged; against this many spans that is nothing.
-constexpr int64_t kLeastSpans = 1;
-
 }  // namespace
 
 int64_t AttendTasks::states_floats(const Tile& tile) const {
@@ -55,12 +52,13 @@ void AttendTasks::plan(const Kernels& kernels, const AttendLayerArgs& args,
       end = tile.first_token;
     }
   }
+  // Even one span is worth a piece of its own: its keys and values are hundreds of times its state.
   int64_t floats = 0, counters = 0;
   for (Tile& tile : tiles_) {
     const int64_t spans = tile.end_span - tile.first_span;
     const int64_t share = work_of(tile) * kTasksPerThread * threads;
     const int64_t wanted = threads == 1 ? 1 : (share + all_work - 1) / all_work;
-    tile.pieces = std::max<int64_t>(1, std::min(wanted, spans / kLeastSpans));
+    tile.pieces = std::max<int64_t>(1, std::min(wanted, spans));
     for (int64_t piece = 0; piece < tile.pieces; ++piece) {
       pieces_.push_back({&tile - tiles_.data(), tile.first_span + piece * spans / tile.pieces,
                          tile.first_span + (piece + 1) * spans / tile.pieces});
