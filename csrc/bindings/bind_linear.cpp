@@ -76,6 +76,10 @@ Floats linear(const std::string& isa, const Bytes& weights, const std::string& s
   const PackedMatrix packed = pack(weights, stored, dtype);
   const Matrix& matrix = packed.matrix;
   const int64_t rows = x.ndim() == 2 ? x.shape(0) : 0;
+  if (threads < 1) {
+    throw InvalidArgument("kernels: threads is " + std::to_string(threads) +
+                          ", expected at least 1");
+  }
   expect_shape("x", x, rows, packed.columns);
   if (bias) expect_shape("bias", *bias, 1, packed.rows);
   if (add) expect_shape("add", *add, rows, packed.rows);

@@ -300,9 +300,7 @@ class _Kernels:
         """add + (x @ weights.T + bias), cut into tasks for so many threads. weights: the bytes of
         (n, k) as ``stored``, packed as ``dtype``; x (rows, k), bias (1, n), add (rows, n)."""
 
-    def repacked(
-        self, weights: NDArray[np.uint8], stored: str, dtype: str
-    ) -> NDArray[np.float32]:
+    def repacked(self, weights: NDArray[np.uint8], stored: str, dtype: str) -> NDArray[np.float32]:
         """What the weights stand for once they are packed. (n, k)"""
 
     def quantize(

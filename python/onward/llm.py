@@ -116,7 +116,9 @@ class LLM:
                 stacklevel=2,
             )
         self._workers = Workers()
-        draft = None if draft_model is None else self._load(find_model(draft_model), dtype, head_dtype)
+        draft = (
+            None if draft_model is None else self._load(find_model(draft_model), dtype, head_dtype)
+        )
         self._has_draft = draft is not None
         self._driver = Driver(
             _core.Engine(
