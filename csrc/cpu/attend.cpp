@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 
 namespace onward::cpu {
 namespace {
@@ -9,9 +10,20 @@ namespace {
 // Tokens of one task in prefill.
 constexpr int64_t kTileTokens = 16;
 
-// A tile is cut so that a thread finds about so many tasks: what the last ones to end keep the
-// others waiting for is a fraction of one.
-constexpr int64_t kTasksPerThread = 8;
+// What beginning and merging a piece costs, in spans of as many tokens: measured for one token.
+constexpr double kPieceCost = 0.12;
+
+// How many pieces. All work together is W spans of a token. In pieces of g spans, W / (g tokens) of
+// them cost the threads their beginnings, and at the end all may wait for one that has just begun:
+//   time = (W + W / g * cost) / threads + (1 - 1 / threads) * g * tokens,
+// which is least at g = sqrt(W * cost / (tokens * (threads - 1))).
+int64_t pieces_of(int64_t spans, int64_t tokens, int64_t all_work, int threads) {
+  if (threads == 1) return 1;
+  const double each = std::sqrt(kPieceCost * static_cast<double>(all_work) /
+                                static_cast<double>(tokens * (threads - 1)));
+  return std::max<int64_t>(1,
+                           static_cast<int64_t>(static_cast<double>(spans) / std::max(1.0, each)));
+}
 
 }  // namespace
 
@@ -33,9 +45,6 @@ void AttendTasks::plan(const Kernels& kernels, const AttendLayerArgs& args,
   tiles_.clear();
   pieces_.clear();
   int64_t all_work = 0;
-  const auto work_of = [](const Tile& tile) {
-    return (tile.end_span - tile.first_span) * tile.tokens;
-  };
   // Late tiles see the most keys: they go first, the short ones fill the gaps at the end.
   for (auto slice = slices.rbegin(); slice != slices.rend(); ++slice) {
     for (int64_t end = slice->tokens; end > 0;) {
@@ -47,18 +56,15 @@ void AttendTasks::plan(const Kernels& kernels, const AttendLayerArgs& args,
       const bool windowed = args.window > 0 && args.window <= first;
       tile.first_span = windowed ? (first - args.window + 1) / kSpanKeys : 0;
       tile.end_span = (first + tile.tokens - 1) / kSpanKeys + 1;
-      all_work += work_of(tile) * layout.num_kv_heads;
+      all_work += (tile.end_span - tile.first_span) * tile.tokens * layout.num_kv_heads;
       tiles_.push_back(tile);
       end = tile.first_token;
     }
   }
-  // Even one span is worth a piece of its own: its keys and values are hundreds of times its state.
   int64_t floats = 0, counters = 0;
   for (Tile& tile : tiles_) {
     const int64_t spans = tile.end_span - tile.first_span;
-    const int64_t share = work_of(tile) * kTasksPerThread * threads;
-    const int64_t wanted = threads == 1 ? 1 : (share + all_work - 1) / all_work;
-    tile.pieces = std::max<int64_t>(1, std::min(wanted, spans));
+    tile.pieces = pieces_of(spans, tile.tokens, all_work, threads);
     for (int64_t piece = 0; piece < tile.pieces; ++piece) {
       pieces_.push_back({&tile - tiles_.data(), tile.first_span + piece * spans / tile.pieces,
                          tile.first_span + (piece + 1) * spans / tile.pieces});
