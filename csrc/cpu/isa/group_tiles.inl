@@ -2,8 +2,9 @@
 // the rounding of their inputs, and the probe of both. Included inside the anonymous namespace of a
 // file, after linear_tiles.inl; knows nothing of registers or threads. Beside what linear_tiles.inl
 // asks for, the file has defined
-//   Words, sixteen 32-bit integers or 64 bytes: zero_words, set_words, load_words, broadcast_word
-//     (four bytes, sixteen times), low_nibbles and high_nibbles of each byte, to_floats, hide;
+//   Words, sixteen 32-bit integers or 64 bytes: zero_words, set_words, load_words, load_word (one,
+//     sixteen times), broadcast_word (four bytes, sixteen times), low_nibbles and high_nibbles of
+//     each byte, negative_multiple, to_floats, hide;
 //   of 32 floats in two Lanes: largest_magnitude (a NaN where there is one) and store_bytes;
 //   kLanesRegisters, how many Lanes the registers hold;
 //   ByteDot and NibbleDot, for weights of eight bits stored as weight + 128 and of four bits as

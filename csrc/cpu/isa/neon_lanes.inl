@@ -245,6 +245,13 @@ inline Words load_words(const char* p) {
   return {load_word_quarter(p), load_word_quarter(p + 16), load_word_quarter(p + 32),
           load_word_quarter(p + 48)};
 }
+inline Words load_word(const int32_t* p) { return set_words(*p); }
+// -kFactor * a.
+template <int32_t kFactor>
+inline Words negative_multiple(Words a) {
+  return {vmulq_n_s32(a.v0, -kFactor), vmulq_n_s32(a.v1, -kFactor), vmulq_n_s32(a.v2, -kFactor),
+          vmulq_n_s32(a.v3, -kFactor)};
+}
 inline Words broadcast_word(const int8_t* p) {
   int32_t word;
   __builtin_memcpy(&word, p, sizeof word);
