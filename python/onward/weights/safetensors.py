@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from onward.errors import WeightError
 from onward.json_file import parse_json_object, read_json_object
 from onward.message_text import label, sentence, shown
-from onward.weights.checkpoint import STORAGE, Tensor
+from onward.weights.checkpoint import STORAGE, SourceFile, Tensor
 from onward.weights.mapped_file import MappedFile
 
 INDEX_NAME = "model.safetensors.index.json"
@@ -27,7 +27,9 @@ HEADER_LIMIT_BYTES = 8 << 20  # 100 bytes a tensor: room for 80,000 tensors in o
 
 
 @dataclass(frozen=True)
-class _Place:
+class Place:
+    """Where a tensor lies."""
+
     file: MappedFile
     dtype: str
     shape: tuple[int, ...]
@@ -48,6 +50,7 @@ class SafetensorsCheckpoint:
             )
         self.metadata: Mapping[str, object] = {}
         self._files: list[MappedFile] = []
+        self._index: list[SourceFile] = []
         try:
             self._places = self._find_tensors(folder)
         except BaseException:
@@ -66,6 +69,10 @@ class SafetensorsCheckpoint:
     def file_of(self, name: str) -> str:
         """The file that holds a tensor."""
         return self._places[name].file.path.name
+
+    def sources(self) -> list[SourceFile]:
+        """The index, which says where each tensor comes from, and the weight files."""
+        return [*self._index, *(file.source() for file in self._files)]
 
     def tensor(self, name: str) -> Tensor:
         """The bytes of a tensor; WeightError if its dtype is not supported."""
@@ -88,10 +95,10 @@ class SafetensorsCheckpoint:
             file.close()
         self._files.clear()
 
-    def _find_tensors(self, folder: Path) -> dict[str, _Place]:
+    def _find_tensors(self, folder: Path) -> dict[str, Place]:
         if os.path.lexists(folder / INDEX_NAME):
             return self._indexed(folder)
-        places: dict[str, _Place] = {}
+        places: dict[str, Place] = {}
         for name in _weight_files(folder):
             for tensor, place in self._open(folder / name).items():
                 if tensor in places:
@@ -103,15 +110,18 @@ class SafetensorsCheckpoint:
                 places[tensor] = place
         return places
 
-    def _indexed(self, folder: Path) -> dict[str, _Place]:
+    def _indexed(self, folder: Path) -> dict[str, Place]:
         """The tensors that the index lists, each from the file it names and from no other."""
         weight_map = _weight_map(folder / INDEX_NAME)
+        index = MappedFile(folder / INDEX_NAME)
+        self._index.append(index.source())
+        index.close()
         file_names = sorted(set(weight_map.values()))
         for file_name in file_names:
             if not os.path.exists(folder / file_name):
                 raise WeightError(f"{INDEX_NAME}: {file_name} is listed, but not in the folder")
         opened = {file_name: self._open(folder / file_name) for file_name in file_names}
-        places: dict[str, _Place] = {}
+        places: dict[str, Place] = {}
         for tensor, file_name in weight_map.items():
             if tensor not in opened[file_name]:
                 raise WeightError(
@@ -121,10 +131,10 @@ class SafetensorsCheckpoint:
             places[tensor] = opened[file_name][tensor]
         return places
 
-    def _open(self, path: Path) -> dict[str, _Place]:
+    def _open(self, path: Path) -> dict[str, Place]:
         file = MappedFile(path)
         self._files.append(file)
-        return _read_header(file)
+        return read_header(file)[0]
 
 
 def _weight_files(folder: Path) -> list[str]:
@@ -170,7 +180,8 @@ def _weight_map(path: Path) -> dict[str, str]:
     return weight_map
 
 
-def _read_header(file: MappedFile) -> dict[str, _Place]:
+def read_header(file: MappedFile) -> tuple[dict[str, Place], Mapping[str, object]]:
+    """Where each tensor of a file lies, in the header's order, and the file's metadata."""
     name = file.path.name
     if file.size < 8:
         raise WeightError(f"{name}: has {file.size} bytes, expected a header of at least 8")
@@ -191,8 +202,9 @@ def _read_header(file: MappedFile) -> dict[str, _Place]:
     except (SafetensorError, OSError, ValueError) as failure:
         raise WeightError(_explain(file, start, failure)) from failure
     header = parse_json_object(bytes(file.view(8, start)), f"{name} header", error=WeightError)
-    header.pop("__metadata__", None)
-    return {tensor: _place(file, start, tensor, entry) for tensor, entry in header.items()}
+    metadata = header.pop("__metadata__", None) or {}
+    places = {tensor: _place(file, start, tensor, entry) for tensor, entry in header.items()}
+    return places, metadata
 
 
 def _explain(file: MappedFile, start: int, failure: Exception) -> str:
@@ -210,7 +222,7 @@ def _explain(file: MappedFile, start: int, failure: Exception) -> str:
     return f"{name}: not a valid safetensors file: {sentence(failure)}"
 
 
-def _place(file: MappedFile, start: int, tensor: str, entry: Mapping[str, Any]) -> _Place:
+def _place(file: MappedFile, start: int, tensor: str, entry: Mapping[str, Any]) -> Place:
     """Where a tensor lies. The library has checked all this; here it is checked as it is used."""
     dtype, shape = entry["dtype"], tuple(entry["shape"])
     begin, end = entry["data_offsets"]
@@ -226,4 +238,4 @@ def _place(file: MappedFile, start: int, tensor: str, entry: Mapping[str, Any]) 
                 f"{file.path.name}: tensor {label(tensor)} has {end - begin} bytes, "
                 f"expected {expected} for {dtype} of shape {shape}"
             )
-    return _Place(file, dtype, shape, start + begin, start + end)
+    return Place(file, dtype, shape, start + begin, start + end)
