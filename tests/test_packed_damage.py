@@ -131,6 +131,8 @@ def test_a_folder_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.warns(UserWarning, match=r"packed_cache: m-f32-.*cannot write: Not a directory"):
         loaded = load(folder, tmp_path / "file" / "below")
+    with pytest.warns(UserWarning, match="cannot write: File name too long"):
+        load(folder, tmp_path / ("x" * 300))
     assert logits(loaded) == logits(load(folder, None))
 
 

@@ -44,12 +44,12 @@ def check_folder(folder: object) -> Path | None:
         raise ArgumentTypeError(
             f"packed_cache: {type(folder).__name__} given, expected the path of a folder or None"
         )
-    path = Path(os.path.expanduser(text))
-    if not text.strip() or "\0" in text or (path.exists() and not path.is_dir()):
+    path = os.path.expanduser(text)
+    if not text.strip() or "\0" in text or (os.path.exists(path) and not os.path.isdir(path)):
         raise InvalidArgument(
-            f"packed_cache: {label(text)!r} is no folder, expected one to keep to"
+            f"packed_cache: {label(text)!r} cannot be a folder, expected the path of one"
         )
-    return path
+    return Path(path)
 
 
 def identity(
