@@ -11,7 +11,7 @@ On a machine that others are using too, ``--patience 60`` waits for a quiet mome
 and ``--threads 1 --clock cpu`` counts processor time, which waiting for others is no part of.
 
 Engines that are not installed are named, with how to install them; llama-cpp-python and ctranslate2
-are looked for. Knows of an engine only what peers/contest.py says.
+are looked for. Knows of an engine only what engines/contest.py says.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from peers import ctranslate2, llama_cpp
-from peers.contest import Absent, Contestant, Request, mixed_requests
-from peers.neighbours import Neighbours, wait_for_quiet
-from peers.onward_calls import Onward
-from peers.source_model import SourceModel
+from engines import ctranslate2, llama_cpp
+from engines.contest import Absent, Contestant, Request, mixed_requests
+from engines.neighbours import Neighbours, wait_for_quiet
+from engines.onward_calls import Onward
+from engines.source_model import SourceModel
+from engines.tables import aligned
+from engines.tables import markdown as markdown_table
 
 from onward import _core
 from onward.hub import find_model
@@ -213,13 +215,7 @@ def table(lines: Sequence[Line], markdown: bool) -> str:
             f"{line.others_share:.0%}",
         )
         rows.append((str(line.requests), line.engine, line.way, *figures))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    padded = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in rows]
-    if not markdown:
-        return "\n".join("  ".join(row).rstrip() for row in padded)
-    text = ["| " + " | ".join(row) + " |" for row in padded]
-    text.insert(1, "|" + "---|" * len(widths))
-    return "\n".join(text)
+    return markdown_table(rows) if markdown else aligned(rows)
 
 
 def main() -> None:

@@ -58,7 +58,7 @@ def alone(dtype: str, index: int) -> Any:
     return search(engine, prompt_of(index), **options_of(index)).scored
 
 
-@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "int8"])
 class TestSameBits:
     @pytest.mark.parametrize("threads", [1, 2])
     @pytest.mark.parametrize("chunk", [1, 3, 512])

@@ -26,10 +26,11 @@ from onward.bench.costs import (
 from onward.bench.measuring import Report, Subject
 from onward.bench.plan import Case, Plan
 from onward.bench.shapes import SHAPES
-from onward.bench.synthetic import random_model, synthetic_spec
+from onward.bench.synthetic import random_model, synthetic_dtypes, synthetic_spec
 from onward.bench.tables import HEADER
 from onward.cli import main
 from onward.errors import Error, InvalidArgument
+from onward.weights.dtypes import HEAD_DTYPES
 
 # Every number of the counts below is derived from these sizes by hand.
 TINY = {
@@ -71,19 +72,35 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> str:
 
 def tiny_bench(threads: int = 2, batch: int = 64, dtype: str = "bf16") -> Bench:
     spec = synthetic_spec("tiny")
-    model = random_model(spec, dtype, 1)
-    return Bench(model, StepCosts(spec, dtype), threads, batch)
+    dtypes = synthetic_dtypes(spec, dtype)
+    return Bench(random_model(spec, dtypes, 1), StepCosts(spec, dtypes), threads, batch)
+
+
+def tiny_costs(name: str = "tiny") -> StepCosts:
+    spec = synthetic_spec(name)
+    return StepCosts(spec, synthetic_dtypes(spec, "bf16"))
 
 
 class TestCounts:
     def test_bytes_of_the_weights_are_those_of_the_core(self, tiny: str) -> None:
         spec = synthetic_spec(tiny)
-        packed = packed_bytes(spec, "bf16")
+        packed = packed_bytes(spec, synthetic_dtypes(spec, "bf16"))
         assert packed["layers.1.qkv"] == 2 * 48 * 16
         assert sum(packed.values()) == LAYERS * LAYER_BYTES + HEAD_BYTES + 2 * 32 * 16
-        for dtype in ("f32", "bf16"):
-            model = random_model(spec, dtype, 1)
-            assert sum(packed_bytes(spec, dtype).values()) == model.weight_bytes
+        # Half a group of 32 takes the room of a whole one.
+        packed = packed_bytes(spec, synthetic_dtypes(spec, "int4"))
+        assert packed["layers.0.down"] == 16 * 2 * 18
+        assert packed["head"] == 32 * 34
+
+    @pytest.mark.parametrize("head_dtype", [None, *HEAD_DTYPES])
+    @pytest.mark.parametrize("dtype", HEAD_DTYPES)
+    def test_bytes_in_every_dtype(self, tiny: str, dtype: str, head_dtype: str | None) -> None:
+        spec = synthetic_spec(tiny)
+        dtypes = synthetic_dtypes(spec, dtype, head_dtype)
+        model = random_model(spec, dtypes, 1)
+        lines = [-(-count // 64) for count in packed_bytes(spec, dtypes).values()]
+        assert 64 * sum(lines) == model.weight_bytes  # each begins on a cache line of its own
+        assert model.cache_dtype == dtypes.cache
 
     @pytest.mark.parametrize(
         ("slices", "expected"),
@@ -115,23 +132,27 @@ class TestCounts:
         ],
     )
     def test_a_step_by_hand(self, tiny: str, slices: list[Slice], expected: Cost) -> None:
-        assert StepCosts(synthetic_spec(tiny), "bf16")(slices) == expected
+        assert tiny_costs()(slices) == expected
 
     def test_a_window_hides_keys(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(SHAPES, "windowed", {**TINY, "sliding_window": 4})
-        costs = StepCosts(synthetic_spec("windowed"), "bf16")
+        costs = tiny_costs("windowed")
         # Positions 3, 4, 5 see 4 keys each; together they see those of 0 to 5.
         assert costs([Slice(3, 3, 0)]) == Cost(
             LAYERS * LAYER_BYTES + LAYERS * KEY_BYTES * 6,
             3 * LAYERS * LAYER_MULTIPLY_ADDS + LAYERS * KEY_MULTIPLY_ADDS * 12,
         )
 
-    def test_float32_is_twice_the_bytes_but_for_vectors(self, tiny: str) -> None:
+    def test_bytes_of_one_dtype_and_of_another(self, tiny: str) -> None:
         spec = synthetic_spec(tiny)
         vectors = 5 * 16 * 4
-        half, whole = (sum(packed_bytes(spec, dtype).values()) for dtype in ("bf16", "f32"))
-        assert whole - vectors == 2 * (half - vectors)
-        assert cache_bytes(spec, "f32", 3) == 2 * LAYERS * KEY_BYTES * 3
+        dtypes = {dtype: synthetic_dtypes(spec, dtype) for dtype in HEAD_DTYPES}
+        total = {dtype: sum(packed_bytes(spec, dtypes[dtype]).values()) for dtype in dtypes}
+        assert total["f32"] - vectors == 2 * (total["bf16"] - vectors)
+        assert total["f16"] == total["bf16"]
+        assert cache_bytes(spec, dtypes["f32"], 3) == 2 * LAYERS * KEY_BYTES * 3
+        for dtype in ("f16", "bf16", "int8", "int4"):
+            assert cache_bytes(spec, dtypes[dtype], 3) == LAYERS * KEY_BYTES * 3
 
     def test_prefill_is_counted_in_chunks(self, tiny: str) -> None:
         """Three prompts of 200 tokens end to end: steps of 256, 256 and 88 tokens."""
@@ -211,7 +232,7 @@ class TestReport:
     def report(self, dtype: str, threads: int) -> Report:
         return measuring.bench(self.PLAN, synthetic="tiny", dtype=dtype, threads=threads)
 
-    @pytest.mark.parametrize("dtype", ["f32", "bf16"])
+    @pytest.mark.parametrize("dtype", HEAD_DTYPES)
     def test_hashes_are_stable_across_runs_and_threads(self, tiny: str, dtype: str) -> None:
         first, again, alone = (self.report(dtype, threads) for threads in (2, 2, 1))
         hashes = [line.logits_hash for line in first.lines]
@@ -283,9 +304,10 @@ class TestSynthetic:
             assert np.isfinite(logits).all() and np.unique(logits[-1]).size == spec.vocab_size
             return bytes(logits.tobytes())
 
-        first = last_logits(random_model(spec, "bf16", 1))
-        assert last_logits(random_model(spec, "bf16", 2)) == first
-        assert last_logits(random_model(spec, "bf16", 1, seed=1)) != first
+        dtypes = synthetic_dtypes(spec, "bf16")
+        first = last_logits(random_model(spec, dtypes, 1))
+        assert last_logits(random_model(spec, dtypes, 2)) == first
+        assert last_logits(random_model(spec, dtypes, 1, seed=1)) != first
 
     def test_what_does_not_fit_is_refused_before_anything_is_allocated(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -310,7 +332,8 @@ class TestSynthetic:
         self, tiny: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         spec = synthetic_spec(tiny)
-        subject = Subject("x", random_model(spec, "bf16", 1), spec, "bf16", 1)
+        dtypes = synthetic_dtypes(spec, "bf16")
+        subject = Subject("x", random_model(spec, dtypes, 1), spec, dtypes, 1)
         monkeypatch.setattr(measuring, "memory_bytes", lambda: {"available": 1 << 20})
         with pytest.raises(InvalidArgument, match=r"^x: needs 0\.5 GiB \(cache 0\.0 GiB, "):
             measuring.measure(subject, Plan())
@@ -339,7 +362,8 @@ class TestPlan:
             (["--decode-tokens", "0"], "decode_tokens: is 0, expected"),
             (["--repetitions", "0"], "repetitions: is 0, expected"),
             (["--threads", "0"], "threads: is 0, expected"),
-            (["--dtype", "f64"], "dtype: is 'f64', expected one of auto, f32, bf16"),
+            (["--dtype", "f64"], "dtype: is 'f64', expected one of auto, f32, f16, bf16"),
+            (["--head-dtype", "auto"], "head_dtype: is 'auto', expected None or one of f32, f16"),
             (["--prefill", "--depth"], "bench: nothing to measure"),
             (["--model", "x"], "synthetic: is given together with a model"),
         ],
@@ -381,6 +405,21 @@ class TestOutput:
         assert [line["logits_hash"] for line in told["lines"]] == [
             line["logits_hash"] for line in again["lines"]
         ]
+
+    @pytest.mark.parametrize("head_dtype", [None, "f16", "int4"])
+    def test_the_dtypes_that_were_asked_for(
+        self, tiny: str, head_dtype: str | None, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        flags = [] if head_dtype is None else ["--head-dtype", head_dtype]
+        told = json.loads(self.printed(capsys, "--json", "--dtype", "int4", *flags))
+        spec = synthetic_spec(tiny)
+        dtypes = synthetic_dtypes(spec, "int4", head_dtype)
+        assert told["dtype"] == "int4"
+        assert told["weight_bytes"] == random_model(spec, dtypes, 1).weight_bytes
+        costs = StepCosts(spec, dtypes)
+        decode = told["lines"][1]
+        read = sum(costs([Slice(position, 1, 1)]).bytes_read for position in (4, 5))
+        assert decode["bytes_per_token"] == read / 2
 
     def test_csv(self, tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
         rows = list(csv.DictReader(io.StringIO(self.printed(capsys, "-o", "csv"))))

@@ -78,7 +78,7 @@ def head_as_read(head: Stored) -> NDArray[np.float32]:
             parts = [(np.full(COLUMNS, COLUMNS**-0.5, np.float32), "F32", shapes[0], None)]
         else:
             parts = [(np.zeros(part, np.float32), "F32", part, None) for part in shapes]
-        builder.add(name, parts)
+        builder.add(name, parts, dtype="f32")
     logits = new_engine(builder.finish()).logits(np.arange(COLUMNS, dtype=np.int32))
     return np.asarray(logits).T[:rows]
 
@@ -139,7 +139,7 @@ def llama_of(
     return config, tensors, weights
 
 
-@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
 @pytest.mark.parametrize("mix", MIXES)
 def test_a_model_is_that_of_its_dequantised_weights(tmp_path: Path, mix: str, dtype: str) -> None:
     config, tensors, weights = llama_of(MIXES[mix])
@@ -163,13 +163,13 @@ def test_the_core_refuses_what_is_no_row_of_blocks() -> None:
     for dtype in ("Q4_K", "Q5_K", "Q6_K"):
         part = (bytes(1 << 20), dtype, (rows, columns), None)
         with pytest.raises(WeightError, match=f"rows of {dtype.lower()} blocks of 256"):
-            builder.add("embed", [part])
+            builder.add("embed", [part], dtype="f32")
     builder = _core.ModelBuilder(spec_of(Shape(hidden_size=512)), "f32", 1)
     for dtype in BLOCKS:
         values, size = STORAGE[dtype]
         row = 512 // values * size
         part = (bytes(rows * row - 1), dtype, (rows, 512), None)
         with pytest.raises(WeightError, match=f"expected {rows} rows of {row}"):
-            builder.add("embed", [part])
+            builder.add("embed", [part], dtype="f32")
     with pytest.raises(InvalidArgument, match=r"'Q2_K', expected one of f32, .*q6_k, q5_0, q5_1$"):
-        builder.add("embed", [(b"", "Q2_K", (rows, 512), None)])
+        builder.add("embed", [(b"", "Q2_K", (rows, 512), None)], dtype="f32")

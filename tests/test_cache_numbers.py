@@ -84,7 +84,9 @@ def test_a_prompt_is_computed_once():
     assert stats["steps"] == 7 + 9  # 100 tokens in chunks of 16, the last of which gives a token
 
 
-@pytest.mark.parametrize(("dtype", "bytes_per_value"), [("f32", 4), ("bf16", 2)])
+@pytest.mark.parametrize(
+    ("dtype", "bytes_per_value"), [("f32", 4), ("f16", 2), ("bf16", 2), ("int8", 2), ("int4", 2)]
+)
 def test_the_engine_takes_what_the_formula_says(dtype, bytes_per_value):
     """Blocks of 16 tokens, taken as the sequence grows: 40 and 48 tokens hold three, 49 four."""
     shape = Shape(num_layers=2, num_heads=4, num_kv_heads=2, head_dim=32)

@@ -37,7 +37,7 @@ LLAMA3_FACTORS = {
 THETA_4 = {"rope_theta": 4.0}
 
 
-@pytest.fixture(params=["f32", "bf16"])
+@pytest.fixture(params=["f32", "f16", "bf16", "int8"])
 def dtype(request):
     return request.param
 

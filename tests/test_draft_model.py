@@ -183,7 +183,7 @@ class TestDraft:
                 assert [said(r) for r in speculating.generate(prompts, **options)] == expected
             assert speculating.stats()["cache_blocks_in_use"] == 0
 
-    @pytest.mark.parametrize("dtype", ["f32", "bf16"])
+    @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16", "int8", "int4"])
     @pytest.mark.parametrize("options", [{}, SAMPLED])
     def test_the_model_itself_as_draft_is_always_right(self, seeded, open_llm, dtype, options):
         """4 guesses a step where the call says nothing: 41 tokens are 1 + 40 / 5 steps."""

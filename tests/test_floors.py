@@ -110,8 +110,11 @@ class TestCore:
                 assert "Python.h" not in text, relative(path)
 
     def test_instruction_set_files_share_no_bodies(self):
-        """A shared inline function that one of them compiles with AVX-512 may survive the link."""
+        """A shared inline function that one of them compiles with AVX-512 may survive the link. The
+        generic one is compiled as everything else is, and may share."""
         for path in files({".cpp", ".inl"}, CORE / "cpu" / "isa"):
+            if path.name == "generic.cpp":
+                continue
             ours = {name for name, quoted in includes(path) if quoted}
             others = {n for n in ours if n != "cpu/kernels.h" and not n.startswith("cpu/isa/")}
             assert not others, f"{relative(path)} includes {others}"
@@ -187,7 +190,7 @@ class TestPackage:
             if room == "_core"
         }
         known = {"__init__", "llm", "loading", "driver", "generation", "engine_options"}
-        assert touching <= known | {"cli", "bench"}
+        assert touching <= known | {"cli", "bench", "quantization"}
 
 
 class TestFiles:

@@ -29,15 +29,21 @@ from builders.checkpoints import (
 from onward import architectures
 from onward.errors import ConfigError, LoadError, WeightError
 from onward.hub import find_model
-from onward.loading import check_tensors, choose_dtype
+from onward.loading import check_tensors
 from onward.spec import DecoderSpec
 from onward.weights.checkpoint import STORAGE
+from onward.weights.dtypes import WeightDtypes, choose_dtypes
 from onward.weights.gguf import GgufCheckpoint, halves_from_pairs, hugging_face_name
 from onward.weights.gguf_reader import read_gguf_header
 
 gguf = pytest.importorskip("gguf")
 
 HEAD = "lm_head.weight"
+AUTO = {  # stored as -> what the model says it is, and what its matrices are packed in
+    **{"F32": ("f32", "f32"), "F16": ("f16", "f16"), "BF16": ("bf16", "bf16")},
+    **{"Q8_0": ("int8", "q8_0"), "Q4_0": ("int4", "q4_0"), "Q4_1": ("int4", "q4_1")},
+    **{"Q5_0": ("int8", "q8_0"), "Q5_1": ("int8", "q8_0")},
+}
 
 
 def write(
@@ -58,6 +64,11 @@ def spec_of(checkpoint: GgufCheckpoint) -> DecoderSpec:
     return spec
 
 
+def auto_dtypes(checkpoint: GgufCheckpoint, spec: DecoderSpec) -> WeightDtypes:
+    plan = architectures.tensor_plan(spec)
+    return choose_dtypes(plan, lambda name: checkpoint.describe(name)[0], "auto")
+
+
 def test_metadata_becomes_a_config(tmp_path: Path) -> None:
     checkpoint = write(tmp_path)
     spec = spec_of(checkpoint)
@@ -76,7 +87,7 @@ def test_absent_output_matrix_means_tied(tmp_path: Path) -> None:
     assert spec_of(write(tmp_path, tensors)).tied_head
 
 
-@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "F16", "BF16", "F32"])
+@pytest.mark.parametrize("kind", AUTO)
 def test_file_of_the_gguf_package(tmp_path: Path, kind: str) -> None:
     """Written and quantised by another implementation: the bytes come back as it wrote them."""
     path = tmp_path / "package.gguf"
@@ -109,8 +120,9 @@ def test_file_of_the_gguf_package(tmp_path: Path, kind: str) -> None:
         tensor = checkpoint.tensor(name)
         assert (tensor.dtype, bytes(tensor.buffer)) == data[name]
         assert tensor.shape == weights.shape
-    plan = architectures.tensor_plan(spec)
-    assert choose_dtype(plan, checkpoint) == ("f32" if kind in ("F16", "F32") else "bf16")
+    dtypes = auto_dtypes(checkpoint, spec)
+    assert dtypes.name == AUTO[kind][0]
+    assert set(dtypes.matrices.values()) == {AUTO[kind][1]}
 
 
 def test_row_order_undoes_the_converters_permutation(tmp_path: Path) -> None:
@@ -384,8 +396,8 @@ def test_smollm2_of_the_wheel() -> None:
     assert time.process_time() - start < 0.5
     assert (spec.num_layers, spec.hidden_size, spec.head_dim, spec.tied_head) == (30, 576, 64, True)
     assert (spec.vocab_size, spec.max_context, spec.rope.theta) == (49152, 8192, 100000)
+    assert auto_dtypes(checkpoint, spec).name == "int4"
     plan = architectures.tensor_plan(spec)
-    assert choose_dtype(plan, checkpoint) == "bf16"
     reader = gguf.GGUFReader(files.path)
     assert len(reader.tensors) == sum(len(planned.sources) for planned in plan) == 272
     for theirs in reader.tensors:

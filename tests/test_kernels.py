@@ -1,25 +1,23 @@
-"""The CPU inner loops: against float64, and bit for bit against each other.
+"""The CPU inner loops but for matrix products (test_linear.py): against float64, and bit for bit
+against each other.
 
 The generic instruction set is the oracle: plain loops in the documented order. Every other one has
-to give its very bits, in f32 and in bf16, whatever the number of rows or tokens in a call.
+to give its very bits, whatever keys and values are stored as and however many tokens a call has.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from onward import _core
+from builders.kernel_arrays import F32, ISAS, assert_bits, kernels, normal, to_bf16, widen
 from onward.errors import InvalidArgument
-
-kernels = _core.kernels
-ISAS = kernels.available()
-F32, U16 = NDArray[np.float32], NDArray[np.uint16]
 
 # Largest error against float64, in units of what the line says.
 TOLERANCE = {
-    "linear": 1e-6,  # of the sum of |x| |w|
     "attend": 2e-6,  # of the largest |value|
     "rms_norm": 5e-7,  # of the result
     "silu": 4e-7,  # of the result
@@ -32,103 +30,18 @@ def isa(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-@pytest.fixture(params=["f32", "bf16"])
+@pytest.fixture(params=["f32", "f16", "bf16"])
 def dtype(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-def normal(seed: int, *shape: int, scale: float = 1.0) -> F32:
-    return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(np.float32)
+def stored(x: F32, dtype: str) -> NDArray[Any]:
+    """As the cache stores it."""
+    return {"f32": x, "f16": x.astype(np.float16), "bf16": to_bf16(x)}[dtype]
 
 
-def to_bf16(x: F32) -> U16:
-    """Nearest, ties to even; finite values only."""
-    bits = x.view(np.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-
-
-def widen(bits: U16) -> F32:
-    return (bits.astype(np.uint32) << 16).view(np.float32)
-
-
-def stored(x: F32, dtype: str) -> F32 | U16:
-    return x if dtype == "f32" else to_bf16(x)
-
-
-def value(x: F32 | U16) -> NDArray[np.float64]:
-    return (x if x.dtype == np.float32 else widen(x)).astype(np.float64)
-
-
-def assert_bits(found: NDArray, expected: NDArray) -> None:
-    """Equal bits; any NaN equals any other."""
-    assert found.shape == expected.shape
-    unsigned = np.uint32 if found.dtype == np.float32 else np.uint16
-    different = found.view(unsigned) != expected.view(unsigned)
-    if found.dtype == np.float32:
-        different &= ~(np.isnan(found) & np.isnan(expected))
-    assert not different.any(), f"{different.sum()} of {different.size} differ"
-
-
-# --- matrix products ---
-
-
-@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 6, 7, 32])
-@pytest.mark.parametrize(
-    ("n", "k"), [(16, 16), (32, 48), (48, 100), (64, 1), (64, 576), (130, 77), (200, 1536)]
-)
-def test_linear(isa: str, dtype: str, n: int, k: int, rows: int) -> None:
-    if rows * n * k > 2_000_000 and isa == "generic":
-        pytest.skip("slow without instructions for it")
-    w, x = stored(normal(1, n, k), dtype), stored(normal(2, rows, k), dtype)
-    bias, add = normal(3, n), normal(4, rows, n)
-    expected = value(x) @ value(w).T
-    allowed = TOLERANCE["linear"] * (np.abs(value(x)) @ np.abs(value(w)).T + 4)
-    for b in (None, bias):
-        for a in (None, add):
-            y = kernels.linear(isa, w, x, b, a)
-            whole = expected + (0 if b is None else b) + (0 if a is None else a)
-            assert (np.abs(y - whole) <= allowed).all()
-
-
-@pytest.mark.parametrize("rows", [1, 3, 7, 13])
-@pytest.mark.parametrize(("n", "k"), [(16, 64), (48, 31), (112, 608)])
-def test_linear_bits_are_those_of_generic(isa: str, dtype: str, n: int, k: int, rows: int) -> None:
-    w, x = stored(normal(1, n, k), dtype), stored(normal(2, rows, k), dtype)
-    for b, a in ((None, None), (normal(3, n), normal(4, rows, n))):
-        assert_bits(kernels.linear(isa, w, x, b, a), kernels.linear("generic", w, x, b, a))
-
-
-def test_linear_bf16_counts_denormals_as_zero(isa: str) -> None:
-    """Weights, inputs and products around the smallest normal number, 1.2e-38."""
-    rng = np.random.default_rng(5)
-    w = (rng.integers(0, 1 << 16, (64, 64)) & 0x9FFF).astype(np.uint16)  # up to 2^-64
-    x = (rng.integers(0, 1 << 16, (5, 64)) & 0x9FFF).astype(np.uint16)
-    y = kernels.linear(isa, w, x)
-    assert_bits(y, kernels.linear("generic", w, x))
-    tiny = np.finfo(np.float32).tiny
-    assert (np.abs(y) < 1e-36).any()
-    assert ((y == 0) | (np.abs(y) >= tiny)).all()
-    denormal = np.full((16, 16), 0x0001, np.uint16)
-    assert (kernels.linear(isa, denormal, np.full((1, 16), 0x4000, np.uint16)) == 0).all()
-    # The caller's own arithmetic keeps its denormals.
-    assert np.float32(1e-40) * np.float32(0.5) > 0
-
-
-def test_linear_bits_do_not_depend_on_the_number_of_rows(isa: str, dtype: str) -> None:
-    w, x = stored(normal(1, 80, 304), dtype), stored(normal(2, 32, 304), dtype)
-    together = kernels.linear(isa, w, x)
-    for rows in (1, 2, 3, 4, 5, 6, 7):
-        for first in range(0, 32 - rows, rows):
-            part = kernels.linear(isa, w, x[first : first + rows])
-            assert_bits(part, together[first : first + rows])
-
-
-def test_linear_keeps_infinities_and_nan(isa: str, dtype: str) -> None:
-    x = np.ones((3, 32), np.float32)
-    x[0, 3], x[1, 5] = np.inf, np.nan
-    bits = x if dtype == "f32" else (x.view(np.uint32) >> 16).astype(np.uint16)
-    y = kernels.linear(isa, stored(np.ones((16, 32), np.float32), dtype), bits)
-    assert np.isposinf(y[0]).all() and np.isnan(y[1]).all() and (y[2] == 32).all()
+def value(x: NDArray[Any]) -> NDArray[np.float64]:
+    return (widen(x) if x.dtype == np.uint16 else x).astype(np.float64)
 
 
 # --- attention ---
@@ -216,8 +129,8 @@ def test_attend_never_sees_a_stale_key(isa: str, dtype: str, tokens: int, last: 
     expected = kernels.attend(isa, q, keys[:last], values[:last], first, 0, 0.2)
     assert np.isfinite(expected).all()
     for stale in (np.float32(np.nan), np.float32(np.inf), np.float32(-3e38)):
-        bits = stale if dtype == "f32" else stale.view(np.uint32) >> 16
-        keys[last:], values[last:] = bits, bits
+        with np.errstate(over="ignore"):
+            keys[last:] = values[last:] = stored(np.array([stale]), dtype)
         assert_bits(kernels.attend(isa, q, keys, values, first, 0, 0.2), expected)
 
 
@@ -421,7 +334,7 @@ def test_an_instruction_set_that_cannot_run_is_refused(monkeypatch: pytest.Monke
         kernels.selected()
 
 
-@pytest.mark.parametrize("kind", ["read", "f32", "bf16"])
+@pytest.mark.parametrize("kind", ["read", "f32", "bf16", "int8"])
 def test_probes_measure_something(isa: str, kind: str) -> None:
     assert kernels.probe(isa, kind, 0.01, 2) > 0
 
@@ -429,13 +342,12 @@ def test_probes_measure_something(isa: str, kind: str) -> None:
 def test_mistakes_are_value_errors() -> None:
     x = normal(1, 4, 32)
     with pytest.raises(ValueError, match="found 'sse9'"):
-        kernels.linear("sse9", x, x)
-    with pytest.raises(ValueError, match=r"x has shape \(4, 31\), expected \(4, 32\)"):
-        kernels.linear("generic", x, x[:, :31].copy())
-    with pytest.raises(ValueError, match="x has dtype float32"):
-        kernels.linear("generic", to_bf16(x), x)
-    with pytest.raises(ValueError, match="bias has shape"):
-        kernels.linear("generic", x, x, normal(1, 3))
+        kernels.rms_norm("sse9", x[0], x[0], 1e-5)
+    with pytest.raises(ValueError, match="keys and values are strided or of two dtypes"):
+        kernels.attend("generic", normal(1, 2, 1, 32), x, x.astype(np.float16), 0, 0, 1.0)
+    with pytest.raises(ValueError, match="keys have dtype float64, expected float32, float16, or"):
+        wide = x.astype(np.float64)
+        kernels.attend("generic", normal(1, 2, 1, 32), wide, wide, 0, 0, 1.0)
     with pytest.raises(ValueError, match="first_position is 3"):
         kernels.attend("generic", normal(1, 2, 1, 32), x, x, 3, 0, 1.0)
     with pytest.raises(ValueError, match="values has shape"):

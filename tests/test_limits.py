@@ -227,7 +227,7 @@ from onward import _core
 shape = Shape(num_layers=1)
 builder = _core.ModelBuilder(spec_of(shape), "f32", 1)
 for name, parts in weight_shapes(shape).items():
-    builder.add(name, [(numpy.ones(part, "f"), "F32", part, None) for part in parts])
+    builder.add(name, [(numpy.ones(part, "f"), "F32", part, None) for part in parts], dtype="f32")
 builder.finish()
 try:
     builder.finish()
@@ -249,4 +249,21 @@ def test_a_strided_buffer_is_refused():
     rows, columns = weight_shapes(shape)["embed"][0]
     transposed = np.ones((columns, rows), np.float32).T
     with pytest.raises(ValueError, match="'embed' is strided, expected contiguous"):
-        builder.add("embed", [(transposed, "F32", transposed.shape, None)])
+        builder.add("embed", [(transposed, "F32", transposed.shape, None)], dtype="f32")
+
+
+def test_dtypes_that_only_files_have_are_refused():
+    """Nothing multiplies by them, and keys are floats."""
+    spec = spec_of(Shape(num_layers=1))
+    for dtype in ("q8_0", "q4_1", "q5_k"):
+        with pytest.raises(ValueError, match=f"dtype of the cache: found {dtype}, expected f32, f"):
+            _core.ModelBuilder(spec, dtype, 1)
+    builder = _core.ModelBuilder(spec, "f16", 1)
+    [(rows, columns)] = weight_shapes(Shape(num_layers=1))["embed"]
+    part = (np.ones((rows, columns), np.float32), "F32", (rows, columns), None)
+    for dtype in ("q4_k", "q6_k", "q5_1"):
+        with pytest.raises(ValueError, match=f"dtype of a matrix: found {dtype}, expected f32, f1"):
+            builder.add("embed", [part], dtype=dtype)
+    with pytest.raises(ValueError, match="'int8', expected one of f32"):
+        builder.add("embed", [part], dtype="int8")
+    builder.add("embed", [part], dtype="q4_1")

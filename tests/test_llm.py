@@ -53,7 +53,14 @@ def llm(folder: Path, open_llm: OpenLLM) -> LLM:
     [
         ({"device": "cuda"}, InvalidArgument, r"device: is 'cuda', expected \"cpu\" \(no cuda yet"),
         ({"device": None}, InvalidArgument, "device: is None"),
-        ({"dtype": "fp16"}, InvalidArgument, "dtype: is 'fp16', expected one of auto, f32, bf16"),
+        (
+            {"dtype": "fp16"},
+            InvalidArgument,
+            "dtype: is 'fp16', expected one of auto, f32, f16, bf",
+        ),
+        ({"dtype": None}, InvalidArgument, "dtype: is None, expected one of auto, f32, f16, bf16"),
+        ({"head_dtype": "auto"}, InvalidArgument, "head_dtype: is 'auto', expected None or one of"),
+        ({"head_dtype": 8}, InvalidArgument, "head_dtype: is 8, expected None or one of f32, f16"),
         ({"dtype": ["f32"]}, InvalidArgument, "dtype: is "),
         ({"threads": 0}, InvalidArgument, "threads: is 0, expected an integer from 1 to 1024"),
         ({"threads": -1}, InvalidArgument, "threads: is -1"),

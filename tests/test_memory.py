@@ -6,15 +6,21 @@ versions run always; the long ones are marked slow.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
+from math import prod
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from builders.checkpoints import with_header
 from builders.resources import needs_proc
 from builders.seeded_folder import write_seeded
-from closed_form import write_pieces_tokenizer
+from closed_form import base_config, write_pieces_tokenizer
+from onward import architectures
 
 pytestmark = needs_proc
 MIB = 2**20
@@ -99,6 +105,19 @@ llm = []
 grown = peak_growth(lambda: llm.append(onward.LLM(folder, dtype="f32")))
 grown += peak_growth(lambda: llm[0].generate([5, 6, 7], max_new_tokens=8))
 print(json.dumps([grown, llm[0].context, llm[0].weight_bytes]))
+"""
+
+LOADING_HIGH_WATER = """
+from onward.hub import find_model
+from onward.loading import load_model
+def high_water():
+    with open("/proc/self/status") as status:
+        [line] = [line for line in status if line.startswith("VmHWM")]
+    return int(line.split()[1]) * 1024
+load_model(find_model(folder + "/../warm"), "f32", 2)
+before = measure()["bytes"]
+model = load_model(find_model(folder), sys.argv[2], 2)
+print(json.dumps([high_water() - before, model.core.weight_bytes]))
 """
 
 LOADING = """
@@ -210,3 +229,61 @@ def test_loading_takes_little_more_than_the_model(dtype, tmp_path, measured):
     assert size > 60 * MIB
     [grown] = measured(LOADING, folder)
     assert grown < 1.2 * size
+
+
+@pytest.fixture(scope="module")
+def large_folders(tmp_path_factory) -> Callable[[str], Path]:
+    """Models of 130 million weights, half of them in one tensor, the numbers again and again the
+    same million."""
+
+    @functools.cache
+    def write(stored: str) -> Path:
+        folder = tmp_path_factory.mktemp("large") / "model"
+        write_seeded(folder.parent / "warm")
+        config = base_config(
+            hidden_size=1024,
+            intermediate_size=4096,
+            num_hidden_layers=4,
+            num_attention_heads=16,
+            num_key_value_heads=8,
+            vocab_size=65536,
+            tie_word_embeddings=True,
+        )
+        noise = np.random.default_rng(1).standard_normal(1 << 20, dtype=np.float32) / 32
+        values = noise if stored == "F32" else (noise.view(np.uint32) >> 16).astype(np.uint16)
+        plan = architectures.tensor_plan(architectures.read_spec(config))
+        header: dict[str, Any] = {}
+        at = 0
+        for planned in plan:
+            for source, shape in zip(planned.sources, planned.shapes, strict=True):
+                end = at + prod(shape) * values.itemsize
+                header[source] = {"dtype": stored, "shape": shape, "data_offsets": [at, end]}
+                at = end
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(config))
+        with open(folder / "model.safetensors", "wb") as file:
+            file.write(with_header(json.dumps(header).encode(), b""))
+            for begin in range(0, at, values.nbytes):
+                file.write(values.view(np.uint8)[: at - begin])
+        return folder
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("stored", "dtype"),
+    [
+        *(("BF16", "bf16"), ("BF16", "int8"), ("BF16", "int4")),
+        pytest.param("F32", "f16", marks=pytest.mark.slow),
+        pytest.param("F32", "int4", marks=pytest.mark.slow),
+    ],
+)
+def test_loading_takes_little_more_than_what_is_packed(stored, dtype, large_folders, measured):
+    """Pages of the file are dropped while a tensor is packed, not only after it."""
+    folder = large_folders(stored)
+    grown, weight_bytes = measured(LOADING_HIGH_WATER, folder, dtype)
+    size = (folder / "model.safetensors").stat().st_size
+    assert size > 240 * MIB
+    per_weight = {"f16": 2, "bf16": 2, "int8": 34 / 32, "int4": (18 + 34) / 64}[dtype]
+    assert weight_bytes == pytest.approx(130e6 * per_weight, rel=0.02)
+    assert grown < 1.15 * weight_bytes + 16 * MIB

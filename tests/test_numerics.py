@@ -13,6 +13,7 @@ from closed_form import base_config, chain, seen_tensors, table_tensors, write_f
 from onward.errors import NumericsError
 from onward.hub import find_model
 from onward.loading import load_model
+from onward.weights.dtypes import HEAD_DTYPES
 
 
 def write_bad_embedding(folder: Path, value: float) -> Path:
@@ -73,13 +74,14 @@ class TestEmbedding:
         assert np.isnan(found[2]).all()
 
 
+@pytest.mark.parametrize("dtype", HEAD_DTYPES)
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_neighbours_in_the_batch_are_not_affected(value, temperature, tmp_path):
+def test_neighbours_in_the_batch_are_not_affected(value, temperature, dtype, tmp_path):
     """Straight in the engine: an error event for one request, and all their tokens for the others,
     whether the bad row is met in prefill or, like that of [5], while decoding."""
     folder = write_bad_embedding(tmp_path, value)
-    engine = new_engine(load_model(find_model(folder), "f32", 1).core)
+    engine = new_engine(load_model(find_model(folder), dtype, 1).core)
     options = {"max_new_tokens": 4, "temperature": temperature}
     good, bad, late, last = (
         submit(engine, prompt, **options) for prompt in ([3], [6, 3], [5], [4, 4, 4])
@@ -96,12 +98,13 @@ def test_neighbours_in_the_batch_are_not_affected(value, temperature, tmp_path):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_bad_head_is_an_error_and_never_a_token(value, temperature, tmp_path, open_llm):
+@pytest.mark.parametrize("dtype", HEAD_DTYPES)
+def test_a_bad_head_is_an_error_and_never_a_token(value, temperature, dtype, tmp_path, open_llm):
     """lm_head row 5 is not finite: 0 x NaN and 0 x inf are NaN, so every prompt meets it."""
     config = base_config()
     tensors = table_tensors(config, chain(8, {3: 4}))
     tensors["lm_head.weight"][5] = value
-    llm = open_llm(write_folder(tmp_path, config, tensors))
+    llm = open_llm(write_folder(tmp_path, config, tensors), dtype=dtype)
     for _ in range(3):
         with pytest.raises(NumericsError, match="token 5 has a non-finite logit"):
             llm.generate([3], temperature=temperature)
@@ -118,3 +121,16 @@ def test_overflow_inside_the_network_is_found(tmp_path, open_llm):
     llm = open_llm(write_folder(tmp_path, config, tensors))
     with pytest.raises(NumericsError, match="non-finite"):
         llm.generate([3, 4])
+
+
+@pytest.mark.parametrize("dtype", ["f16", "int8", "int4"])
+def test_values_too_large_for_a_cache_in_f16_are_found(dtype, tmp_path, open_llm):
+    """Beyond 65,504 they are infinite; bf16 holds them."""
+    config = base_config()
+    tensors = seen_tensors(config)
+    tensors["model.layers.0.self_attn.v_proj.weight"] *= np.float32(60_000)
+    tensors["model.layers.0.self_attn.o_proj.weight"] /= np.float32(60_000)
+    folder = write_folder(tmp_path, config, tensors)
+    assert np.isfinite(open_llm(folder, dtype="bf16").logits([3, 4])).all()
+    with pytest.raises(NumericsError, match="non-finite"):
+        open_llm(folder, dtype=dtype).generate([3, 4])

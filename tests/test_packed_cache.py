@@ -16,6 +16,7 @@ from safetensors import safe_open
 from builders.checkpoints import (
     TINY,
     TINY_GGUF,
+    Stored,
     config_of,
     gguf_bytes,
     random_blocks,
@@ -34,6 +35,7 @@ from onward.errors import ArgumentTypeError, InvalidArgument
 from onward.hub import find_model
 from onward.loading import load_model
 from onward.weights import packed
+from onward.weights.safetensors import BLOCKS_METHOD
 
 
 @pytest.fixture(autouse=True)
@@ -198,6 +200,31 @@ def test_a_changed_config_replaces_its_file(
     for _ in range(2):
         load(folder, cache)
     assert len(calls) == 1
+    the_file(cache)
+
+
+def test_what_a_config_says_of_the_tensors_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Q4_K and Q4_0 take the same bytes, and become the same dtype."""
+    generator, cache = np.random.default_rng(0), tmp_path / "cache"
+    config = config_of(hidden_size=256, intermediate_size=256)
+    tensors, blocks = {}, []
+    for name, array in random_weights(config).items():
+        tensors[name] = stored(array)
+        if array.ndim == 2:
+            data = random_blocks("Q4_K", array.shape, generator).data
+            tensors[name] = Stored("U8", (array.shape[0], len(data) // array.shape[0]), data)
+            blocks.append(name)
+    folder = write_folder(tmp_path / "m", config, {})
+    (folder / "model.safetensors").write_bytes(safetensors_bytes(tensors))
+    calls = packs(monkeypatch)
+    found = []
+    for kind in ("Q4_K", "Q4_0", "Q4_K"):
+        section = {"quant_method": BLOCKS_METHOD, "tensors": dict.fromkeys(blocks, kind)}
+        (folder / "config.json").write_text(json.dumps({**config, "quantization_config": section}))
+        found.append([bytes(data) for _, _, data in load(folder, cache, "int8").core.packed()])
+    assert found[0] == found[2] != found[1] and len(calls) == 3
     the_file(cache)
 
 

@@ -60,7 +60,7 @@ def test_no_flipped_bit_of_a_header_is_more_than_a_warning(tmp_path: Path) -> No
     whole = path.read_bytes()
     header_bytes = int.from_bytes(whole[:8], "little")
     generator = np.random.default_rng(0)
-    places = [*range(64), *generator.integers(64, 8 * (8 + header_bytes), 300)]
+    places = [*range(64), *generator.integers(64, 8 * (8 + header_bytes), 120)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for place in places:
@@ -136,11 +136,12 @@ def test_a_folder_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
     assert logits(loaded) == logits(load(folder, None))
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")
 def test_a_read_only_folder(tmp_path: Path) -> None:
     folder, cache = write_folder(tmp_path / "m"), tmp_path / "cache"
     load(folder, cache, "f32")
     cache.chmod(0o500)
+    if os.access(cache, os.W_OK):
+        pytest.skip("nothing is read-only for root")
     load(folder, cache, "f32")  # reads what is there
     with pytest.warns(UserWarning, match="cannot write: Permission denied"):
         load(folder, cache, "bf16")

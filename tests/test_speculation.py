@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from builders.core_engine import (
-    DTYPES,
     Output,
     Shape,
     complete,
@@ -33,6 +32,7 @@ SMALL = Shape(vocab_size=40, num_layers=2)
 """Small enough a vocabulary that random texts repeat themselves."""
 REPEATS = np.tile(random_prompt(12, 40), 4)
 SAMPLED = {"temperature": 0.8, "seed": 11}
+DTYPES = ("f32", "bf16", "int8")
 
 
 @pytest.fixture(scope="module", params=DTYPES)
@@ -42,7 +42,7 @@ def dtype(request):
 
 @pytest.fixture(scope="module")
 def models():
-    """By dtype: the model; as a draft the other dtype guesses well, though not always right."""
+    """By dtype: the model; as a draft another dtype guesses well, though not always right."""
     return {dtype: seeded_model(dtype, SMALL) for dtype in DTYPES}
 
 

@@ -14,12 +14,16 @@ namespace onward {
 namespace {
 constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kMappingBytes = size_t{64} << 20;
+constexpr size_t kLargeBytes = size_t{64} << 10;
 }  // namespace
 
 void* allocate_zeroed(size_t bytes) {
-  const size_t padded = (std::max<size_t>(bytes, 1) + 63) / 64 * 64;
+  // What is large begins on a page: the keys and values that a cache block holds of one head are a
+  // page of their own in many models; lying across two, they cost decode twice the page walks.
+  const size_t alignment = bytes < kLargeBytes ? 64 : 4096;
+  const size_t padded = (std::max<size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
   if (padded < bytes) throw std::bad_alloc();
-  void* memory = std::aligned_alloc(64, padded);
+  void* memory = std::aligned_alloc(alignment, padded);
   if (memory == nullptr) throw std::bad_alloc();
   std::memset(memory, 0, padded);
   return memory;

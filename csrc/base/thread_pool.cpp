@@ -33,9 +33,16 @@ constexpr uint64_t kTaskMask = 0xffffffffu;
 }  // namespace
 
 struct ThreadPool::Workers {
-  // High half: number of the loop; low half: tasks not yet claimed. A claim is a compare-exchange
-  // that must see the loop's own number, so a late worker cannot take a task by mistake.
-  alignas(64) std::atomic<uint64_t> ticket{0};
+  // A thread's own run of tasks. High half: number of the loop; low half: tasks not yet claimed. A
+  // claim is a compare-exchange that must see the loop's own number, so a late worker cannot take a
+  // task by mistake.
+  struct alignas(64) Share {
+    std::atomic<uint64_t> ticket{0};
+  };
+  explicit Workers(int threads) : shares(static_cast<size_t>(threads)) {}
+
+  std::vector<Share> shares;
+  alignas(64) std::atomic<uint64_t> loop{0};  // idle workers watch it
   alignas(64) std::atomic<int64_t> done{0};
   std::atomic<int> sleepers{0};
   std::atomic<bool> stop{false};
@@ -45,11 +52,16 @@ struct ThreadPool::Workers {
   int64_t tasks = 0;
   std::vector<std::thread> threads;
 
-  bool run_one_task() {
+  int64_t first_task(size_t share) const {
+    return tasks * static_cast<int64_t>(share) / static_cast<int64_t>(shares.size());
+  }
+
+  bool run_one_task(size_t share) {
+    std::atomic<uint64_t>& ticket = shares[share].ticket;
     uint64_t seen = ticket.load(std::memory_order_acquire);
     while ((seen & kTaskMask) != 0) {
       if (ticket.compare_exchange_weak(seen, seen - 1, std::memory_order_acq_rel)) {
-        function(context, tasks - static_cast<int64_t>(seen & kTaskMask));
+        function(context, first_task(share + 1) - static_cast<int64_t>(seen & kTaskMask));
         done.fetch_add(1, std::memory_order_release);
         return true;
       }
@@ -57,26 +69,38 @@ struct ThreadPool::Workers {
     return false;
   }
 
-  void work() {
+  // The thread's own tasks in order, then what the others have not come to.
+  void run_tasks(size_t self) {
+    for (size_t i = 0; i < shares.size(); ++i) {
+      while (run_one_task((self + i) % shares.size())) {
+      }
+    }
+  }
+
+  void work(size_t self) {
+    uint64_t seen = 0;
     while (!stop.load(std::memory_order_relaxed)) {
-      if (run_one_task()) continue;
+      const uint64_t now = loop.load(std::memory_order_acquire);
+      if (now != seen) {
+        seen = now;
+        run_tasks(self);
+        continue;
+      }
       bool found = false;
       for (int spin = 0; spin < kSpins && !found; ++spin) {
         pause_briefly();
-        found = (ticket.load(std::memory_order_relaxed) & kTaskMask) != 0 ||
-                stop.load(std::memory_order_relaxed);
+        found = loop.load(std::memory_order_relaxed) != seen;
       }
       if (found) continue;
       sleepers.fetch_add(1);
-      const uint64_t seen = ticket.load();
-      if ((seen & kTaskMask) == 0 && !stop.load()) ticket.wait(seen);
+      loop.wait(seen);
       sleepers.fetch_sub(1);
     }
   }
 
-  void publish(uint64_t value) {
-    ticket.store(value);  // sequentially consistent with the sleepers count: no lost wake-up
-    if (sleepers.load() > 0) ticket.notify_all();
+  void publish() {
+    loop.fetch_add(1);  // sequentially consistent with the sleepers count: no lost wake-up
+    if (sleepers.load() > 0) loop.notify_all();
   }
 };
 
@@ -92,7 +116,7 @@ ThreadPool::~ThreadPool() {
     return;
   }
   workers_->stop.store(true);
-  workers_->publish((workers_->ticket.load() | kTaskMask) + 1);
+  workers_->publish();
   for (std::thread& thread : workers_->threads) thread.join();
 }
 
@@ -100,11 +124,12 @@ void ThreadPool::ensure_workers() {
   const unsigned generation = fork_generation.load(std::memory_order_relaxed);
   if (workers_ && fork_generation_ == generation) return;
   workers_.release();  // null, or the parent's
-  workers_ = std::make_unique<Workers>();
+  workers_ = std::make_unique<Workers>(threads_);
   fork_generation_ = generation;
   try {
     for (int i = 1; i < threads_; ++i) {
-      workers_->threads.emplace_back([workers = workers_.get()] { workers->work(); });
+      workers_->threads.emplace_back(
+          [workers = workers_.get(), i] { workers->work(static_cast<size_t>(i)); });
     }
   } catch (const std::system_error&) {
     // The system refuses more threads: the ones there are do the same work, with the same bits.
@@ -122,10 +147,14 @@ void ThreadPool::run_erased(int64_t tasks, Function function, const void* contex
   workers.context = context;
   workers.tasks = tasks;
   workers.done.store(0, std::memory_order_relaxed);
-  const uint64_t loop = (workers.ticket.load(std::memory_order_relaxed) >> 32) + 1;
-  workers.publish((loop << 32) | static_cast<uint64_t>(tasks));
-  while (workers.run_one_task()) {
+  const uint64_t loop = workers.loop.load(std::memory_order_relaxed) + 1;
+  for (size_t share = 0; share < workers.shares.size(); ++share) {
+    const int64_t count = workers.first_task(share + 1) - workers.first_task(share);
+    workers.shares[share].ticket.store((loop << 32) | static_cast<uint64_t>(count),
+                                       std::memory_order_release);
   }
+  workers.publish();
+  workers.run_tasks(0);
   for (int spin = 0; workers.done.load(std::memory_order_acquire) != tasks; ++spin) {
     if (spin < kSpins) {
       pause_briefly();

@@ -1,6 +1,8 @@
 // A pool for parallel loops: the calling thread works too, idle workers spin briefly and then
-// sleep. Tasks are claimed one at a time, so a worker that the system has put aside never holds up
-// a loop whose tasks the others can finish. Results must not depend on who runs which task.
+// sleep. Each thread has a run of neighbouring tasks of its own, which it takes one at a time and
+// in order; then it takes those that the others have not come to, so a worker that the system has
+// put aside never holds up a loop whose tasks the others can finish. Results must not depend on who
+// runs which task.
 #pragma once
 
 #include <atomic>

@@ -76,6 +76,10 @@ Floats linear(const std::string& isa, const Bytes& weights, const std::string& s
   const PackedMatrix packed = pack(weights, stored, dtype);
   const Matrix& matrix = packed.matrix;
   const int64_t rows = x.ndim() == 2 ? x.shape(0) : 0;
+  if (threads < 1) {
+    throw InvalidArgument("kernels: threads is " + std::to_string(threads) +
+                          ", expected at least 1");
+  }
   expect_shape("x", x, rows, packed.columns);
   if (bias) expect_shape("bias", *bias, 1, packed.rows);
   if (add) expect_shape("add", *add, rows, packed.rows);
@@ -85,7 +89,7 @@ Floats linear(const std::string& isa, const Bytes& weights, const std::string& s
   if (add) y = padded_rows(*add, matrix.outputs);
   if (bias) biases = padded_rows(*bias, matrix.outputs);
   InputRows input;
-  input.reserve(matrix, {inputs.data()}, rows);
+  input.reserve(matrix, {inputs.data(), {}, 0, 0}, rows);
   for (int64_t row = 0; input.needed() && row < rows; ++row) input.prepare(kernels, row);
   const LinearTasks tasks(
       {&matrix, bias ? biases.data() : nullptr, add.has_value(), false, y.data()}, input, rows,

@@ -10,6 +10,7 @@
 void bind_model(pybind11::module_& m);
 void bind_requests(pybind11::module_& m);
 void bind_engine(pybind11::module_& m);
+void bind_observing(pybind11::module_& m);
 void bind_kernels(pybind11::module_& m);
 // Adds to the submodule `kernels`.
 void bind_linear(pybind11::module_& kernels);

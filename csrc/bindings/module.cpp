@@ -47,5 +47,6 @@ PYBIND11_MODULE(_core, m) {
   bind_model(m);
   bind_requests(m);
   bind_engine(m);
+  bind_observing(m);
   bind_kernels(m);
 }

@@ -1,6 +1,7 @@
 // Cuts each verb into independent tasks for the thread pool and hands the inner loops to the
 // kernel table. Knows nothing of models or requests. Work too small to be worth waking a thread
-// runs on the caller; that choice moves no bit, because every task computes whole outputs.
+// runs on the caller; that choice moves no bit, because no task cuts a sum but where cpu/kernels.h
+// says how it is cut.
 #include "cpu/cpu_backend.h"
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 
 #include "base/buffer.h"
 #include "base/thread_pool.h"
+#include "cpu/attend.h"
 #include "cpu/kernels.h"
 #include "cpu/linear.h"
 #include "cpu/panels.h"
@@ -23,9 +25,6 @@ static_assert(kLane == kActivationLane && kBlockTokens == CacheLayout::kBlockTok
 
 // Below this many values an elementwise verb costs less than handing it to another thread.
 constexpr int64_t kSmallWork = 16384;
-
-// Tokens of one attention task in prefill.
-constexpr int64_t kAttendTokens = 16;
 
 class CpuBackend final : public Backend {
  public:
@@ -75,6 +74,7 @@ class CpuBackend final : public Backend {
   const Kernels& kernels_;
   ThreadPool pool_;
   InputRows input_rows_;
+  AttendTasks attend_tasks_;
 };
 
 void CpuBackend::embed(const Matrix& table, const int32_t* ids, int64_t rows, float* x) {
@@ -131,51 +131,16 @@ void CpuBackend::rotate_and_append(const RotateArgs& args, const CacheLayout& la
 
 void CpuBackend::attend(const AttendLayerArgs& args, const CacheLayout& layout,
                         const std::vector<SequenceSlice>& slices) {
-  struct Task {
-    const SequenceSlice* slice;
-    int64_t first_token;
-  };
-  std::vector<Task> tiles;
+  attend_tasks_.plan(kernels_, args, layout, slices, threads());
+  const auto body = [&](int64_t task) { attend_tasks_.run(task); };
   int64_t visible_keys = 0;
   for (const SequenceSlice& slice : slices) {
-    for (int64_t token = 0; token < slice.tokens; token += kAttendTokens) {
-      tiles.push_back({&slice, token});
-    }
     visible_keys += slice.tokens * (slice.first_position + slice.tokens);
   }
-  const int64_t group = args.num_heads / layout.num_kv_heads;
-  const int64_t out_stride = activation_stride(args.num_heads * layout.head_dim);
-  const auto kernel = layout.dtype == DType::bf16  ? kernels_.attend_bf16
-                      : layout.dtype == DType::f16 ? kernels_.attend_f16
-                                                   : kernels_.attend_f32;
-  const auto body = [&](int64_t task) {
-    // Late tiles see the most keys: they go first, the short ones fill the gaps at the end.
-    const Task& tile = tiles[tiles.size() - 1 - static_cast<size_t>(task / layout.num_kv_heads)];
-    const int64_t kv_head = task % layout.num_kv_heads;
-    const int64_t row = tile.slice->first_row + tile.first_token;
-    const int64_t head_offset = kv_head * group * layout.head_dim;
-    AttendArgs attend;
-    attend.q = args.qkv + row * args.qkv_stride + head_offset;
-    attend.q_stride = args.qkv_stride;
-    attend.out = args.out + row * out_stride + head_offset;
-    attend.out_stride = out_stride;
-    attend.blocks = tile.slice->blocks;
-    attend.k_offset = layout.keys_offset(args.layer, kv_head);
-    attend.v_offset = layout.values_offset(args.layer, kv_head);
-    attend.v_stride = layout.value_stride();
-    attend.head_dim = layout.head_dim;
-    attend.group = group;
-    attend.tokens = std::min(kAttendTokens, tile.slice->tokens - tile.first_token);
-    attend.first_position = tile.slice->first_position + tile.first_token;
-    attend.window = args.window;
-    attend.scale = args.scale;
-    kernel(attend);
-  };
-  const int64_t tasks = static_cast<int64_t>(tiles.size()) * layout.num_kv_heads;
   if (visible_keys * args.num_heads * layout.head_dim <= kSmallWork) {
-    for (int64_t task = 0; task < tasks; ++task) body(task);
+    for (int64_t task = 0; task < attend_tasks_.count(); ++task) body(task);
   } else {
-    pool_.run(tasks, body);
+    pool_.run(attend_tasks_.count(), body);
   }
 }
 

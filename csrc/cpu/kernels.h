@@ -22,6 +22,9 @@ constexpr int64_t kPanelColumns =
     64;                               // output columns of a packed panel (the last may be narrower)
 constexpr int64_t kBlockTokens = 16;  // tokens of a cache block: keys are lanes
 
+constexpr int64_t kSpanKeys = 512;         // keys of one softmax of attention
+constexpr int64_t kStateHead = 2 * kLane;  // floats of a softmax's state before its output
+
 constexpr int64_t kGroupValues = 32;  // of k: a quantised weight or input has one scale for them
 
 // Columns [first, first + columns) of one panel of packed weights times some rows:
@@ -71,12 +74,20 @@ struct LinearArgs {
 //        values at byte v_offset: [16][v_stride]        (v_stride = head_dim rounded up to 16)
 //   Token t has position first_position + t and sees keys in
 //   [max(0, position - window + 1), position]; window 0 means all.
-// Online softmax (Milakov & Gimelshein 2018) in tiles of 64 keys aligned to absolute positions:
+// Keys are taken in spans of 512, aligned to absolute positions. Each span that a row sees is an
+// online softmax (Milakov & Gimelshein 2018) of its own, from nothing, in tiles of 64 keys, aligned
+// too:
 //   score = scale * (in-order fma chain over head_dim from +0); tile maximum; p = exp(score - m);
-//   the sum of p runs in 16 lanes (lane = position % 16, ascending), folded as above at the end;
-//   each output element is one fma chain over keys in order, rescaled once per tile;
-//   out = acc / sum. A key that a row does not see takes no part in that row's sums, whatever it
-//   holds: it may be stale, or the NaN of a later token.
+//   the sum of p runs in 16 lanes (lane = position % 16, ascending);
+//   each output element is one fma chain over keys in order, rescaled once per tile.
+// The state (maximum m, sum lanes, output) of the first span is taken as it is; those of the others
+// (m', sum', output') are merged into it in ascending order, always two at a time:
+//   M = max(m, m'); old = exp(m - M); new = exp(m' - M);
+//   sum = fma(sum', new, sum * old), lane by lane; output = fma(output', new, output * old); m = M.
+// At the end, once, the lanes fold as above and out = output / sum. So who computes which span of a
+// row, and when, is free: that is how a long context is shared by threads.
+// A key that a row does not see takes no part in that row's sums, whatever it holds: it may be
+// stale, or the NaN of a later token.
 struct AttendArgs {
   const float* q;
   int64_t q_stride;
@@ -92,6 +103,14 @@ struct AttendArgs {
   int64_t first_position;
   int64_t window;
   float scale;
+
+  // With states, `attend` takes only the spans [first_span, end_span), and writes not `out` but the
+  // state of every row in every one of them that the row sees: (spans, tokens, group, state), a
+  // state being [maximum, 15 unused][16 sum lanes][v_stride outputs]. `merge_spans` makes `out`
+  // of them, given all spans that any row sees; it reads neither q nor blocks.
+  int64_t first_span = 0;
+  int64_t end_span = 0;
+  float* states = nullptr;
 };
 
 struct Kernels {
@@ -109,6 +128,7 @@ struct Kernels {
   void (*attend_f32)(const AttendArgs&);
   void (*attend_f16)(const AttendArgs&);
   void (*attend_bf16)(const AttendArgs&);
+  void (*merge_spans)(const AttendArgs&);  // uses up the states
 
   // y[i] = x[i] * (1 / sqrt(mean(x^2) + eps)) * weight[i], i < n. y may be x. (Zhang & Sennrich
   // 2019)

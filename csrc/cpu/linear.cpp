@@ -111,7 +111,6 @@ LinearTasks::LinearTasks(const LinearOutput& output, const InputRows& input, int
       rows_(rows),
       kernels_(kernels),
       kernel_(kernel_of(kernels, output.weight->dtype)),
-      threads_(threads),
       columns_(output.weight->outputs / (output.gated ? 2 : 1)) {
   if (rows <= kFewRows) {
     const int64_t each = std::clamp<int64_t>(output.weight->bytes() / (kTaskBytes * threads), 1,
@@ -127,7 +126,7 @@ void LinearTasks::run(int64_t task) const {
   if (row_chunks_ > 0) {
     // Chunks of one panel are neighbours: the panel is still in the cache for the next one.
     const int64_t panel = task / row_chunks_ * kPanelColumns;
-    const int64_t next = (task + threads_) / row_chunks_ * kPanelColumns;
+    const int64_t next = (task + 1) / row_chunks_ * kPanelColumns;
     const int64_t row = task % row_chunks_ * kLinearRows;
     run_columns({row, std::min(kLinearRows, rows_ - row)}, panel,
                 std::min(panel + kPanelColumns, columns_), next);

@@ -70,7 +70,6 @@ class LinearTasks {
   int64_t rows_;
   const Kernels& kernels_;
   void (*kernel_)(const LinearArgs&);
-  int threads_;
   int64_t columns_;         // of y
   int64_t row_chunks_ = 0;  // 0: few rows
   int64_t count_ = 0;

@@ -75,8 +75,10 @@ Fit fit_line(const float* x, float minimum, float inverse) {
 void encode(const float* x, float zero, float high, WeightBlock& block) {
   const float scale = f16_to_float(block.scale), minimum = f16_to_float(block.minimum);
   for (int i = 0; i < kValues; ++i) {
-    const float code = scale == 0.0f ? 0.0f : nearest((x[i] - minimum) / scale);
-    block.codes[i] = static_cast<uint8_t>(std::clamp(code + zero, 0.0f, high));
+    // Not std::clamp: where scale and minimum overflow f16 the code is a NaN, and has to become some
+    // number.
+    const float code = (scale == 0.0f ? 0.0f : nearest((x[i] - minimum) / scale)) + zero;
+    block.codes[i] = static_cast<uint8_t>(std::min(high, code > 0.0f ? code : 0.0f));
   }
 }
 

@@ -7,6 +7,11 @@
 #include "model/rope.h"
 
 namespace onward {
+namespace {
+
+LinearInput plain(const float* x) { return {x, Vector{}, 0, 0}; }
+
+}  // namespace
 
 // Device buffers of one step, grown to the largest step seen. Rows are padded (backend.h).
 struct Decoder::Activations {
@@ -127,12 +132,12 @@ void Decoder::layer(int64_t index, const StepBatch& batch, int64_t rows, const P
   poll();
   backend_.attend(attend, layout_, batch.slices);
   poll();
-  backend_.linear(w.o, w.o_bias, {a.attended}, rows, true, a.x);
+  backend_.linear(w.o, w.o_bias, plain(a.attended), rows, true, a.x);
 
   poll();
   backend_.gated_linear(w.gate_up, w.gate_up_bias, normed(a.x, w.mlp_norm), rows, a.gated);
   poll();
-  backend_.linear(w.down, w.down_bias, {a.gated}, rows, true, a.x);
+  backend_.linear(w.down, w.down_bias, plain(a.gated), rows, true, a.x);
 }
 
 void Decoder::head(const StepBatch& batch, std::vector<float>& logits) {

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from onward.generation import Stream
     from onward.llm import LLM
     from onward.options import GenerationOptions
+    from onward.quantization import Quantization, quantize
     from onward.result import Result, Timings, Usage
     from onward.scoring import Score
 
@@ -32,6 +33,8 @@ _HOMES = {
     "stream": "onward.default_llm",
     "Stream": "onward.generation",
     "GenerationOptions": "onward.options",
+    "Quantization": "onward.quantization",
+    "quantize": "onward.quantization",
     "Result": "onward.result",
     "Score": "onward.scoring",
     "Timings": "onward.result",
@@ -42,6 +45,7 @@ __all__ = [
     "LLM",
     "Error",
     "GenerationOptions",
+    "Quantization",
     "Result",
     "Score",
     "Stream",
@@ -52,6 +56,7 @@ __all__ = [
     "errors",
     "generate",
     "kv_cache_bytes",
+    "quantize",
     "stream",
 ]
 

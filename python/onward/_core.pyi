@@ -286,6 +286,18 @@ class Engine:
     @property
     def threads(self) -> int: ...
 
+def observe_inputs(
+    model: Model,
+    token_ids: NDArray[np.int32],
+    callback: Callable[[str, NDArray[np.float32], NDArray[np.float32] | None], object],
+    threads: int,
+) -> None:
+    """One prefill: callback(name, x, residual) after the product of every matrix of every layer.
+
+    name is canonical ("layers.0.qkv"), x (tokens, inputs) what the matrix was multiplied with;
+    residual (tokens, hidden_size) is the residual stream with the product added, where it is (o
+    and down), else None. What the callback raises ends the prefill. No logits are computed."""
+
 class _Kernels:
     """The submodule ``kernels``: the processor's inner loops, and probes of what it can do."""
 
@@ -309,9 +321,7 @@ class _Kernels:
         """add + (x @ weights.T + bias), cut into tasks for so many threads. weights: the bytes of
         (n, k) as ``stored``, packed as ``dtype``; x (rows, k), bias (1, n), add (rows, n)."""
 
-    def repacked(
-        self, weights: NDArray[np.uint8], stored: str, dtype: str
-    ) -> NDArray[np.float32]:
+    def repacked(self, weights: NDArray[np.uint8], stored: str, dtype: str) -> NDArray[np.float32]:
         """What the weights stand for once they are packed. (n, k)"""
 
     def quantize(

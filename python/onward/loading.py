@@ -187,8 +187,10 @@ def _kept(folder: Path, name: str, source: _Source) -> _core.Model:
 
     files = source.checkpoint.sources()
     path = folder / packed.file_name(name, source.dtypes, files)
+    tensors = [tensor for planned in source.plan for tensor in planned.sources]
+    stored = {tensor: source.checkpoint.describe(tensor)[0] for tensor in tensors}
     metadata = packed.identity(
-        _core.packed_layout, _core.__version__, source.spec, source.dtypes, files
+        _core.packed_layout, _core.__version__, source.spec, source.dtypes, stored, files
     )
     try:
         with packed.opened(path, metadata) as file:

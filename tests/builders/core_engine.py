@@ -20,8 +20,15 @@ from onward.errors import Error
 
 ALL_CHUNK = 1 << 20
 """A chunk size that takes any prompt of these tests whole."""
-ISAS = ("generic", "neon", "neondot", "avx2", "avx512", "avx512bf16")
-DTYPES = ("f32", "bf16")
+ISAS = (
+    *("generic", "neon", "neondot", "avx2", "avx2vnni"),
+    *("avx512", "avx512vnni", "avx512bf16"),
+)
+PACKED = {
+    **{"f32": "f32", "f16": "f16", "bf16": "bf16"},
+    **{"int8": "q8_0", "int4": "q4_0", "int4-min": "q4_1"},
+}
+"""What ``seeded_model`` takes, and what its layers' matrices are then in the core."""
 REQUEST_OPTIONS = {
     *("max_new_tokens", "num_sequences", "beams", "speculation", "end_rules"),
     *("prompt_logprobs", "priority", "cache"),
@@ -92,10 +99,14 @@ def weight_shapes(shape: Shape) -> dict[str, list[tuple[int, ...]]]:
 
 
 def seeded_model(dtype: str, shape: Shape | None = None, seed: int = 0) -> _core.Model:
-    """Random weights, large enough that attention is sharp and the logits are well spread."""
+    """Random weights, large enough that attention is sharp and the logits are well spread.
+
+    ``dtype`` is one of PACKED; beside "int4" the embedding and the head are in 8 bits.
+    """
     shape = shape or Shape()
     generator = np.random.default_rng(seed)
-    builder = _core.ModelBuilder(spec_of(shape), dtype, 2)
+    cache = dtype if dtype in ("f32", "bf16") else "f16"
+    builder = _core.ModelBuilder(spec_of(shape), cache, 2)
     for name, shapes in weight_shapes(shape).items():
         parts = []
         for part in shapes:
@@ -105,7 +116,8 @@ def seeded_model(dtype: str, shape: Shape | None = None, seed: int = 0) -> _core
             elif name != "embed":
                 noise *= 1.5 / np.sqrt(part[1])
             parts.append((np.ascontiguousarray(noise, np.float32), "F32", part, None))
-        builder.add(name, parts)
+        in_eight_bits = dtype == "int4" and name in ("embed", "head")
+        builder.add(name, parts, dtype="q8_0" if in_eight_bits else PACKED[dtype])
     return builder.finish()
 
 

@@ -361,7 +361,7 @@ class Crowd:
 def crowds(draw: st.DrawFn) -> Crowd:
     return Crowd(
         plans=tuple(draw(st.lists(plans(), min_size=2, max_size=12))),
-        dtype=draw(st.sampled_from(["f32", "bf16"])),
+        dtype=draw(st.sampled_from(["f32", "bf16", "int8"])),
         draft=draw(st.sampled_from(["same", "other"])),
         chunk=draw(st.one_of(st.sampled_from([16, 64, 32, 1, 48]), st.integers(1, 64))),
         threads=draw(st.integers(1, 2)),

@@ -65,7 +65,7 @@ def table_model(rows: ArrayLike) -> _core.Model:
         weights[f"layers.0.{name}"] = [np.zeros(part, np.float32) for part in shapes]
     builder = _core.ModelBuilder(spec_of(shape, norm_eps=0.0), "f32", 1)
     for name, parts in weights.items():
-        builder.add(name, [(part, "F32", part.shape, None) for part in parts])
+        builder.add(name, [(part, "F32", part.shape, None) for part in parts], dtype="f32")
     return builder.finish()
 
 

@@ -1,16 +1,13 @@
-// Causal attention over cache blocks with an online softmax (Milakov & Gimelshein 2018), for an
-// instruction set that is described by sixteen-float Lanes. Included inside the anonymous namespace
-// of each such file, after linear_tiles.inl and row_kernels.inl; knows nothing of layers, sequences
-// or threads.
+// One tile of 64 keys of causal attention with an online softmax (Milakov & Gimelshein 2018), for
+// an instruction set that is described by sixteen-float Lanes. Included inside the anonymous
+// namespace of each such file, after linear_tiles.inl and row_kernels.inl; knows nothing of spans,
+// layers, sequences or threads.
 //
-// A row is one query head of one token. Rows are taken in chunks whose state fits the first-level
-// cache; a chunk walks the key tiles, and in each tile its rows go in register tiles, so that a
-// vector of keys or values is loaded once for up to six rows.
+// A row is one query head of one token. Rows go in register tiles, so that a vector of keys or
+// values is loaded once for up to six of them.
 
 constexpr int64_t kTileBlocks = 4;
 constexpr int64_t kTileKeys = kTileBlocks * kBlockTokens;  // 64, aligned to absolute positions
-constexpr int64_t kChunkRows = 48;
-constexpr int64_t kChunkFloats = 6144;  // 48 rows of 128, 24 of 256: sets the largest head_dim
 
 // With more than four rows arithmetic takes longer than memory. To the second level: the blocks of
 // a layer tend to lie multiples of 4 KiB apart, and would push each other out of the first.
@@ -39,14 +36,9 @@ struct AttendRow {
   const float* q;     // (head_dim)
   int64_t first_key;  // the keys it sees
   int64_t last_key;
-  float max;
 };
 
-struct AttendChunk {
-  AttendRow rows[kChunkRows];
-  alignas(64) float sum[kChunkRows][kLane];
-  alignas(64) float out[kChunkFloats];  // (rows, v_stride): not yet divided by the sum
-};
+int64_t state_floats(const AttendArgs& a) { return kStateHead + a.v_stride; }
 
 // The part of a key tile that a register tile of rows sees.
 struct KeyRange {
@@ -108,35 +100,55 @@ __attribute__((always_inline)) inline void score_blocks(const AttendArgs& a, con
   }
 }
 
-// Scores become exp(score - max), added to the row's sum. Returns what the sum and the output of
-// earlier tiles have been and have to be multiplied by.
-float soften(const KeyRange& range, AttendRow& row, float* sum, float* p) {
+bool sees_any(const KeyRange& range, const AttendRow& row) {
+  return row.first_key < (range.last_block + 1) * kBlockTokens &&
+         row.last_key >= range.first_block * kBlockTokens;
+}
+
+// Scores become exp(score - max), added to the row's sum. rescale[row]: what the sum and the output
+// of earlier tiles have to be multiplied by; the sum has been.
+template <int kRows>
+void soften(const AttendArgs& a, const KeyRange& range, const AttendRow* rows, float* states,
+            Probabilities& p, float (&rescale)[kLane]) {
   const int64_t begin = (range.first_block - range.tile_block) * kBlockTokens;
   const int64_t end = (range.last_block + 1 - range.tile_block) * kBlockTokens;
-  if (row.first_key > range.last_block * kBlockTokens + kBlockTokens - 1 ||
-      row.last_key < range.first_block * kBlockTokens) {
-    for (int64_t i = begin; i < end; i += kLane) store(p + i, zero());
-    return 1.0f;
+  alignas(64) float highest[kLane] = {};
+  for (int r = 0; r < kRows; ++r) {
+    rescale[r] = 0.0f;
+    if (!sees_any(range, rows[r])) continue;
+    Lanes lanes = load(p[r] + begin);
+    for (int64_t i = begin + kLane; i < end; i += kLane) lanes = max(lanes, load(p[r] + i));
+    const float tile_max = fold_max(lanes);
+    const float row_max = states[r * state_floats(a)];
+    highest[r] = row_max < tile_max ? tile_max : row_max;
+    rescale[r] = row_max - highest[r];
   }
-  Lanes highest = load(p + begin);
-  for (int64_t i = begin + kLane; i < end; i += kLane) highest = max(highest, load(p + i));
-  const float tile_max = fold_max(highest);
-  Lanes total = load(sum);
-  float rescale = 1.0f;
-  if (tile_max > row.max) {
-    const Lanes factor = exponential(set(row.max - tile_max));
-    rescale = first(factor);
-    total = mul(total, factor);
-    row.max = tile_max;
+  // Of all rows at once, and with no branch on whose maximum has grown, which nothing foresees.
+  for (int r = kRows; r < kLane; ++r) rescale[r] = 0.0f;
+  store(rescale, exponential(load(rescale)));
+  for (int r = 0; r < kRows; ++r) {
+    float* state = states + r * state_floats(a);
+    if (!sees_any(range, rows[r])) {
+      for (int64_t i = begin; i < end; i += kLane) store(p[r] + i, zero());
+      continue;
+    }
+    Lanes total = mul(load(state + kLane), set(rescale[r]));
+    const Lanes shift = set(highest[r]);
+    for (int64_t i = begin; i < end; i += kLane) {
+      const Lanes value = exponential(sub(load(p[r] + i), shift));
+      store(p[r] + i, value);
+      total = add(total, value);
+    }
+    store(state + kLane, total);
+    state[0] = highest[r];
   }
-  const Lanes shift = set(row.max);
-  for (int64_t i = begin; i < end; i += kLane) {
-    const Lanes value = exponential(sub(load(p + i), shift));
-    store(p + i, value);
-    total = add(total, value);
-  }
-  store(sum, total);
-  return rescale;
+}
+
+// The last block that this call reads.
+int64_t last_block_of(const AttendArgs& a) {
+  const int64_t last = a.first_position + a.tokens - 1;
+  const int64_t end = a.states != nullptr ? a.end_span * kSpanKeys - 1 : last;
+  return (end < last ? end : last) / kBlockTokens;
 }
 
 // Columns [16 * vector, 16 * (vector + kVectors)) of the output of kRows rows:
@@ -149,7 +161,8 @@ __attribute__((always_inline)) inline void add_columns(const AttendArgs& a, int6
                                                        float* out) {
   const int64_t row_bytes = a.v_stride * Cache::kElementBytes;
   const int64_t vector_bytes = kLane * Cache::kElementBytes;
-  const int64_t last_block = (a.first_position + a.tokens - 1) / kBlockTokens;
+  const int64_t stride = state_floats(a);
+  const int64_t last_block = last_block_of(a);
   Lanes sum[kRows][kVectors];
   out += vector * kLane;
 #pragma GCC unroll 8
@@ -157,7 +170,7 @@ __attribute__((always_inline)) inline void add_columns(const AttendArgs& a, int6
     const Lanes factor = set(rescale[r]);
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
-      sum[r][v] = mul(load(out + r * a.v_stride + v * kLane), factor);
+      sum[r][v] = mul(load(out + r * stride + v * kLane), factor);
     }
   }
   for (int64_t key = first_key; key <= last_key;) {
@@ -191,7 +204,7 @@ __attribute__((always_inline)) inline void add_columns(const AttendArgs& a, int6
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) store(out + r * a.v_stride + v * kLane, sum[r][v]);
+    for (int v = 0; v < kVectors; ++v) store(out + r * stride + v * kLane, sum[r][v]);
   }
 }
 
@@ -228,22 +241,22 @@ void add_ragged_values(const AttendArgs& a, const AttendRow* rows, const KeyRang
     const int64_t row_end = earlier(end, rows[r].last_key + 1);
     add_values<Cache, 1>(a, tile_key, later(begin, rows[r].first_key),
                          (shared ? shared_begin : row_end) - 1, rescale + r, p + r,
-                         out + r * a.v_stride);
+                         out + r * state_floats(a));
   }
   if (!shared) return;
   add_values<Cache, kRows>(a, tile_key, shared_begin, shared_end - 1, ones, p, out);
   for (int r = 0; r < kRows; ++r) {
     const int64_t row_end = earlier(end, rows[r].last_key + 1);
     if (shared_end == row_end) continue;
-    add_values<Cache, 1>(a, tile_key, shared_end, row_end - 1, ones, p + r, out + r * a.v_stride);
+    add_values<Cache, 1>(a, tile_key, shared_end, row_end - 1, ones, p + r,
+                         out + r * state_floats(a));
   }
 }
 
 template <class Cache, int kRows>
-void attend_tile(const AttendArgs& a, AttendChunk& chunk, int64_t row, int64_t tile) {
+void attend_tile(const AttendArgs& a, const AttendRow* rows, float* states, int64_t tile) {
   constexpr int kVectors = tile_vectors(kRows);
-  AttendRow* rows = chunk.rows + row;
-  float* out = chunk.out + row * a.v_stride;
+  float* out = states + kStateHead;
   // Positions only grow with the row: the first row sees the earliest key, the last the latest.
   const int64_t first_key = rows[0].first_key;
   const int64_t last_key = rows[kRows - 1].last_key;
@@ -267,8 +280,8 @@ void attend_tile(const AttendArgs& a, AttendChunk& chunk, int64_t row, int64_t t
     score_blocks<Cache, kRows, 1>(a, rows, range, block, p);
   }
 
-  float rescale[kRows];
-  for (int r = 0; r < kRows; ++r) rescale[r] = soften(range, rows[r], chunk.sum[row + r], p[r]);
+  alignas(64) float rescale[kLane];
+  soften<kRows>(a, range, rows, states, p, rescale);
 
   const int64_t tile_key = range.tile_block * kBlockTokens;
   if (range.whole) {
@@ -279,57 +292,3 @@ void attend_tile(const AttendArgs& a, AttendChunk& chunk, int64_t row, int64_t t
     add_ragged_values<Cache, kRows>(a, rows, range, tile_key, rescale, p, out);
   }
 }
-
-// Rows [begin, begin + count) of the call.
-template <class Cache>
-void attend_chunk(const AttendArgs& a, int64_t begin, int64_t count) {
-  using TileFunction = void (*)(const AttendArgs&, AttendChunk&, int64_t row, int64_t tile);
-  static constexpr TileFunction kTiles[kTileRows] = {attend_tile<Cache, 1>, attend_tile<Cache, 2>,
-                                                     attend_tile<Cache, 3>, attend_tile<Cache, 4>,
-                                                     attend_tile<Cache, 5>, attend_tile<Cache, 6>};
-  AttendChunk chunk;
-  for (int64_t r = 0; r < count; ++r) {
-    const int64_t token = (begin + r) / a.group;
-    const int64_t head = (begin + r) % a.group;
-    AttendRow& row = chunk.rows[r];
-    row.q = a.q + token * a.q_stride + head * a.head_dim;
-    row.last_key = a.first_position + token;
-    row.first_key = a.window > 0 && a.window <= row.last_key ? row.last_key - a.window + 1 : 0;
-    row.max = -kInfinity;
-    store(chunk.sum[r], zero());
-    for (int64_t i = 0; i < a.v_stride; i += kLane) store(chunk.out + r * a.v_stride + i, zero());
-  }
-  const int64_t first_tile = chunk.rows[0].first_key / kTileKeys;
-  const int64_t last_tile = chunk.rows[count - 1].last_key / kTileKeys;
-  for (int64_t tile = first_tile; tile <= last_tile; ++tile) {
-    for (int64_t row = 0; row < count;) {
-      const int rows = next_tile_rows(count - row);
-      kTiles[rows - 1](a, chunk, row, tile);
-      row += rows;
-    }
-  }
-  for (int64_t r = 0; r < count; ++r) {
-    const int64_t token = (begin + r) / a.group;
-    const int64_t head = (begin + r) % a.group;
-    const Lanes sum = set(fold_add(load(chunk.sum[r])));
-    const float* values = chunk.out + r * a.v_stride;
-    float* out = a.out + token * a.out_stride + head * a.head_dim;
-    int64_t i = 0;
-    for (; i + kLane <= a.head_dim; i += kLane) store(out + i, div(load(values + i), sum));
-    if (i < a.head_dim) store_part(out + i, div(load(values + i), sum), a.head_dim - i);
-  }
-}
-
-template <class Cache>
-void attend(const AttendArgs& a) {
-  const int64_t rows = a.tokens * a.group;
-  int64_t chunk_rows = kChunkFloats / a.v_stride;
-  if (chunk_rows > kChunkRows) chunk_rows = kChunkRows;
-  for (int64_t begin = 0; begin < rows; begin += chunk_rows) {
-    attend_chunk<Cache>(a, begin, rows - begin < chunk_rows ? rows - begin : chunk_rows);
-  }
-}
-
-void attend_f32(const AttendArgs& a) { attend<F32Cache>(a); }
-void attend_f16(const AttendArgs& a) { attend<F16Cache>(a); }
-void attend_bf16(const AttendArgs& a) { attend<Bf16Cache>(a); }

@@ -2,10 +2,14 @@
 // ones and adds all four to a 32-bit sum. Included inside the anonymous namespace of a file that
 // has defined Words and dot(sum, unsigned, signed).
 
+// In 32 registers the integer and the float sums of 3 rows x 64 columns; in 16 only integer sums,
+// of 6 rows x 16 columns.
+constexpr int kDotRows = kLanesRegisters == 32 ? 3 : 6;
+
 // Weights of eight bits, stored as weight + 128: the sum starts 128 times the inputs' sum too low.
 struct ByteDot {
   static constexpr int32_t kZero = 128;
-  static constexpr int kMaxRows = 3;
+  static constexpr int kMaxRows = kDotRows;
   using Weights = Words;
   using Sum = Words;
   static Weights prepare(Words stored) { return stored; }
@@ -16,7 +20,7 @@ struct ByteDot {
 
 // Weights of four bits, 0 to 15.
 struct NibbleDot {
-  static constexpr int kMaxRows = 3;
+  static constexpr int kMaxRows = kDotRows;
   using Sum = Words;
   static Sum start(Words correction) { return correction; }
   static Sum add(Sum sum, Words weights, Words x) { return dot(sum, weights, x); }

@@ -87,7 +87,8 @@ __attribute__((noinline)) void group_tile(const LinearArgs& a, int64_t row, int6
   const int8_t* x = static_cast<const int8_t*>(a.x) + row * a.x_stride;
   const float* x_scales = a.x_scales + row * groups;
   const int32_t* x_sums = a.x_sums + row * groups;
-  float* partial = stretch.partial + row * kPanelColumns + vector * kLane;
+  const bool whole = stretch.begin == 0 && stretch.last;
+  float* partial = whole ? nullptr : stretch.partial + row * kPanelColumns + vector * kLane;
   constexpr bool kFit = sums_fit(kRows, kVectors);
   Lanes total[kFit ? kRows : 1][kVectors];
   alignas(64) float memory[kFit ? 1 : kRows * kVectors * kLane];
@@ -161,21 +162,21 @@ __attribute__((noinline)) void group_tile(const LinearArgs& a, int64_t row, int6
         const Lanes dot = to_floats(Dot::finish(sum[r][v], correction[r]));
         const Lanes scale = mul(scales[v], x_scale);
         float* waits = waiting + (r * kVectors + v) * kLane;
-        Lanes whole;
+        Lanes sum_so_far;
         if constexpr (kFit) {
-          whole = fma(dot, scale, total[r][v]);
+          sum_so_far = fma(dot, scale, total[r][v]);
         } else {
-          whole = fma(dot, scale, load(waits));
+          sum_so_far = fma(dot, scale, load(waits));
         }
         if constexpr (Format::kHasMinimum) {
           const uint16_t* minimums = reinterpret_cast<const uint16_t*>(ends + a.width * 2);
           const Lanes x_sum = to_floats(load_word(x_sums + r * groups + group));
-          whole = fma(load_f16(minimums + v * kLane), mul(x_scale, x_sum), whole);
+          sum_so_far = fma(load_f16(minimums + v * kLane), mul(x_scale, x_sum), sum_so_far);
         }
         if constexpr (kFit) {
-          total[r][v] = whole;
+          total[r][v] = sum_so_far;
         } else {
-          store(waits, whole);
+          store(waits, sum_so_far);
         }
       }
     }

@@ -83,6 +83,8 @@ class Subject:
 class Report:
     model: str
     dtype: str
+    arithmetic: str
+    """What the peak was probed in: f32, bf16 or int8."""
     isa: str
     threads: int
     repetitions: int
@@ -140,6 +142,7 @@ def measure(subject: Subject, plan: Plan) -> Report:
     return Report(
         model=subject.name,
         dtype=dtypes.name,
+        arithmetic=ARITHMETIC[dtypes.name],
         isa=_core.kernels.selected(),
         threads=subject.threads,
         repetitions=plan.repetitions,

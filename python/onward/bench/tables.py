@@ -97,7 +97,7 @@ def _setting(report: Report) -> list[str]:
         peak = [line.probed_gigaflops for line in report.lines]
         lines.append(
             f"this machine, probed beside each line: reads {min(read):.1f} to {max(read):.1f} "
-            f"GB/s, multiplies {min(peak):.0f} to {max(peak):.0f} GFLOP/s in {report.dtype}"
+            f"GB/s, multiplies {min(peak):.0f} to {max(peak):.0f} GFLOP/s in {report.arithmetic}"
         )
     return lines
 

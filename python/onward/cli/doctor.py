@@ -24,6 +24,7 @@ PACKAGES = {
     "tokenizers": "",
     "jinja2": "",
     "huggingface_hub": "fetches models by hub id: pip install 'onward[hub]'",
+    "gguf": "writes GGUF files for onward quantize: pip install 'onward[quantize]'",
     "llguidance": "makes output obey a schema or a grammar: pip install 'onward[grammar]'",
 }
 # What is measured, with its unit -> the core's name for it.

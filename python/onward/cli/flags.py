@@ -36,7 +36,9 @@ def add_loading_arguments(parser: argparse.ArgumentParser) -> argparse._Argument
     group.add_argument(
         "--model", metavar="MODEL", help="folder, .gguf file or hub id; default: SmolLM2-135M"
     )
-    group.add_argument("--dtype", default="auto", help="auto, f32, f16, bf16, int8 or int4; default: auto")
+    group.add_argument(
+        "--dtype", default="auto", help="auto, f32, f16, bf16, int8 or int4; default: auto"
+    )
     group.add_argument(
         "--head-dtype",
         metavar="DTYPE",

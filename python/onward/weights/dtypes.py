@@ -18,9 +18,9 @@ HEAD_DTYPES = DTYPES[1:]
 
 # The core's name for what a caller asks for.
 _PACKED = {"f32": "f32", "f16": "f16", "bf16": "bf16", "int8": "q8_0", "int4": "q4_0"}
-_ASKED = {"f32": "f32", "f16": "f16", "bf16": "bf16", "q8_0": "int8", "q4_0": "int4", "q4_1": "int4"}
-# What a quantised file's matrix is packed in. Q4_K has the codes of Q4_1, and scales that f16 rounds;
-# the others are rounded to 8 bits.
+_ASKED = {packed: asked for asked, packed in _PACKED.items()} | {"q4_1": "int4"}
+# What a quantised file's matrix is packed in. Q4_K has the codes of Q4_1, and scales that f16
+# rounds; the others are rounded to 8 bits.
 _NATIVE = {
     "F32": "f32",
     "F16": "f16",

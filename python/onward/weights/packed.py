@@ -57,9 +57,11 @@ def identity(
     version: str,
     spec: DecoderSpec,
     dtypes: WeightDtypes,
+    stored: Mapping[str, str],
     sources: Sequence[SourceFile],
 ) -> dict[str, str]:
-    """What has to agree for packed weights to be taken in place of a model's own: the metadata."""
+    """What has to agree for packed weights to be taken in place of a model's own: the metadata.
+    stored: the dtype of each tensor, which a config can decide too."""
 
     def text(value: object) -> str:
         return json.dumps(value, sort_keys=True)
@@ -70,6 +72,7 @@ def identity(
         "onward": version,
         "spec": text(dataclasses.asdict(spec)),
         "dtypes": text({**dataclasses.asdict(dtypes), "matrices": dict(dtypes.matrices)}),
+        "stored": hashlib.sha256(text(dict(stored)).encode()).hexdigest(),
         "source": text([source._asdict() for source in sources]),
     }
 

@@ -2,7 +2,8 @@
 
 The library safetensors judges each header; the offsets are then taken from the header itself, and
 checked once more against the mapped file because C++ will read there. Which files count is decided
-by the index where there is one. Knows no family and no tensor's meaning.
+by the index where there is one. Where config.json says that ``onward quantize`` wrote the folder,
+tensors of bytes are read as the blocks that they are. Knows no family and no tensor's meaning.
 """
 
 from __future__ import annotations
@@ -10,19 +11,21 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from onward.errors import WeightError
+from onward.errors import ConfigError, WeightError
 from onward.json_file import parse_json_object, read_json_object
 from onward.message_text import label, sentence, shown
 from onward.weights.checkpoint import STORAGE, SourceFile, Tensor
 from onward.weights.mapped_file import MappedFile
 
 INDEX_NAME = "model.safetensors.index.json"
+BLOCKS_METHOD = "onward"
+"""The quant_method of a folder whose quantization_config names tensors in GGUF's blocks."""
 HEADER_LIMIT_BYTES = 8 << 20  # 100 bytes a tensor: room for 80,000 tensors in one file
 
 
@@ -53,6 +56,7 @@ class SafetensorsCheckpoint:
         self._index: list[SourceFile] = []
         try:
             self._places = self._find_tensors(folder)
+            self._read_blocks()
         except BaseException:
             self.close()
             raise
@@ -131,10 +135,48 @@ class SafetensorsCheckpoint:
             places[tensor] = opened[file_name][tensor]
         return places
 
+    def _read_blocks(self) -> None:
+        """Tensors of bytes that the config says are blocks; what it says of them is then used up.
+        A quantization_config of somebody else stays, and is refused with the config."""
+        section = self.config.get("quantization_config")
+        if not isinstance(section, dict) or section.get("quant_method") != BLOCKS_METHOD:
+            return
+        tensors = section.get("tensors")
+        if not isinstance(tensors, dict):
+            raise ConfigError(
+                f"config.json: quantization_config.tensors is {shown(tensors)}, expected an object"
+            )
+        for name, dtype in tensors.items():
+            self._places[name] = _as_blocks(name, dtype, self._places.get(name))
+        self.config = {k: v for k, v in self.config.items() if k != "quantization_config"}
+
     def _open(self, path: Path) -> dict[str, Place]:
         file = MappedFile(path)
         self._files.append(file)
         return read_header(file)[0]
+
+
+def _as_blocks(name: str, dtype: object, place: Place | None) -> Place:
+    """The place of a tensor of bytes (rows, bytes of a row), seen as blocks of (rows, values)."""
+    formats = [key for key, (values, _) in STORAGE.items() if values > 1]
+    if not isinstance(dtype, str) or dtype not in formats:
+        raise ConfigError(
+            f"config.json: quantization_config.tensors has {shown(dtype)} for {label(name)}, "
+            f"expected one of {', '.join(formats)}"
+        )
+    if place is None:
+        raise WeightError(
+            f"weights: tensor {label(name)} is missing, though quantization_config names it"
+        )
+    values, size = STORAGE[dtype]
+    shape, length = place.shape, place.end - place.begin
+    fits = place.dtype == "U8" and len(shape) == 2 and shape[1] % size == 0
+    if not fits or length != math.prod(shape):
+        raise WeightError(
+            f"{place.file.path.name}: tensor {label(name)} is {place.dtype} of shape {shape}, "
+            f"expected U8 of two dimensions, rows of a multiple of {size} bytes for {dtype}"
+        )
+    return replace(place, dtype=dtype, shape=(shape[0], shape[1] // size * values))
 
 
 def _weight_files(folder: Path) -> list[str]:

@@ -1,10 +1,11 @@
-"""What is asked of an engine in throughput.py: a list of requests, and tokens back.
+"""What is asked of an engine: requests, and tokens back.
 
 Knows no engine, no model and not how time is told.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -20,6 +21,15 @@ class Request:
 
     prompt: tuple[int, ...]
     new_tokens: int
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One request alone: its tokens, and when they came, in seconds from handing it over."""
+
+    tokens: list[int]
+    first_s: float
+    last_s: float
 
 
 class Contestant(Protocol):
@@ -40,13 +50,33 @@ class Contestant(Protocol):
         """All requests at once, greedy; what was generated for each, in the given order."""
         ...
 
+    def follow(self, request: Request) -> Timed:
+        """One request with nothing beside it, greedy."""
+        ...
+
     def close(self) -> None:
         """Give the memory back."""
         ...
 
 
+class Stopwatch:
+    """Notes tokens as they come; counts from its creation."""
+
+    def __init__(self) -> None:
+        self._started = time.perf_counter()
+        self._tokens: list[int] = []
+        self._times: list[float] = []
+
+    def note(self, token: int) -> None:
+        self._times.append(time.perf_counter() - self._started)
+        self._tokens.append(token)
+
+    def timed(self) -> Timed:
+        return Timed(self._tokens, self._times[0], self._times[-1])
+
+
 class Absent(Exception):
-    """An engine is not installed; the message says how to install it."""
+    """An engine cannot be run here; the message says why, or how to install it."""
 
 
 def mixed_requests(

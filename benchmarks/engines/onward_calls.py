@@ -7,12 +7,13 @@ coroutines. ``prepare`` tries both and keeps the faster. Knows nothing of other 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import onward
-from peers.contest import Clock, Request
+from engines.contest import Clock, Request, Timed
 
 
 class Onward:
@@ -29,7 +30,8 @@ class Onward:
         }
         self._chosen: dict[tuple[Request, ...], str] = {}
         self.name = f"onward {self._llm.dtype}"
-        self.setting = f"onward {onward.__version__}, {self._llm.dtype}"
+        isa = onward._core.kernels.selected()
+        self.setting = f"onward {onward.__version__}, {self._llm.dtype}, {isa}"
 
     @property
     def vocab_size(self) -> int:
@@ -52,6 +54,21 @@ class Onward:
 
     def run(self, requests: Sequence[Request]) -> list[list[int]]:
         return self._ways[self._chosen.get(tuple(requests), "threads")](requests)
+
+    def follow(self, request: Request) -> Timed:
+        """The call as a whole is timed; of what happens within it, only the time from the first
+        token to the last is taken from the result."""
+        started = time.perf_counter()
+        result = self._llm.generate(
+            list(request.prompt),
+            max_new_tokens=request.new_tokens,
+            ignore_eos=True,
+            temperature=0.0,
+        )
+        last = time.perf_counter() - started
+        a_token = result.timings.time_per_output_token_s or 0.0
+        tokens = list(result.token_ids)
+        return Timed(tokens, last - a_token * (len(tokens) - 1), last)
 
     def close(self) -> None:
         self._pool.shutdown()

@@ -6,15 +6,16 @@ Python interface does not offer it. Knows nothing of other engines.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from peers.contest import Absent, Clock, Request
-from peers.source_model import SourceModel
+from engines.contest import Absent, Clock, Request, Stopwatch, Timed
+from engines.source_model import SourceModel
 
 INSTALL = 'CMAKE_ARGS="-DGGML_NATIVE=ON" pip install llama-cpp-python (compiles for minutes)'
+AS_SHIPPED = "as shipped"
 
 
 class LlamaCpp:
@@ -23,17 +24,16 @@ class LlamaCpp:
     serial = True
 
     def __init__(self, source: SourceModel, weights: str, threads: int, context: int) -> None:
-        """``weights``: "as shipped", or the name of the type that the matrices are rewritten in."""
+        """``weights``: "as shipped", or the name of the type that the matrices are stored in."""
         llama_cpp = _package()
-        path = source.path
-        if weights != "as shipped":
-            path = source.converted(f"{weights}.gguf", lambda out: _write(source, out, weights))
+        path = converted(source, weights)
         self._llama = llama_cpp.Llama(
             str(path),
             n_ctx=context,
             n_batch=512,
             n_threads=threads,
             n_threads_batch=threads,
+            flash_attn=True,  # the library's own choice; the Python interface has it off
             verbose=False,
         )
         self.name = f"llama.cpp {path.stem.rpartition('.')[2]}"
@@ -44,15 +44,38 @@ class LlamaCpp:
         return "one after another"
 
     def run(self, requests: Sequence[Request]) -> list[list[int]]:
-        return [self._one(request) for request in requests]
+        return [list(self._tokens(request)) for request in requests]
+
+    def follow(self, request: Request) -> Timed:
+        watch = Stopwatch()
+        for token in self._tokens(request):
+            watch.note(token)
+        return watch.timed()
 
     def close(self) -> None:
         self._llama.close()
 
-    def _one(self, request: Request) -> list[int]:
+    def _tokens(self, request: Request) -> Iterator[int]:
         self._llama.reset()  # else a prompt like the last one would not be read again
         tokens = self._llama.generate(list(request.prompt), temp=0.0, repeat_penalty=1.0)
-        return list(islice(tokens, request.new_tokens))
+        return islice(tokens, request.new_tokens)
+
+
+def instructions() -> str:
+    """What the library was built for, as it says itself: names that stand for 1."""
+    said = _package().llama_print_system_info().decode()
+    pairs = (pair.partition("=") for pair in said.rpartition("CPU :")[2].split("|"))
+    return " ".join(name.strip() for name, _, value in pairs if value.strip() == "1")
+
+
+def converted(source: SourceModel, weights: str) -> Path:
+    """The GGUF file of these weights: floats are written here, the rest by its own quantiser."""
+    if weights == AS_SHIPPED:
+        return source.path
+    name = f"{weights}.gguf"
+    if weights in ("F32", "BF16"):
+        return source.converted(name, lambda out: _write(source, out, weights))
+    return source.converted(name, lambda out: _quantise(converted(source, "F32"), out, weights))
 
 
 def _package() -> Any:
@@ -61,6 +84,16 @@ def _package() -> Any:
     except ImportError:
         raise Absent(INSTALL) from None
     return llama_cpp
+
+
+def _quantise(path: Path, out: Path, weights: str) -> None:
+    """llama_model_quantize with its own defaults, which mix types (docs/benchmarks.md)."""
+    llama_cpp = _package()
+    settings = llama_cpp.llama_model_quantize_default_params()
+    settings.ftype = getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{weights}")
+    status = llama_cpp.llama_model_quantize(str(path).encode(), str(out).encode(), settings)
+    if status:
+        raise Absent(f"llama_model_quantize: {path.name} as {weights}: gave {status}, expected 0")
 
 
 def _write(source: SourceModel, path: Path, weights: str) -> None:

@@ -11,14 +11,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from peers.contest import Absent, Clock, Request
-from peers.source_model import SourceModel
+from engines.contest import Absent, Clock, Request, Stopwatch, Timed
+from engines.source_model import SourceModel, half_rows
 
 INSTALL = "pip install ctranslate2"
 SHARES = (1, 2, 4)  # of the requests that make one batch: all, half, a quarter
@@ -37,27 +37,29 @@ class CTranslate2:
 
     def __init__(self, source: SourceModel, compute_type: str, threads: int) -> None:
         ctranslate2 = _package()
-        folder = source.converted("ctranslate2", lambda path: _write(source, path))
+        folder = converted(source)
         self.name = f"CT2 {compute_type.removesuffix('_float32')}"
         self.setting = f"ctranslate2 {ctranslate2.__version__}, {compute_type}"
-        # Threads that share each product, or threads that take a batch each.
-        self._generators = {
-            workers: ctranslate2.Generator(
+        # Threads that share each product, or threads that take a batch each: two models in memory,
+        # the second one when it is first tried.
+        self._generator = cache(
+            lambda workers: ctranslate2.Generator(
                 str(folder),
                 compute_type=compute_type,
                 inter_threads=workers,
                 intra_threads=threads // workers,
                 max_queued_batches=-1,
             )
-            for workers in {1, threads}
-        }
+        )
+        self._workers = sorted({1, threads})
+        self._generator(1)
         self._tokens = source.metadata("tokenizer.ggml.tokens")
         self._ways: dict[tuple[Request, ...], tuple[int, int]] = {}
 
     def prepare(self, requests: Sequence[Request], clock: Clock) -> str:
         count = len(requests)
         sizes = sorted({max(1, count // share) for share in SHARES})
-        ways = [(workers, size) for workers in sorted(self._generators) for size in sizes]
+        ways = [(workers, size) for workers in self._workers for size in sizes]
         best, best_way = math.inf, (1, count)
         for workers, size in ways:
             if workers > 1 and workers * size > count:
@@ -76,8 +78,19 @@ class CTranslate2:
     def run(self, requests: Sequence[Request]) -> list[list[int]]:
         return self._run(requests, *self._ways.get(tuple(requests), (1, len(requests))))
 
+    def follow(self, request: Request) -> Timed:
+        watch = Stopwatch()
+        self._generator(1).generate_batch(
+            [[self._tokens[token] for token in request.prompt]],
+            include_prompt_in_result=False,
+            max_length=request.new_tokens,
+            end_token=[],
+            callback=lambda step: watch.note(step.token_id),
+        )
+        return watch.timed()
+
     def close(self) -> None:
-        self._generators.clear()
+        self._generator.cache_clear()
 
     def _run(
         self,
@@ -92,7 +105,7 @@ class CTranslate2:
         generated: list[list[int]] = [[] for _ in requests]
         running = []
         for batch in batches:
-            running += self._submit(self._generators[workers], batch, requests, generated, overdue)
+            running += self._submit(self._generator(workers), batch, requests, generated, overdue)
         for result in running:
             result.result()
         return generated
@@ -138,6 +151,11 @@ def compute_types() -> list[str]:
     return [name for name in wanted if name in supported]
 
 
+def converted(source: SourceModel) -> Path:
+    """The folder that it loads, whatever the compute type."""
+    return source.converted("ctranslate2", lambda path: _write(source, path))
+
+
 def _write(source: SourceModel, folder: Path) -> None:
     """The weights as a CTranslate2 model of the llama family, in float32."""
     from ctranslate2.specs import TransformerDecoderModelSpec, common_spec
@@ -171,8 +189,8 @@ def _write(source: SourceModel, folder: Path) -> None:
         attention.layer_norm.gamma = block["attn_norm"]
         attention.linear[0].weight = np.concatenate(
             [
-                _halves(block["attn_q"], heads),
-                _halves(block["attn_k"], kv_heads),
+                half_rows(block["attn_q"], heads),
+                half_rows(block["attn_k"], kv_heads),
                 block["attn_v"],
             ]
         )
@@ -191,9 +209,3 @@ def _write(source: SourceModel, folder: Path) -> None:
     spec.optimize()
     folder.mkdir()
     spec.save(str(folder))
-
-
-def _halves(rows: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
-    """The file keeps rows that rotate together side by side; here they stand half a head apart."""
-    pairs = rows.reshape(heads, -1, 2, rows.shape[1])
-    return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(rows.shape)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from peers.contest import Absent
+from engines.contest import Absent
 
 
 class SourceModel:
@@ -61,3 +61,10 @@ class SourceModel:
             write(unfinished)
             unfinished.rename(path)
         return path
+
+
+def half_rows(rows: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
+    """A GGUF file keeps rows that rotate together side by side; elsewhere they stand half a head
+    apart. (heads * head size, columns), both."""
+    pairs = rows.reshape(heads, -1, 2, rows.shape[1])
+    return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(rows.shape)

@@ -1,0 +1,88 @@
+"""transformers on PyTorch, one request after another through its own ``generate``.
+
+Knows nothing of other engines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from engines.contest import Absent, Clock, Request, Stopwatch, Timed
+from engines.hf_folder import hf_folder
+from engines.source_model import SourceModel
+
+INSTALL = "pip install transformers torch"
+
+
+class Transformers:
+    """The model of a Hugging Face folder, "float32" or "bfloat16"."""
+
+    serial = True
+
+    def __init__(self, source: SourceModel, weights: str, threads: int) -> None:
+        transformers, self._torch = _packages()
+        self._torch.set_num_threads(threads)
+        self._model = transformers.AutoModelForCausalLM.from_pretrained(
+            hf_folder(source), dtype=getattr(self._torch, weights)
+        )
+        self._model.eval()
+        self._model.generation_config.eos_token_id = None  # so that no token ends it
+        self._model.generation_config.pad_token_id = 0
+        self.name = f"transformers {weights}"
+        self.setting = (
+            f"transformers {transformers.__version__}, torch {self._torch.__version__}, {weights}, "
+            f"attention {self._model.config._attn_implementation}"
+        )
+
+    def prepare(self, requests: Sequence[Request], clock: Clock) -> str:
+        self.run(requests[:1])
+        return "one after another"
+
+    def run(self, requests: Sequence[Request]) -> list[list[int]]:
+        return [self.follow(request).tokens for request in requests]
+
+    def follow(self, request: Request) -> Timed:
+        torch = self._torch
+        watch = _Watch()
+        with torch.inference_mode():
+            ids = torch.tensor([request.prompt])
+            self._model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=request.new_tokens,
+                do_sample=False,
+                streamer=watch,
+            )
+        return watch.timed()
+
+    def close(self) -> None:
+        del self._model
+
+
+class _Watch(Stopwatch):
+    """A stopwatch that ``generate`` takes for a streamer: it is handed the prompt first."""
+
+    _is_prompt = True
+
+    def put(self, ids: Any) -> None:
+        if not self._is_prompt:
+            self.note(int(ids.reshape(-1)[0]))
+        self._is_prompt = False
+
+    def end(self) -> None:
+        """Nothing is held back."""
+
+
+def instructions() -> str:
+    """What PyTorch's own kernels use; oneDNN below it decides for itself."""
+    return str(_packages()[1].backends.cpu.get_cpu_capability())
+
+
+def _packages() -> tuple[Any, Any]:
+    try:
+        import torch
+        import transformers
+    except ImportError:
+        raise Absent(INSTALL) from None
+    return transformers, torch

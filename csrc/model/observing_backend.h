@@ -1,0 +1,78 @@
+// A backend that forwards every verb to another one and tells somebody of each matrix product: for
+// tools that need the rows a matrix meets, such as calibration. Knows neither which matrix is which
+// nor what is done with the rows.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backend/backend.h"
+
+namespace onward {
+
+// A product that has been computed; the pointers are the device's and good during the call.
+struct ObservedLinear {
+  const Matrix& weight;
+  const LinearInput& input;  // rows of weight.inputs
+  const float* y;            // (rows, weight.outputs); with `add`, the sum; gated: half as wide
+  int64_t rows;
+  bool add;
+};
+
+class ObservingBackend final : public Backend {
+ public:
+  using Observer = std::function<void(const ObservedLinear&)>;
+
+  // The observer may throw to give the step up.
+  ObservingBackend(std::unique_ptr<Backend> backend, Observer observer)
+      : backend_(std::move(backend)), observer_(std::move(observer)) {}
+
+  std::string name() const override { return backend_->name(); }
+  int threads() const override { return backend_->threads(); }
+  void* allocate(size_t bytes) override { return backend_->allocate(bytes); }
+  void release(void* memory) noexcept override { backend_->release(memory); }
+  void upload(void* device, const void* host, size_t bytes) override {
+    backend_->upload(device, host, bytes);
+  }
+  void download(void* host, const void* device, size_t bytes) override {
+    backend_->download(host, device, bytes);
+  }
+  void copy(void* to, const void* from, size_t bytes) override { backend_->copy(to, from, bytes); }
+  void run_on_host(int64_t tasks, const std::function<void(int64_t)>& work) override {
+    backend_->run_on_host(tasks, work);
+  }
+  void embed(const Matrix& table, const int32_t* ids, int64_t rows, float* x) override {
+    backend_->embed(table, ids, rows, x);
+  }
+  void gather_rows(const float* x, const int64_t* index, int64_t rows, int64_t width,
+                   float* y) override {
+    backend_->gather_rows(x, index, rows, width, y);
+  }
+  void linear(const Matrix& weight, const Vector& bias, const LinearInput& input, int64_t rows,
+              bool add, float* y) override {
+    backend_->linear(weight, bias, input, rows, add, y);
+    observer_({weight, input, y, rows, add});
+  }
+  void gated_linear(const Matrix& weight, const Vector& bias, const LinearInput& input,
+                    int64_t rows, float* y) override {
+    backend_->gated_linear(weight, bias, input, rows, y);
+    observer_({weight, input, y, rows, false});
+  }
+  void rotate_and_append(const RotateArgs& args, const CacheLayout& layout,
+                         const std::vector<SequenceSlice>& slices) override {
+    backend_->rotate_and_append(args, layout, slices);
+  }
+  void attend(const AttendLayerArgs& args, const CacheLayout& layout,
+              const std::vector<SequenceSlice>& slices) override {
+    backend_->attend(args, layout, slices);
+  }
+
+ private:
+  std::unique_ptr<Backend> backend_;
+  Observer observer_;
+};
+
+}  // namespace onward

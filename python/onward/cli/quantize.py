@@ -1,0 +1,109 @@
+"""onward quantize: write a model again in 4 or 8 bits, calibrated on text.
+
+The summary goes to stdout, progress to stderr. Knows nothing of how the rounding is done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import shlex
+from typing import TYPE_CHECKING
+
+from onward.cli import flags
+
+if TYPE_CHECKING:
+    from onward.quantization import MatrixError, Quantization
+
+FORMATS = ("int4", "int4-min", "int8")
+HEADS = (*FORMATS, "keep")
+METHODS = ("gptq", "round")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="folder, .gguf file or hub id")
+    parser.add_argument(
+        "-o",
+        "--output",
+        required=True,
+        metavar="OUT",
+        help="a path where nothing is yet: .gguf for a .gguf file, else a folder",
+    )
+    parser.add_argument(
+        "--format",
+        default="int4",
+        choices=FORMATS,
+        help="of the layers' matrices: int4 is GGUF's Q4_0, int4-min Q4_1, int8 Q8_0; "
+        "default: int4",
+    )
+    parser.add_argument(
+        "--head",
+        default="int8",
+        choices=HEADS,
+        help="of the embedding and the output head, or keep; default: int8",
+    )
+    parser.add_argument(
+        "--method",
+        default="gptq",
+        choices=METHODS,
+        help="gptq calibrates, round needs no text; default: gptq",
+    )
+    parser.add_argument(
+        "--calibration", metavar="FILE.txt", help="text to calibrate on; default: Python's own help"
+    )
+    parser.add_argument(
+        "--calibration-tokens",
+        type=int,
+        metavar="N",
+        help="tokens of it that are used; default: 16384",
+    )
+    parser.add_argument(
+        "--threads", type=int, metavar="N", help="default: the processors this process may use"
+    )
+    parser.add_argument("--json", action="store_true", help="print the summary as one JSON object")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from onward.quantization import quantize
+
+    tokens = arguments.calibration_tokens
+    done = quantize(
+        arguments.model,
+        arguments.output,
+        format=arguments.format,
+        head=arguments.head,
+        method=arguments.method,
+        calibration=arguments.calibration,
+        threads=arguments.threads,
+        **({} if tokens is None else {"calibration_tokens": tokens}),
+    )
+    flags.show(json.dumps(dataclasses.asdict(done)) + "\n" if arguments.json else told(done))
+    return 0
+
+
+def told(done: Quantization) -> str:
+    """The summary for a person."""
+    share = done.bytes_after / done.bytes_before
+    lines = [
+        f"{done.output}: {done.format}, head {done.head}, method {done.method}",
+        f"weights {done.bytes_before:,} bytes -> {done.bytes_after:,} bytes ({share:.1%})",
+    ]
+    if done.matrices:
+        lines += _errors(done.matrices)
+        lines.append(f"calibrated on {done.calibration_tokens} tokens")
+    lines += [
+        f"took {done.seconds:.0f} s",
+        f'run it with: onward generate "Once upon a time" --model {shlex.quote(done.output)}',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _errors(matrices: tuple[MatrixError, ...]) -> list[str]:
+    """A line for each matrix, and the means."""
+    width = max(len(matrix.name) for matrix in matrices)
+    lines = ["", f"{'error of the outputs':{width}}   plain  calibrated"]
+    lines += [f"{m.name:{width}}  {m.plain:6.2%}      {m.calibrated:6.2%}" for m in matrices]
+    plain = sum(matrix.plain for matrix in matrices) / len(matrices)
+    calibrated = sum(matrix.calibrated for matrix in matrices) / len(matrices)
+    return [*lines, f"{'mean':{width}}  {plain:6.2%}      {calibrated:6.2%}", ""]

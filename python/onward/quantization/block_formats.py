@@ -1,0 +1,150 @@
+"""GGUF's block formats: what they can hold, plain rounding, and their bytes.
+
+A block is 32 neighbouring values of a row: whole-number codes, a scale and, in Q4_1, a minimum,
+both float16. A value is ``scale * code + minimum``. Knows no model and no calibration.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onward.weights.checkpoint import STORAGE, Tensor
+
+BLOCK = 32
+F32 = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class BlockFormat:
+    """One format: its name at the command line, in files, and the range of its codes."""
+
+    name: str
+    dtype: str  # a key of STORAGE
+    low: int
+    high: int
+    has_minimum: bool = False
+
+
+FORMATS = {
+    "int4": BlockFormat("int4", "Q4_0", -8, 7),
+    "int4-min": BlockFormat("int4-min", "Q4_1", 0, 15, has_minimum=True),
+    "int8": BlockFormat("int8", "Q8_0", -127, 127),
+}
+_BY_DTYPE = {format_.dtype: format_ for format_ in FORMATS.values()}
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A matrix of (rows, blocks * 32) values in one format."""
+
+    format: BlockFormat
+    codes: NDArray[np.int8]  # (rows, blocks * 32)
+    scales: F32  # (rows, blocks), each a float16
+    minima: F32  # (rows, blocks), each a float16; zeros where the format has none
+
+    def values(self) -> F32:
+        """(rows, blocks * 32): what the blocks stand for, in float32 as the engine computes it."""
+        rows, blocks = self.scales.shape
+        codes = self.codes.reshape(rows, blocks, BLOCK).astype(np.float32)
+        values = self.scales[:, :, None] * codes + self.minima[:, :, None]
+        return np.asarray(values.reshape(rows, blocks * BLOCK), np.float32)
+
+    def to_tensor(self, row_order: NDArray[np.int32] | None) -> Tensor:
+        """As a checkpoint would give it, its rows stored in that order (see Tensor)."""
+        shape = self.codes.shape
+        return Tensor(self.to_bytes().reshape(-1).data, self.format.dtype, shape, row_order)
+
+    def to_bytes(self) -> NDArray[np.uint8]:
+        """(rows, blocks * bytes of a block), as a file holds them."""
+        rows, blocks = self.scales.shape
+        parts = [_halves(self.scales)]
+        codes = self.codes.reshape(rows, blocks, BLOCK)
+        if self.format.dtype == "Q8_0":
+            parts.append(codes.astype(np.uint8))  # the same bits
+        else:
+            if self.format.has_minimum:
+                parts.append(_halves(self.minima))
+            nibbles = (codes - self.format.low).astype(np.uint8)
+            # The first 16 values of a block are the low halves of its bytes.
+            parts.append(nibbles[:, :, :16] | nibbles[:, :, 16:] << np.uint8(4))
+        return np.concatenate(parts, axis=2).reshape(rows, -1)
+
+
+def rounded_plainly(values: F32, format_: BlockFormat) -> Blocks:
+    """Every value to the nearest code, the scale from the largest value of each block: what the
+    converters of GGUF files do. values (rows, blocks * 32)."""
+    rows, columns = values.shape
+    blocks = values.reshape(rows, columns // BLOCK, BLOCK)
+    minima = np.zeros(blocks.shape[:2], np.float32)
+    if format_.has_minimum:
+        minima = blocks.min(axis=2)
+        scales = (blocks.max(axis=2) - minima) / np.float32(format_.high)
+    else:
+        peaks = np.take_along_axis(blocks, np.abs(blocks).argmax(axis=2)[:, :, None], axis=2)
+        # Codes of 4 bits reach one further down than up: the largest value takes the lowest code.
+        scales = peaks[:, :, 0] / np.float32(format_.low)
+        scales = scales if format_.low + format_.high else np.abs(scales)
+    with np.errstate(divide="ignore"):
+        inverse = np.where(scales == 0, np.float32(0), np.float32(1) / scales)
+    # Codes come from the scale before it is rounded to float16; ties go away from zero, counted
+    # from the lowest code.
+    exact = (blocks - minima[:, :, None]).astype(np.float64) * inverse[:, :, None]
+    if format_.dtype == "Q8_0":
+        codes = np.trunc(exact + np.copysign(0.5, exact))
+    else:
+        codes = np.trunc(exact + (0.5 - format_.low)) + format_.low
+    codes = codes.clip(format_.low, format_.high).astype(np.int8).reshape(rows, columns)
+    return Blocks(format_, codes, as_half(scales), as_half(minima))
+
+
+def as_half(values: F32) -> F32:
+    """The nearest float16, as float32."""
+    limit = np.float32(np.finfo(np.float16).max)
+    return values.clip(-limit, limit).astype(np.float16).astype(np.float32)
+
+
+def values_of(tensor: Tensor) -> F32:
+    """A stored tensor as float32, its rows in the order of the file."""
+    raw = np.frombuffer(tensor.buffer, np.uint8)
+    return decoded(raw, tensor.dtype, tensor.shape)
+
+
+def rows_of(tensor: Tensor, rows: NDArray[np.int32]) -> F32:
+    """Some rows of a stored matrix, by their place in the file: (rows, columns) float32."""
+    raw = np.frombuffer(tensor.buffer, np.uint8).reshape(tensor.shape[0], -1)
+    return decoded(raw[rows], tensor.dtype, (len(rows), tensor.shape[1]))
+
+
+def decoded(raw: NDArray[np.uint8], dtype: str, shape: tuple[int, ...]) -> F32:
+    """Bytes of a dtype of STORAGE as float32 of a shape."""
+    if dtype == "F32":
+        return raw.view("<f4").reshape(shape).astype(np.float32)
+    if dtype == "F16":
+        return raw.view("<f2").reshape(shape).astype(np.float32)
+    if dtype == "BF16":
+        return (raw.view("<u2").astype(np.uint32) << 16).view(np.float32).reshape(shape)
+    format_, size = _BY_DTYPE[dtype], STORAGE[dtype][1]
+    blocks = raw.reshape(-1, shape[-1] // BLOCK, size)  # (rows, blocks, bytes)
+    scales = _from_halves(blocks[:, :, :2])
+    minima = np.zeros_like(scales)
+    if dtype == "Q8_0":
+        codes = blocks[:, :, 2:].view(np.int8)
+    else:
+        if format_.has_minimum:
+            minima = _from_halves(blocks[:, :, 2:4])
+        packed = blocks[:, :, -16:]
+        nibbles = np.concatenate([packed & 15, packed >> 4], axis=2)
+        codes = nibbles.astype(np.int8) + np.int8(format_.low)
+    return Blocks(format_, codes.reshape(len(blocks), -1), scales, minima).values().reshape(shape)
+
+
+def _halves(values: F32) -> NDArray[np.uint8]:
+    """(rows, blocks) -> (rows, blocks, 2): float16 as bytes."""
+    return values.astype("<f2").view(np.uint8).reshape(*values.shape, 2)
+
+
+def _from_halves(raw: NDArray[np.uint8]) -> F32:
+    return np.ascontiguousarray(raw).view("<f2")[:, :, 0].astype(np.float32)

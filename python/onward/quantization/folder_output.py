@@ -1,0 +1,74 @@
+"""A Hugging Face folder again, with some tensors as the bytes of GGUF's blocks.
+
+Safetensors has no dtype for blocks: they are U8 tensors of (rows, bytes of a row), and
+``quantization_config`` in config.json says which tensor is in which format
+(weights/safetensors.py reads it). Everything else in the folder is copied. Knows no model.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from onward.errors import InvalidArgument
+from onward.weights import Tensor
+from onward.weights.checkpoint import STORAGE
+from onward.weights.safetensors import BLOCKS_METHOD
+
+_COPIED = (".json", ".jinja", ".model", ".txt", ".md")
+_WRITTEN = ("config.json", "model.safetensors.index.json")
+
+
+def write_folder(
+    source: Path,
+    target: Path,
+    config: Mapping[str, Any],
+    said: Mapping[str, Any],
+    tensors: Iterable[tuple[str, Tensor]],
+) -> None:
+    """Write the folder ``target`` with the files of ``source`` and these tensors as its weights.
+    ``said`` goes into the quantization_config beside what the loader needs."""
+    named = sorted(tensors, key=lambda item: STORAGE[item[1].dtype][0])  # blocks come last
+    blocks = {name: t.dtype for name, t in named if STORAGE[t.dtype][0] > 1}
+    quantization = {"quant_method": BLOCKS_METHOD, **said, "tensors": blocks}
+    unfinished = target.with_name(target.name + ".unfinished")
+    try:
+        unfinished.mkdir(parents=True)
+        for path in sorted(source.iterdir()):
+            wanted = path.suffix in _COPIED or path.name.upper().startswith("LICENSE")
+            if wanted and path.name not in _WRITTEN and path.is_file():
+                shutil.copyfile(path, unfinished / path.name)
+        text = json.dumps({**config, "quantization_config": quantization}, indent=2)
+        (unfinished / "config.json").write_text(text + "\n", "utf-8")
+        _write_safetensors(unfinished / "model.safetensors", named)
+        os.replace(unfinished, target)
+    except OSError as failure:
+        raise InvalidArgument(f"output: cannot write {target}: {failure.strerror}") from failure
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _write_safetensors(path: Path, tensors: list[tuple[str, Tensor]]) -> None:
+    """Header and bytes, tensor by tensor: nothing is gathered in memory."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, tensor in tensors:
+        begin, end = end, end + tensor.buffer.nbytes
+        blocks = STORAGE[tensor.dtype][0] > 1
+        rows = tensor.shape[0]
+        header[name] = {
+            "dtype": "U8" if blocks else tensor.dtype,
+            "shape": [rows, tensor.buffer.nbytes // rows] if blocks else list(tensor.shape),
+            "data_offsets": [begin, end],
+        }
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little"))
+        file.write(text)
+        for _, tensor in tensors:
+            file.write(tensor.buffer)

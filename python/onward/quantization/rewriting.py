@@ -1,0 +1,192 @@
+"""One model on its way: the source's tensors, what has been made of them so far, and the writing.
+
+Knows which tensors belong to which weight, and which calls make blocks of them; holds no
+arithmetic, and no option that it has not been given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onward import architectures
+from onward.errors import InvalidArgument, WeightError
+from onward.hub import ModelFiles
+from onward.loading import check_tensors
+from onward.message_text import label
+from onward.progress import ProgressBar
+from onward.quantization.block_formats import (
+    BLOCK,
+    F32,
+    BlockFormat,
+    rounded_plainly,
+    rows_of,
+    values_of,
+)
+from onward.quantization.folder_output import write_folder
+from onward.quantization.gguf_output import write_gguf
+from onward.quantization.layer_quantizer import Rounded, quantised_layer
+from onward.quantization.layer_stream import MATRICES, LayerStream
+from onward.spec import DecoderSpec
+from onward.tokenizer import Tokenizer
+from onward.weights import Checkpoint, Tensor
+
+
+@dataclass(frozen=True)
+class MatrixError:
+    """How far the outputs of one matrix are from the original's on the calibration's inputs: the
+    root mean square of the difference, as a share of that of the outputs, with the tokens weighted
+    as in calibration (see layer_quantizer)."""
+
+    name: str
+    """Of the tensor, as Hugging Face calls it."""
+    plain: float
+    """Rounded to the nearest."""
+    calibrated: float
+
+
+TOPS = ("embed", "head")
+
+
+class Rewriting:
+    """A checkpoint, and blocks in place of some of its tensors."""
+
+    def __init__(self, files: ModelFiles, checkpoint: Checkpoint) -> None:
+        self._files = files
+        self._checkpoint = checkpoint
+        self._spec: DecoderSpec = architectures.read_spec(checkpoint.config, checkpoint.where)
+        plan = architectures.tensor_plan(self._spec)
+        check_tensors(plan, checkpoint, self._spec)
+        self._plan = {planned.name: planned for planned in plan}
+        self._made: dict[str, Tensor] = {}  # by Hugging Face's names
+        self.errors: list[MatrixError] = []
+
+    def check_rows(self, layers: BlockFormat, top: BlockFormat | None) -> None:
+        """WeightError where a row is no multiple of a block."""
+        for name, planned in self._plan.items():
+            format_ = layers if _is_layer_matrix(name) else top if name in TOPS else None
+            if format_ is None:
+                continue
+            for source, shape in zip(planned.sources, planned.shapes, strict=True):
+                if shape[1] % BLOCK:
+                    raise WeightError(
+                        f"{self._checkpoint.file_of(source)}: tensor {label(source)} has rows of "
+                        f"{shape[1]} values, expected a multiple of {BLOCK} for {format_.name}"
+                    )
+
+    def round_tops(self, format_: BlockFormat) -> None:
+        """The embedding, and the head where it is a matrix of its own, to the nearest."""
+        for name in TOPS:
+            if name in self._plan:
+                self._round(self._plan[name].sources[0], format_)
+
+    def round_layers(self, format_: BlockFormat) -> None:
+        """Every matrix of every layer to the nearest."""
+        for name, planned in self._plan.items():
+            if _is_layer_matrix(name):
+                for source in planned.sources:
+                    self._round(source, format_)
+
+    def _round(self, name: str, format_: BlockFormat) -> None:
+        tensor = self._checkpoint.tensor(name)
+        if tensor.dtype == format_.dtype:
+            return  # is so already
+        blocks = rounded_plainly(self._values(name), format_)
+        self._made[name] = blocks.to_tensor(tensor.row_order)
+
+    def calibrate_layers(self, format_: BlockFormat, ids: NDArray[np.int32], threads: int) -> None:
+        """The same by calibration with token ids (sequences, length)."""
+        embedding = self._plan["embed"].sources[0]
+        original = self._checkpoint.tensor(embedding)
+        if ids.max() >= original.shape[0]:
+            raise InvalidArgument(
+                f"calibration: the tokenizer gives id {ids.max()}, "
+                f"expected one of the model's {original.shape[0]} tokens"
+            )
+        stream, original_stream = (
+            LayerStream(self._spec, rows_of(table, ids.reshape(-1)), ids.shape[1], threads)
+            for table in (self._made.get(embedding) or original, original)
+        )
+        total = self._spec.num_layers * len(MATRICES)
+        done = 0
+        with ProgressBar(f"quantising {self._files.name}") as progress:
+
+            def count(_: str) -> None:
+                nonlocal done
+                done += 1
+                progress(done, total)
+
+            for layer in range(self._spec.num_layers):
+                parts = self._parts(f"layers.{layer}.")
+                results = quantised_layer(stream, original_stream, parts, format_, count)
+                for name, rounded in results.items():
+                    self._take(self._plan[f"layers.{layer}.{name}"].sources, rounded)
+
+    def _take(self, sources: tuple[str, ...], rounded: list[Rounded]) -> None:
+        for source, part in zip(sources, rounded, strict=True):
+            self._made[source] = part.tensor
+            self.errors.append(MatrixError(source, part.plain_error, part.error))
+            self._checkpoint.release(source)
+
+    def _parts(self, prefix: str) -> Mapping[str, list[Tensor]]:
+        parts = {
+            name.removeprefix(prefix): planned.sources
+            for name, planned in self._plan.items()
+            if name.startswith(prefix)
+        }
+        for name in MATRICES:
+            for source in parts[name]:
+                self._values(source)  # finite, or an error that names it
+        return {
+            name: [self._checkpoint.tensor(source) for source in sources]
+            for name, sources in parts.items()
+        }
+
+    @property
+    def max_context(self) -> int:
+        """Tokens that the model's positions allow."""
+        return self._spec.max_context
+
+    def _values(self, name: str) -> F32:
+        values = values_of(self._checkpoint.tensor(name))
+        if not np.isfinite(values).all():
+            raise WeightError(
+                f"{self._checkpoint.file_of(name)}: tensor {label(name)} has values that are not "
+                "finite, expected finite weights to quantise"
+            )
+        return values
+
+    def tokenizer(self) -> Tokenizer:
+        """The model's own; TokenizerError where it has none."""
+        if self._files.kind == "folder":
+            return Tokenizer.from_folder(self._files.path)
+        return Tokenizer.from_gguf(self._checkpoint.metadata)
+
+    def _tensors(self) -> Iterator[tuple[str, Tensor]]:
+        for planned in self._plan.values():
+            for source in planned.sources:
+                yield source, self._made.get(source) or self._checkpoint.tensor(source)
+
+    def write(self, target: Path, layers: BlockFormat, said: Mapping[str, str]) -> None:
+        """The result beside the source: a file for a file, a folder for a folder."""
+        if self._files.kind == "gguf":
+            write_gguf(self._files.path, target, layers.dtype, self._made)
+        else:
+            write_folder(self._files.path, target, self._checkpoint.config, said, self._tensors())
+
+    def sizes(self) -> tuple[int, int]:
+        """Bytes of all weights, before and after."""
+        before = sum(
+            self._checkpoint.tensor(source).buffer.nbytes
+            for planned in self._plan.values()
+            for source in planned.sources
+        )
+        return before, sum(tensor.buffer.nbytes for _, tensor in self._tensors())
+
+
+def _is_layer_matrix(name: str) -> bool:
+    return name.startswith("layers.") and name.rpartition(".")[2] in MATRICES

@@ -1,0 +1,44 @@
+"""Arrays for the tests of the inner loops, and how their bits are compared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onward import _core
+
+kernels = _core.kernels
+ISAS = kernels.available()
+"""What this processor runs; "generic" is the first."""
+F32, U16 = NDArray[np.float32], NDArray[np.uint16]
+
+
+def normal(seed: int, *shape: int, scale: float = 1.0) -> F32:
+    return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(np.float32)
+
+
+def to_bf16(x: F32) -> U16:
+    """Nearest, ties to even; no NaN."""
+    bits = x.view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def widen(bits: U16) -> F32:
+    """bf16 as float32."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def raw(array: NDArray[Any]) -> NDArray[np.uint8]:
+    """The bytes of each row."""
+    return np.ascontiguousarray(array).view(np.uint8).reshape(len(array), -1)
+
+
+def assert_bits(found: NDArray[Any], expected: NDArray[Any]) -> None:
+    """Equal bits; any NaN equals any other."""
+    assert found.shape == expected.shape and found.dtype == expected.dtype
+    different = found.view(f"u{found.itemsize}") != expected.view(f"u{found.itemsize}")
+    if found.dtype.kind == "f":
+        different &= ~(np.isnan(found) & np.isnan(expected))
+    assert not different.any(), f"{different.sum()} of {different.size} differ"

@@ -1,0 +1,238 @@
+"""Attention over spans of 512 keys: kernels against float64 and generic around the edges of spans,
+and the engine's promise, the same bits whoever computes which span, at depths of several spans.
+
+The rule that is tested stands in csrc/cpu/kernels.h. Bits are compared, never tolerances, where the
+bits are promised.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from builders.core_engine import (
+    ALL_CHUNK,
+    Shape,
+    complete,
+    instruction_set,
+    new_engine,
+    random_prompt,
+    seeded_model,
+)
+from onward import _core
+
+kernels = _core.kernels
+ISAS = kernels.available()
+F32 = NDArray[np.float32]
+Stored = NDArray[np.float32] | NDArray[np.float16] | NDArray[np.uint16]
+
+SPAN = 512
+TOLERANCE = 2e-6  # of the largest |value|
+ROWS_AT = (1, 63, 64, 511, 512, 513, 575, 577, 1023, 1024, 1025, 1300)
+"""Lengths of contexts: on and around the edges of tiles and spans."""
+
+
+@pytest.fixture(params=ISAS)
+def isa(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(params=["f32", "f16", "bf16"])
+def dtype(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def stored(x: F32, dtype: str) -> Stored:
+    if dtype == "bf16":
+        return (x.view(np.uint32) >> 16).astype(np.uint16)
+    return x.astype(np.float16) if dtype == "f16" else x
+
+
+def value(x: Stored) -> NDArray[np.float64]:
+    if x.dtype == np.uint16:
+        x = (x.astype(np.uint32) << 16).view(np.float32)
+    return x.astype(np.float64)
+
+
+@functools.cache
+def inputs(
+    dtype: str, group: int, head_dim: int, spread: float = 1.0
+) -> tuple[F32, Stored, Stored]:
+    """Queries, keys and values of 1,300 positions."""
+    generator = np.random.default_rng(7)
+    q = generator.standard_normal((1300, group, head_dim)).astype(np.float32)
+    keys = (generator.standard_normal((1300, head_dim)) * spread).astype(np.float32)
+    values = generator.standard_normal((1300, head_dim)).astype(np.float32)
+    return q, stored(keys, dtype), stored(values, dtype)
+
+
+def attend(
+    isa: str, whole: tuple[F32, Stored, Stored], first: int, last: int, window: int = 0
+) -> F32:
+    """The tokens at positions [first, last)."""
+    q, keys, values = whole
+    return kernels.attend(isa, q[first:last], keys[:last], values[:last], first, window, 0.2)
+
+
+def softmax(whole: tuple[F32, Stored, Stored], first: int, last: int, window: int = 0):
+    q, keys, values = (value(x) for x in whole)
+    out = np.empty_like(q[first:last])
+    for position in range(first, last):
+        begin = max(0, position - window + 1) if window else 0
+        scores = 0.2 * q[position] @ keys[begin : position + 1].T
+        p = np.exp(scores - scores.max(axis=1, keepdims=True))
+        out[position - first] = p @ values[begin : position + 1] / p.sum(axis=1, keepdims=True)
+    return out
+
+
+def assert_bits(found: F32, expected: F32) -> None:
+    assert found.shape == expected.shape
+    different = found.view(np.uint32) != expected.view(np.uint32)
+    assert not different.any(), f"{different.sum()} of {different.size} differ"
+
+
+@pytest.mark.parametrize("spread", [1.0, 40.0])
+@pytest.mark.parametrize(("group", "head_dim"), [(1, 64), (3, 24), (4, 128)])
+def test_one_token_against_float64_and_generic(
+    isa: str, dtype: str, group: int, head_dim: int, spread: float
+) -> None:
+    """Spread: the largest score lies in any span, so that either side of a merge is rescaled."""
+    whole = inputs(dtype, group, head_dim, spread)
+    bound = TOLERANCE * np.abs(value(whole[2])).max()
+    if spread > 1:
+        bound *= spread  # scores of up to 300, rounded to float32 before exp
+    for length in ROWS_AT:
+        found = attend(isa, whole, length - 1, length)
+        assert np.abs(found - softmax(whole, length - 1, length)).max() <= bound
+        assert_bits(found, attend("generic", whole, length - 1, length))
+
+
+@pytest.mark.parametrize("window", [1, 16, 100, 511, 512, 513, 600, 1024, 1200])
+def test_windows_across_span_edges(isa: str, dtype: str, window: int) -> None:
+    """They begin inside a span, and end inside another."""
+    whole = inputs(dtype, 3, 24)
+    bound = TOLERANCE * np.abs(value(whole[2])).max()
+    for first, last in ((500, 530), (1010, 1040), (1111, 1112), (1290, 1300)):
+        found = attend(isa, whole, first, last, window)
+        assert np.abs(found - softmax(whole, first, last, window)).max() <= bound
+        assert_bits(found, attend("generic", whole, first, last, window))
+
+
+@pytest.mark.parametrize("window", [0, 75, 512, 700])
+@pytest.mark.parametrize(("group", "head_dim"), [(1, 64), (3, 64), (7, 24)])
+def test_decode_gives_the_bits_of_prefill(
+    isa: str, dtype: str, group: int, head_dim: int, window: int
+) -> None:
+    whole = inputs(dtype, group, head_dim)
+    for begin, end in ((490, 540), (1000, 1060)):
+        prefill = attend(isa, whole, begin, end, window)
+        for tokens in (1, 5, 16):
+            for first in range(begin, end - tokens + 1, 3 if tokens == 1 else tokens):
+                part = attend(isa, whole, first, first + tokens, window)
+                assert_bits(part, prefill[first - begin : first - begin + tokens])
+
+
+def test_spans_are_merged_as_the_rule_says(isa: str) -> None:
+    """Equal scores in every key: all factors are 1, the sums are whole numbers, the output their
+    mean; and one key far above the others in each span takes all the weight of its span."""
+    zeros, count = np.zeros((1300, 16), np.float32), np.arange(1300, dtype=np.float32)
+    values = count.repeat(16).reshape(1300, 16)
+    q = np.zeros((1300, 1, 16), np.float32)
+    for length in (512, 513, 1024, 1025, 1300):
+        assert (attend(isa, (q, zeros, values), length - 1, length) == (length - 1) / 2).all()
+    for place in (0, 511, 512, 1023, 1024, 1299):
+        keys = zeros.copy()
+        keys[place, 0] = 1000
+        q[:, :, 0] = 1
+        assert (attend(isa, (q, keys, values), 1299, 1300) == place).all()
+
+
+@pytest.mark.parametrize("last", [511, 512, 513, 1024, 1030])
+@pytest.mark.parametrize("tokens", [1, 16])
+def test_stale_slots_stay_invisible(isa: str, dtype: str, tokens: int, last: int) -> None:
+    q, keys, values = inputs(dtype, 3, 24)
+    first = last - tokens
+    expected = attend(isa, (q, keys, values), first, last)
+    assert np.isfinite(expected).all()
+    stale_keys, stale_values = keys.copy(), values.copy()
+    stale = stored(np.array([np.nan], np.float32), dtype)[0]
+    stale_keys[last:], stale_values[last:] = stale, stale
+    found = kernels.attend(isa, q[first:last], stale_keys, stale_values, first, 0, 0.2)
+    assert_bits(found, expected)
+
+
+def test_a_nan_in_an_early_span_is_passed_on(isa: str) -> None:
+    """No merge hides it behind a larger maximum."""
+    q, keys, values = (x.copy() for x in inputs("f32", 1, 16))
+    keys[3, 5] = np.nan
+    assert np.isnan(attend(isa, (q, keys, values), 1299, 1300)).all()
+
+
+# --- the engine, which shares the spans of a row out over threads ---
+
+DEPTH = 1540
+WINDOWS = {"full": (), "mixed": (700, 0)}
+THREADS = (1, 2, 3, 5)
+
+
+@functools.cache
+def model(dtype: str, attention: str) -> _core.Model:
+    windows = WINDOWS[attention]
+    return seeded_model(dtype, Shape(num_layers=2, windows=windows))
+
+
+@functools.cache
+def reference(dtype: str, attention: str) -> tuple[F32, list[int]]:
+    """One thread, the whole prompt in one step."""
+    engine = new_engine(model(dtype, attention), threads=1, chunk=ALL_CHUNK)
+    prompt = random_prompt(DEPTH)
+    return engine.logits(prompt), complete(engine, [prompt], max_new_tokens=12)[0]
+
+
+@pytest.mark.parametrize("attention", WINDOWS)
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("model_dtype", ["f32", "bf16"])
+def test_deep_bits_do_not_depend_on_threads_or_chunks(
+    model_dtype: str, attention: str, threads: int
+) -> None:
+    """Chunks of 5 tokens are cut by spans, chunks of 512 are not."""
+    logits, tokens = reference(model_dtype, attention)
+    prompt = random_prompt(DEPTH)
+    for chunk in (5, 100, 512):
+        engine = new_engine(model(model_dtype, attention), threads=threads, chunk=chunk)
+        found = engine.logits(prompt)
+        assert (found.view(np.uint32) == logits.view(np.uint32)).all()
+        assert complete(engine, [prompt], max_new_tokens=12)[0] == tokens
+
+
+def test_every_instruction_set_merges_to_the_same_bits(isa: str) -> None:
+    """States are computed by some threads and merged by others, with each set's own kernels."""
+    with instruction_set(isa):
+        engine = new_engine(model("f32", "mixed"), threads=3, chunk=20)
+        assert engine.backend == f"cpu:{isa}"
+        found = engine.logits(random_prompt(DEPTH)[:1050])
+    expected = reference("f32", "mixed")[0][:1050]
+    assert (found.view(np.uint32) == expected.view(np.uint32)).all()
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_decoding_gives_the_logits_of_prefill(threads: int) -> None:
+    """Steps of one token, across the edge of a span: 1,530 tokens and 20 more."""
+    engine = new_engine(model("f32", "full"), threads=threads)
+    prompt = random_prompt(1530)
+    tokens = complete(engine, [prompt], max_new_tokens=20)[0]
+    logits = engine.logits(np.concatenate([prompt, np.array(tokens[:-1], np.int32)]))
+    assert logits[len(prompt) - 1 :].argmax(axis=1).tolist() == tokens
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_deep_and_short_contexts_share_a_step(threads: int) -> None:
+    """Of one step some rows are cut and others not; states of several rows lie side by side."""
+    prompts = [random_prompt(length, seed=length) for length in (1100, 3, 1540, 600, 513)]
+    alone = new_engine(model("f32", "mixed"), threads=1)
+    expected = [complete(alone, [prompt], max_new_tokens=8)[0] for prompt in prompts]
+    engine = new_engine(model("f32", "mixed"), threads=threads, chunk=300)
+    assert complete(engine, prompts, max_new_tokens=8) == expected
