@@ -34,6 +34,19 @@ struct TensorSource {
   bool mapped = false;  // from a file, read-only: its pages can be dropped once they are packed
 };
 
+// The shape of one part of a weight: rows are outputs; a vector is one row.
+struct PartShape {
+  int64_t rows = 0;
+  int64_t columns = 0;
+};
+
+// A weight in the layout that a WeightStore of the same kind gave out, in host memory.
+struct PackedBytes {
+  const void* data = nullptr;
+  size_t bytes = 0;
+  bool mapped = false;  // from a file, read-only: its pages can be dropped once they are taken
+};
+
 // A weight matrix in the device's own layout. Parts stacked along the outputs each begin at a
 // multiple of kActivationLane (q, k, v of one product; gate and up of another).
 struct Matrix {
@@ -67,6 +80,15 @@ class WeightStore {
   // shorter than its shape says.
   virtual Matrix pack_matrix(const std::vector<TensorSource>& parts, DType dtype) = 0;
   virtual Vector pack_vector(const std::vector<TensorSource>& parts) = 0;
+  // What pack_* made of parts of these shapes, from bytes that `packed` gave out at another time.
+  // Copies them; WeightError for any other number of bytes. Whether the bytes are of the present
+  // layout is for the caller to know.
+  virtual Matrix take_matrix(const std::vector<PartShape>& parts, DType dtype,
+                             const PackedBytes& source) = 0;
+  virtual Vector take_vector(const std::vector<PartShape>& parts, const PackedBytes& source) = 0;
+  // A weight's bytes, which stay valid as long as the store.
+  virtual PackedBytes packed(const Matrix& matrix) const = 0;
+  virtual PackedBytes packed(const Vector& vector) const = 0;
   virtual size_t bytes_used() const = 0;
 };
 

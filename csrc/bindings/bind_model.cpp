@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "cpu/panels.h"
 #include "cpu/weight_store.h"
 #include "model/model.h"
 #include "onward/error.h"
@@ -84,22 +85,55 @@ TensorSource make_source(const py::buffer_info& info, const Part& part) {
   return source;
 }
 
+void require_contiguous(const py::buffer_info& info, const std::string& name) {
+  if (PyBuffer_IsContiguous(info.view(), 'C') == 0) {
+    throw onward::InvalidArgument("weights: the buffer of a part of '" + name +
+                                  "' is strided, expected contiguous memory");
+  }
+}
+
 void add_weight(ModelBuilder& builder, const std::string& name, const std::vector<Part>& parts,
                 const std::string& dtype, bool mapped) {
   std::vector<py::buffer_info> infos;  // keep the buffers alive while the GIL is released
   std::vector<TensorSource> sources;
   for (const Part& part : parts) {
     infos.push_back(std::get<0>(part).request());
-    if (PyBuffer_IsContiguous(infos.back().view(), 'C') == 0) {
-      throw onward::InvalidArgument("weights: the buffer of a part of '" + name +
-                                    "' is strided, expected contiguous memory");
-    }
+    require_contiguous(infos.back(), name);
     sources.push_back(make_source(infos.back(), part));
     sources.back().mapped = mapped;
   }
   const onward::DType packed = onward::parse_dtype(dtype);
   py::gil_scoped_release release;
   builder.add(name, sources, packed);
+}
+
+void add_packed(ModelBuilder& builder, const std::string& name, const py::buffer& buffer,
+                const std::string& dtype, bool mapped) {
+  const py::buffer_info info = buffer.request();
+  require_contiguous(info, name);
+  const size_t bytes = static_cast<size_t>(info.size) * static_cast<size_t>(info.itemsize);
+  const onward::DType packed = onward::parse_dtype(dtype);
+  py::gil_scoped_release release;
+  builder.add_packed(name, {info.ptr, bytes, mapped}, packed);
+}
+
+// Read-only views that keep the model alive.
+std::vector<std::tuple<std::string, std::string, py::memoryview>> packed_weights(
+    const std::shared_ptr<Model>& model) {
+  std::vector<std::tuple<std::string, std::string, py::memoryview>> weights;
+  const py::object owner = py::cast(model);
+  for (const onward::NamedWeight& weight : model->weights) {
+    const bool vector = weight.matrix.empty();
+    const onward::PackedBytes packed =
+        vector ? model->store->packed(weight.vector) : model->store->packed(weight.matrix);
+    const py::array_t<uint8_t> bytes(static_cast<py::ssize_t>(packed.bytes),
+                                     static_cast<const uint8_t*>(packed.data), owner);
+    bytes.attr("setflags")(py::arg("write") = false);
+    weights.emplace_back(weight.name,
+                         onward::dtype_name(vector ? onward::DType::f32 : weight.matrix.dtype),
+                         py::memoryview(py::buffer(bytes)));
+  }
+  return weights;
 }
 
 }  // namespace
@@ -118,12 +152,14 @@ void bind_model(py::module_& m) {
       .def_readonly("num_layers", &DecoderSpec::num_layers)
       .def_readonly("max_context", &DecoderSpec::max_context);
 
+  m.attr("packed_layout") = onward::cpu::kPackedLayout;
   py::class_<Model, std::shared_ptr<Model>>(m, "Model")
       .def_readonly("spec", &Model::spec)
       .def_property_readonly(
           "cache_dtype", [](const Model& model) { return onward::dtype_name(model.cache_dtype); })
       .def_property_readonly("weight_bytes",
-                             [](const Model& model) { return model.store->bytes_used(); });
+                             [](const Model& model) { return model.store->bytes_used(); })
+      .def("packed", &packed_weights);
 
   py::class_<ModelBuilder>(m, "ModelBuilder")
       .def(py::init([](const DecoderSpec& spec, const std::string& cache_dtype, int threads) {
@@ -132,6 +168,8 @@ void bind_model(py::module_& m) {
            }),
            py::arg("spec"), py::arg("cache_dtype"), py::arg("threads"))
       .def("add", &add_weight, py::arg("name"), py::arg("parts"), py::arg("dtype"),
+           py::arg("mapped") = false)
+      .def("add_packed", &add_packed, py::arg("name"), py::arg("buffer"), py::arg("dtype"),
            py::arg("mapped") = false)
       .def("finish",
            [](ModelBuilder& builder) { return std::const_pointer_cast<Model>(builder.finish()); });

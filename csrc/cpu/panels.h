@@ -9,6 +9,11 @@
 
 namespace onward::cpu {
 
+// The layout of packed bytes as files keep them: raise it with every change of what pack_panel
+// writes for the same sources, rounding included, or of how parts and vectors are padded. The
+// instruction set does not enter.
+constexpr int kPackedLayout = 1;
+
 // Where one output of a product comes from: a row of a stored tensor, or nothing (padding).
 struct OutputSource {
   DType dtype = DType::f32;

@@ -1,6 +1,7 @@
 #include "cpu/weight_store.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 
 #include "base/buffer.h"
@@ -49,31 +50,50 @@ void drop_rows(const TensorSource& source, int64_t begin, int64_t end) {
                     static_cast<size_t>((end - begin) * row_bytes(source)));
 }
 
+// Source bytes that one task copies: enough that handing it out costs nothing beside it.
+constexpr int64_t kCopyBytes = int64_t{1} << 20;
+
+// A matrix of these parts, without its memory.
+Matrix planned_matrix(const std::vector<PartShape>& parts, DType dtype) {
+  Matrix matrix;
+  matrix.dtype = dtype;
+  for (const PartShape& part : parts) {
+    matrix.offsets.push_back(matrix.outputs);
+    matrix.outputs = round_up(matrix.outputs + part.rows, kLane);
+  }
+  matrix.inputs = round_up(parts.at(0).columns, kLane);
+  return matrix;
+}
+
+int64_t vector_size(const std::vector<PartShape>& parts) {
+  int64_t size = 0;
+  for (const PartShape& part : parts) size += round_up(part.columns, kLane);
+  return size;
+}
+
 class CpuWeightStore final : public WeightStore {
  public:
   explicit CpuWeightStore(int threads) : pool_(threads) {}
 
   Matrix pack_matrix(const std::vector<TensorSource>& parts, DType dtype) override {
-    Matrix matrix;
-    matrix.dtype = dtype;
     const int64_t columns = parts.at(0).columns;
+    std::vector<PartShape> shapes;
     std::vector<OutputSource> outputs;
     int64_t source_bytes = 0;
     for (const TensorSource& part : parts) {
       check(part);
+      shapes.push_back({part.rows, part.columns});
       if (part.columns != columns) {
         throw WeightError("weights: parts of one product have " + std::to_string(columns) +
                           " and " + std::to_string(part.columns) + " columns, expected the same");
       }
-      matrix.offsets.push_back(static_cast<int64_t>(outputs.size()));
       for (int64_t row = 0; row < part.rows; ++row) {
         outputs.push_back({part.dtype, stored_row(part, row), columns});
       }
       source_bytes += part.rows * row_bytes(part);
       outputs.resize(round_up(static_cast<int64_t>(outputs.size()), kLane));
     }
-    matrix.outputs = static_cast<int64_t>(outputs.size());
-    matrix.inputs = round_up(columns, kLane);
+    Matrix matrix = planned_matrix(shapes, dtype);
     matrix.data = arena_.allocate(static_cast<size_t>(matrix.bytes()));
     const int64_t panels = (matrix.outputs + kPanelColumns - 1) / kPanelColumns;
     const int64_t slabs = std::min(panels, source_bytes / kSlabBytes + 1);
@@ -92,11 +112,13 @@ class CpuWeightStore final : public WeightStore {
   }
 
   Vector pack_vector(const std::vector<TensorSource>& parts) override {
-    Vector vector;
+    std::vector<PartShape> shapes;
     for (const TensorSource& part : parts) {
       check(part);
-      vector.size += round_up(part.columns, kLane);
+      shapes.push_back({part.rows, part.columns});
     }
+    Vector vector;
+    vector.size = vector_size(shapes);
     vector.data = static_cast<float*>(arena_.allocate(static_cast<size_t>(vector.size) * 4));
     float* out = vector.data;
     for (const TensorSource& part : parts) {
@@ -112,9 +134,51 @@ class CpuWeightStore final : public WeightStore {
     return vector;
   }
 
+  Matrix take_matrix(const std::vector<PartShape>& parts, DType dtype,
+                     const PackedBytes& source) override {
+    Matrix matrix = planned_matrix(parts, dtype);
+    matrix.data = take(source, matrix.bytes());
+    return matrix;
+  }
+
+  Vector take_vector(const std::vector<PartShape>& parts, const PackedBytes& source) override {
+    Vector vector;
+    vector.size = vector_size(parts);
+    vector.data = static_cast<float*>(take(source, vector.size * 4));
+    return vector;
+  }
+
+  PackedBytes packed(const Matrix& matrix) const override {
+    return {matrix.data, static_cast<size_t>(matrix.bytes()), false};
+  }
+
+  PackedBytes packed(const Vector& vector) const override {
+    return {vector.data, static_cast<size_t>(vector.size) * 4, false};
+  }
+
   size_t bytes_used() const override { return arena_.bytes_used(); }
 
  private:
+  // Copies instead of keeping the mapping: a file's pages are of 4 KiB (base/buffer.h, Arena).
+  void* take(const PackedBytes& source, int64_t bytes) {
+    if (source.bytes != static_cast<size_t>(bytes)) {
+      throw WeightError("packed bytes: found " + std::to_string(source.bytes) + ", expected " +
+                        std::to_string(bytes));
+    }
+    char* out = static_cast<char*>(arena_.allocate(source.bytes));
+    const char* in = static_cast<const char*>(source.data);
+    for (int64_t slab = 0; slab < bytes; slab += kSlabBytes) {
+      const int64_t end = std::min(slab + kSlabBytes, bytes);
+      pool_.run((end - slab + kCopyBytes - 1) / kCopyBytes, [&](int64_t task) {
+        const int64_t begin = slab + task * kCopyBytes;
+        std::memcpy(out + begin, in + begin,
+                    static_cast<size_t>(std::min(kCopyBytes, end - begin)));
+      });
+      if (source.mapped) drop_mapped_pages(in + slab, static_cast<size_t>(end - slab));
+    }
+    return out;
+  }
+
   ThreadPool pool_;
   Arena arena_;
 };

@@ -13,6 +13,12 @@ InvalidArgument wrong_dtype(const char* of_what, DType found, const char* expect
                          ", expected " + expected);
 }
 
+void check_matrix_dtype(DType dtype) {
+  if (dtype > DType::q4_1) {
+    throw wrong_dtype("a matrix", dtype, "f32, f16, bf16, q8_0, q4_0 or q4_1");
+  }
+}
+
 }  // namespace
 
 ModelBuilder::ModelBuilder(DecoderSpec spec, DType cache_dtype, std::unique_ptr<WeightStore> store)
@@ -39,8 +45,7 @@ void ModelBuilder::declare_layer(int64_t layer) {
   const std::string prefix = "layers." + std::to_string(layer) + ".";
   const int64_t q_size = s.num_heads * s.head_dim;
   const int64_t kv_size = s.num_kv_heads * s.head_dim;
-  const auto matrix = [&](const char* name, Matrix& m,
-                          std::vector<std::pair<int64_t, int64_t>> shapes) {
+  const auto matrix = [&](const char* name, Matrix& m, std::vector<PartShape> shapes) {
     slots_[prefix + name] = {&m, nullptr, std::move(shapes)};
   };
   const auto vector = [&](const char* name, Vector& v, std::vector<int64_t> sizes) {
@@ -68,14 +73,19 @@ void ModelBuilder::declare_layer(int64_t layer) {
   }
 }
 
-void ModelBuilder::add(const std::string& name, const std::vector<TensorSource>& parts,
-                       DType dtype) {
+ModelBuilder::Slot& ModelBuilder::open_slot(const std::string& name) {
   const auto found = slots_.find(name);
   if (found == slots_.end()) {
     throw WeightError("weights: '" + name + "' is not a weight of this model");
   }
   Slot& slot = found->second;
   if (slot.filled) throw WeightError("weights: '" + name + "' was given twice");
+  return slot;
+}
+
+void ModelBuilder::add(const std::string& name, const std::vector<TensorSource>& parts,
+                       DType dtype) {
+  Slot& slot = open_slot(name);
   if (parts.size() != slot.shapes.size()) {
     throw WeightError("weights: '" + name + "' has " + std::to_string(parts.size()) +
                       " parts, expected " + std::to_string(slot.shapes.size()));
@@ -90,12 +100,25 @@ void ModelBuilder::add(const std::string& name, const std::vector<TensorSource>&
     }
   }
   if (slot.matrix) {
-    if (dtype > DType::q4_1) {
-      throw wrong_dtype("a matrix", dtype, "f32, f16, bf16, q8_0, q4_0 or q4_1");
-    }
+    check_matrix_dtype(dtype);
     *slot.matrix = model_->store->pack_matrix(parts, dtype);
   } else {
     *slot.vector = model_->store->pack_vector(parts);
+  }
+  slot.filled = true;
+}
+
+void ModelBuilder::add_packed(const std::string& name, const PackedBytes& source, DType dtype) {
+  Slot& slot = open_slot(name);
+  if (slot.matrix) check_matrix_dtype(dtype);
+  try {
+    if (slot.matrix) {
+      *slot.matrix = model_->store->take_matrix(slot.shapes, dtype, source);
+    } else {
+      *slot.vector = model_->store->take_vector(slot.shapes, source);
+    }
+  } catch (const WeightError& error) {
+    throw WeightError("weights: '" + name + "': " + error.what());
   }
   slot.filled = true;
 }
@@ -107,6 +130,10 @@ std::shared_ptr<const Model> ModelBuilder::finish() {
     if (!slot.filled) missing += (missing.empty() ? "" : ", ") + name;
   }
   if (!missing.empty()) throw WeightError("weights: missing " + missing);
+  for (const auto& [name, slot] : slots_) {
+    model_->weights.push_back(
+        {name, slot.matrix ? *slot.matrix : Matrix{}, slot.vector ? *slot.vector : Vector{}});
+  }
   if (model_->spec.tied_head) model_->head = model_->embed;
   slots_.clear();  // a second add or finish finds no slot
   return std::exchange(model_, nullptr);

@@ -35,6 +35,13 @@ struct LayerWeights {
   Vector down_bias;
 };
 
+// A weight under its canonical name: one of the two is not empty.
+struct NamedWeight {
+  std::string name;
+  Matrix matrix;
+  Vector vector;
+};
+
 struct Model {
   DecoderSpec spec;
   DType cache_dtype = DType::f32;
@@ -42,6 +49,7 @@ struct Model {
   Matrix head;  // the embedding's own memory when tied
   Vector norm;
   std::vector<LayerWeights> layers;
+  std::vector<NamedWeight> weights;  // all of the above, once each
   std::unique_ptr<WeightStore> store;
 };
 
@@ -55,6 +63,9 @@ class ModelBuilder {
   // repeated name, a wrong number of parts or a wrong shape, InvalidArgument for a dtype that a
   // matrix does not come in; the sources are not needed any more afterwards.
   void add(const std::string& name, const std::vector<TensorSource>& parts, DType dtype);
+  // Takes one canonical weight as a store of the same layout packed it (WeightStore::packed), in
+  // the same dtype. Errors as of `add`; WeightError for a wrong number of bytes.
+  void add_packed(const std::string& name, const PackedBytes& source, DType dtype);
   // WeightError that lists what is missing.
   std::shared_ptr<const Model> finish();
 
@@ -62,10 +73,11 @@ class ModelBuilder {
   struct Slot {
     Matrix* matrix = nullptr;  // one of the two
     Vector* vector = nullptr;
-    std::vector<std::pair<int64_t, int64_t>> shapes;  // (rows, columns) of each part
+    std::vector<PartShape> shapes;
     bool filled = false;
   };
   void declare_layer(int64_t layer);
+  Slot& open_slot(const std::string& name);
 
   std::shared_ptr<Model> model_;
   std::map<std::string, Slot> slots_;

@@ -17,6 +17,9 @@ _Rule = Callable[[NDArray[np.int32], NDArray[np.float32]], object]
 __version__: str
 build: str
 """Compiler and version, build type, processor family."""
+packed_layout: int
+"""Of the bytes that ``Model.packed`` gives and ``ModelBuilder.add_packed`` takes: raised with each
+change of them. They do not depend on the instruction set."""
 
 def default_threads() -> int:
     """Processors this process may use: affinity, limited by the cgroup quota."""
@@ -77,6 +80,10 @@ class ModelBuilder:
         """Pack one weight from parts (buffer, dtype, shape, row order) stacked along rows, a matrix
         as ``dtype``. Copies what it needs; pages of ``mapped`` files are dropped on the way."""
 
+    def add_packed(self, name: str, buffer: Buffer, dtype: str, mapped: bool = False) -> None:
+        """Take one weight as ``Model.packed`` gave it out, of a model of this spec. Copies it.
+        WeightError where the number of bytes is not that of the shape."""
+
     def finish(self) -> Model:
         """The model. WeightError names what is missing."""
 
@@ -90,6 +97,8 @@ class Model:
     def cache_dtype(self) -> str: ...
     @property
     def weight_bytes(self) -> int: ...
+    def packed(self) -> list[tuple[str, str, memoryview]]:
+        """Canonical name, dtype and bytes of each weight; the views keep the model alive."""
 
 @final
 class TokenLogprobs:

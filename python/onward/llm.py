@@ -66,6 +66,9 @@ class LLM:
         max_sequences: sequences that have a place in the cache at a time; further requests wait.
         draft_model: a smaller model of the same vocabulary, which guesses tokens that this one
             checks several at a time: the same output, sooner where it guesses well.
+        packed_cache: a folder that keeps the weights as they are in memory. The first load of a
+            model in some dtypes writes them there (the progress bar runs a second time), later ones
+            read them instead of the model's tensors, until its files change.
 
     May be called from several threads: requests that are in flight together share each step.
     ``close()``, or a ``with`` block, gives the memory back.
@@ -82,6 +85,7 @@ class LLM:
         prefill_chunk_tokens: int = 256,
         max_sequences: int = 256,
         draft_model: str | os.PathLike[str] | None = None,
+        packed_cache: str | os.PathLike[str] | None = None,
     ) -> None:
         if device != "cpu":
             raise InvalidArgument(f'device: is {shown(device)}, expected "cpu" (no cuda yet)')
@@ -93,7 +97,12 @@ class LLM:
         self._max_sequences = check_integer("max_sequences", max_sequences, 1, 2**31 - 1)
         files = find_model(model)
         self._name = files.name
-        loaded = self._load(files, dtype, head_dtype)
+
+        def load(files: ModelFiles) -> LoadedModel:
+            with ProgressBar(f"loading {files.name}") as progress:
+                return load_model(files, dtype, self._threads, progress, head_dtype, packed_cache)
+
+        loaded = load(files)
         self._spec = loaded.spec
         self._dtype = loaded.dtypes.name
         self._weight_bytes = loaded.core.weight_bytes
@@ -116,9 +125,7 @@ class LLM:
                 stacklevel=2,
             )
         self._workers = Workers()
-        draft = (
-            None if draft_model is None else self._load(find_model(draft_model), dtype, head_dtype)
-        )
+        draft = None if draft_model is None else load(find_model(draft_model))
         self._has_draft = draft is not None
         self._driver = Driver(
             _core.Engine(
@@ -129,10 +136,6 @@ class LLM:
                 draft=None if draft is None else draft.core,
             )
         )
-
-    def _load(self, files: ModelFiles, dtype: str, head_dtype: str | None) -> LoadedModel:
-        with ProgressBar(f"loading {files.name}") as progress:
-            return load_model(files, dtype, self._threads, progress, head_dtype)
 
     @overload
     def generate(self, prompt: str | TokenIds, **options: Unpack[GenerationKwargs]) -> Result: ...

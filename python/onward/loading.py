@@ -1,14 +1,18 @@
 """From a model's files to a model in the core: read the spec, check every tensor, pack.
 
 Everything that can be wrong with the files is found before the first weight is packed. Knows
-neither file formats nor families; it moves tensors from one to the other.
+neither file formats nor families; it moves tensors from one to the other. Where a folder of packed
+weights is given, it decides between that and the model's own tensors.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import os
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +23,7 @@ from onward.errors import InvalidArgument, WeightError
 from onward.hub import ModelFiles
 from onward.message_text import label, labels, shown
 from onward.spec import DecoderSpec
-from onward.weights import Checkpoint, open_checkpoint
+from onward.weights import Checkpoint, open_checkpoint, packed
 from onward.weights.checkpoint import STORAGE
 from onward.weights.dtypes import DTYPES, HEAD_DTYPES, WeightDtypes, choose_dtypes
 
@@ -53,18 +57,25 @@ def load_model(
     threads: int,
     progress: Progress | None = None,
     head_dtype: str | None = None,
+    packed_cache: str | os.PathLike[str] | None = None,
 ) -> LoadedModel:
-    """Load a model with its weights in the dtypes that ``choose_dtypes`` gives."""
+    """Load a model with its weights in the dtypes that ``choose_dtypes`` gives.
+
+    With ``packed_cache``, a folder, the packed weights are taken from there, or else are written
+    there, in which case ``progress`` goes from 0 to all a second time.
+    """
     check_dtypes(dtype, head_dtype)
+    folder = packed.check_folder(packed_cache)
     checkpoint = open_checkpoint(files)
     try:
         spec = architectures.read_spec(checkpoint.config, checkpoint.where)
         plan = architectures.tensor_plan(spec)
-        check_tensors(plan, checkpoint, spec)
+        check_headers(plan, checkpoint, spec)
         dtypes = choose_dtypes(
             plan, lambda source: checkpoint.describe(source)[0], dtype, head_dtype
         )
-        core = _pack(spec, plan, checkpoint, dtypes, threads, progress)
+        source = _Source(spec, plan, checkpoint, dtypes, threads, progress)
+        core = _pack(source) if folder is None else _kept(folder, files.name, source)
     finally:
         checkpoint.close()
     return LoadedModel(
@@ -89,7 +100,14 @@ def check_dtypes(dtype: object, head_dtype: object) -> None:
 
 
 def check_tensors(plan: list[PlannedTensor], checkpoint: Checkpoint, spec: DecoderSpec) -> None:
-    """Hold the spec against the file: no tensor missing, left over, misshapen or of odd dtype."""
+    """Hold the spec against the file: no tensor missing, left over, misshapen, of odd dtype, or
+    another than the one it is tied to."""
+    check_headers(plan, checkpoint, spec)
+    _check_tied_head(spec, checkpoint)
+
+
+def check_headers(plan: list[PlannedTensor], checkpoint: Checkpoint, spec: DecoderSpec) -> None:
+    """Of ``check_tensors`` all that can be told without reading a tensor."""
     names = checkpoint.names()
     wanted = {source for planned in plan for source in planned.sources}
     missing = [source for planned in plan for source in planned.sources if source not in names]
@@ -100,7 +118,6 @@ def check_tensors(plan: list[PlannedTensor], checkpoint: Checkpoint, spec: Decod
         raise WeightError(f"weights: missing tensors: {labels(missing)}{hint}")
     left_over = sorted(names - wanted)
     if spec.tied_head and "lm_head.weight" in left_over:
-        _check_tied_head(checkpoint)
         left_over.remove("lm_head.weight")
     left_over = [name for name in left_over if not name.endswith(_BUFFERS)]
     if left_over:
@@ -120,9 +137,11 @@ def check_tensors(plan: list[PlannedTensor], checkpoint: Checkpoint, spec: Decod
                 )
 
 
-def _check_tied_head(checkpoint: Checkpoint) -> None:
+def _check_tied_head(spec: DecoderSpec, checkpoint: Checkpoint) -> None:
     """A head beside tied embeddings must be the embedding: one of the two would be dropped."""
     head, embed = "lm_head.weight", "model.embed_tokens.weight"
+    if not spec.tied_head or head not in checkpoint.names():
+        return
     same = checkpoint.describe(head) == checkpoint.describe(embed)
     if same:
         a = np.frombuffer(checkpoint.tensor(head).buffer, np.uint8)
@@ -142,30 +161,89 @@ def _check_tied_head(checkpoint: Checkpoint) -> None:
         )
 
 
-def _pack(
-    spec: DecoderSpec,
-    plan: list[PlannedTensor],
-    checkpoint: Checkpoint,
-    dtypes: WeightDtypes,
-    threads: int,
-    progress: Progress | None,
-) -> _core.Model:
+@dataclass(frozen=True)
+class _Source:
+    """What a model is made of, checked but for the tensors' bytes, and how."""
+
+    spec: DecoderSpec
+    plan: list[PlannedTensor]
+    checkpoint: Checkpoint
+    dtypes: WeightDtypes
+    threads: int
+    progress: Progress | None
+
+    def builder(self) -> _core.ModelBuilder:
+        from onward import _core
+
+        return _core.ModelBuilder(core_spec(self.spec), self.dtypes.cache, self.threads)
+
+    def dtype_of(self, weight: str) -> str:
+        return self.dtypes.matrices.get(weight, "f32")
+
+
+def _kept(folder: Path, name: str, source: _Source) -> _core.Model:
+    """The packed weights of the folder, where they are there and good; else packed and kept."""
     from onward import _core
 
-    builder = _core.ModelBuilder(core_spec(spec), dtypes.cache, threads)
+    files = source.checkpoint.sources()
+    path = folder / packed.file_name(name, source.dtypes, files)
+    tensors = [tensor for planned in source.plan for tensor in planned.sources]
+    stored = {tensor: source.checkpoint.describe(tensor)[0] for tensor in tensors}
+    metadata = packed.identity(
+        _core.packed_layout, _core.__version__, source.spec, source.dtypes, stored, files
+    )
+    try:
+        with packed.opened(path, metadata) as file:
+            if file is not None:
+                return _taken(file, source)
+    except WeightError as failure:
+        _warn(f"{failure}; packing the model's own tensors")
+    core = _pack(source)
+    try:
+        packed.write(path, metadata, core.packed(), source.progress)
+    except OSError as failure:
+        _warn(f"{label(path.name)}: cannot write: {failure.strerror or failure}")
+    return core
+
+
+def _warn(text: str) -> None:
+    warnings.warn(f"packed_cache: {text}", stacklevel=6)  # where the LLM is made
+
+
+def _taken(file: packed.PackedFile, source: _Source) -> _core.Model:
+    """The model of a file of packed weights; WeightError where they are not the spec's."""
+    builder = source.builder()
+    sizes = file.sizes()
+    total, done = sum(sizes.values()), 0
+    try:
+        for name, size in sizes.items():
+            builder.add_packed(name, file.view(name), source.dtype_of(name), mapped=True)
+            file.release(name)
+            done += size
+            if source.progress is not None:
+                source.progress(done, total)
+        return builder.finish()
+    except WeightError as failure:
+        raise WeightError(f"{file.name}: {failure}") from None
+
+
+def _pack(source: _Source) -> _core.Model:
+    plan, checkpoint, progress = source.plan, source.checkpoint, source.progress
+    _check_tied_head(source.spec, checkpoint)
+    builder = source.builder()
     total = sum(_stored_bytes(checkpoint, name) for planned in plan for name in planned.sources)
     done = 0
     for planned in plan:
-        tensors = [checkpoint.tensor(source) for source in planned.sources]
+        tensors = [checkpoint.tensor(name) for name in planned.sources]
         builder.add(
             planned.name,
             [(t.buffer, t.dtype, t.shape, t.row_order) for t in tensors],
-            dtype=dtypes.matrices.get(planned.name, "f32"),
+            dtype=source.dtype_of(planned.name),
             mapped=True,
         )
-        for source, tensor in zip(planned.sources, tensors, strict=True):
+        for name, tensor in zip(planned.sources, tensors, strict=True):
             done += tensor.buffer.nbytes
-            checkpoint.release(source)
+            checkpoint.release(name)
         if progress is not None:
             progress(done, total)
     return builder.finish()

@@ -103,17 +103,20 @@ def bench(
     dtype: str = "auto",
     head_dtype: str | None = None,
     threads: int | None = None,
+    packed_cache: str | None = None,
 ) -> Report:
     """Load or make a model, and measure it. A made one that does not fit is refused before memory
     is taken."""
     check_dtypes(dtype, head_dtype)
     if model is not None and synthetic is not None:
         raise InvalidArgument("synthetic: is given together with a model, expected one of them")
+    if packed_cache is not None and synthetic is not None:
+        raise InvalidArgument("packed_cache: is given for a synthetic model, which has no files")
     count = _core.default_threads() if threads is None else threads
     check_integer("threads", count, 1, MAX_THREADS)
     plan.check()
     if synthetic is None:
-        subject = _loaded(model, dtype, head_dtype, count)
+        subject = _loaded(model, dtype, head_dtype, count, packed_cache)
     else:
         subject = _made(synthetic, plan, dtype, head_dtype, count)
     return measure(subject, plan)
@@ -164,10 +167,12 @@ def require_memory(where: str, **parts: int) -> None:
     )
 
 
-def _loaded(model: str | None, dtype: str, head_dtype: str | None, threads: int) -> Subject:
+def _loaded(
+    model: str | None, dtype: str, head_dtype: str | None, threads: int, packed_cache: str | None
+) -> Subject:
     files = find_model(model)
     with ProgressBar(f"loading {files.name}") as progress:
-        loaded = load_model(files, dtype, threads, progress, head_dtype)
+        loaded = load_model(files, dtype, threads, progress, head_dtype, packed_cache)
     return Subject(files.name, loaded.core, loaded.spec, loaded.dtypes, threads)
 
 

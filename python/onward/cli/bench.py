@@ -77,6 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
         dtype=arguments.dtype,
         head_dtype=arguments.head_dtype,
         threads=arguments.threads,
+        packed_cache=arguments.packed_cache,
     )
     flags.show(tables.WRITERS[arguments.output](report))
     return 0

@@ -31,7 +31,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_loading_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """--model, --dtype, --head-dtype, --threads, in a group that is returned."""
+    """--model, --dtype, --head-dtype, --threads, --packed-cache, in a group that is returned."""
     group = parser.add_argument_group("model")
     group.add_argument(
         "--model", metavar="MODEL", help="folder, .gguf file or hub id; default: SmolLM2-135M"
@@ -46,6 +46,11 @@ def add_loading_arguments(parser: argparse.ArgumentParser) -> argparse._Argument
     )
     group.add_argument(
         "--threads", type=int, metavar="N", help="default: the processors this process may use"
+    )
+    group.add_argument(
+        "--packed-cache",
+        metavar="DIR",
+        help="keep the packed weights in this folder and load them from there the next time",
     )
     return group
 
@@ -126,6 +131,7 @@ def load(arguments: argparse.Namespace) -> LLM:
         dtype=arguments.dtype,
         head_dtype=arguments.head_dtype,
         threads=arguments.threads,
+        packed_cache=arguments.packed_cache,
     )
 
 

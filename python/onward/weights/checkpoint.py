@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,14 @@ class Tensor:
     row_order: NDArray[np.int32] | None = None  # (shape[0])
 
 
+class SourceFile(NamedTuple):
+    """A file that tensors come from, as it was when it was opened."""
+
+    path: str  # absolute, links followed
+    size: int
+    modified_ns: int
+
+
 class Checkpoint(Protocol):
     """An opened model. Tensor names are Hugging Face's, whatever the file calls them."""
 
@@ -61,6 +69,9 @@ class Checkpoint(Protocol):
 
     def file_of(self, name: str) -> str:
         """The name of the file that holds a tensor, for messages."""
+
+    def sources(self) -> list[SourceFile]:
+        """All files that decide what the tensors are; the config is not among them."""
 
     def tensor(self, name: str) -> Tensor:
         """The bytes of a tensor; WeightError if its dtype is not supported."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from onward.architectures.config_reader import ConfigReader
 from onward.errors import WeightError
 from onward.message_text import label
-from onward.weights.checkpoint import STORAGE, Tensor
+from onward.weights.checkpoint import STORAGE, SourceFile, Tensor
 from onward.weights.gguf_reader import GgufTensor, read_gguf_header
 from onward.weights.mapped_file import MappedFile
 
@@ -90,6 +90,10 @@ class GgufCheckpoint:
     def file_of(self, name: str) -> str:
         """The name of the one file."""
         return self._file.path.name
+
+    def sources(self) -> list[SourceFile]:
+        """The one file."""
+        return [self._file.source()]
 
     def tensor(self, name: str) -> Tensor:
         """The bytes of a tensor; WeightError if its dtype is not supported."""

@@ -13,6 +13,7 @@ import stat
 from pathlib import Path
 
 from onward.errors import WeightError
+from onward.weights.checkpoint import SourceFile
 
 
 class MappedFile:
@@ -30,6 +31,7 @@ class MappedFile:
             if not stat.S_ISREG(status.st_mode):
                 raise WeightError(f"{path.name}: is not a regular file")
             self.size = status.st_size
+            self.modified_ns = status.st_mtime_ns
             if self.size == 0:
                 raise WeightError(f"{path.name}: is empty, expected at least a header")
             self._map = mmap.mmap(descriptor, self.size, access=mmap.ACCESS_READ)
@@ -49,6 +51,10 @@ class MappedFile:
         if not 0 <= begin <= end <= self.size:
             raise WeightError(f"{self.path.name}: bytes {begin}..{end} of a file of {self.size}")
         return self._view[begin:end]
+
+    def source(self) -> SourceFile:
+        """What tells this file from another, and from itself after it was written again."""
+        return SourceFile(os.path.realpath(self.path), self.size, self.modified_ns)
 
     def release(self, begin: int, end: int) -> None:
         """Drop every page that the range touches; a neighbour's bytes are simply read again."""

@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from onward.errors import ConfigError, WeightError
 from onward.json_file import parse_json_object, read_json_object
 from onward.message_text import label, sentence, shown
-from onward.weights.checkpoint import STORAGE, Tensor
+from onward.weights.checkpoint import STORAGE, SourceFile, Tensor
 from onward.weights.mapped_file import MappedFile
 
 INDEX_NAME = "model.safetensors.index.json"
@@ -30,7 +30,9 @@ HEADER_LIMIT_BYTES = 8 << 20  # 100 bytes a tensor: room for 80,000 tensors in o
 
 
 @dataclass(frozen=True)
-class _Place:
+class Place:
+    """Where a tensor lies."""
+
     file: MappedFile
     dtype: str
     shape: tuple[int, ...]
@@ -51,6 +53,7 @@ class SafetensorsCheckpoint:
             )
         self.metadata: Mapping[str, object] = {}
         self._files: list[MappedFile] = []
+        self._index: list[SourceFile] = []
         try:
             self._places = self._find_tensors(folder)
             self._read_blocks()
@@ -70,6 +73,10 @@ class SafetensorsCheckpoint:
     def file_of(self, name: str) -> str:
         """The file that holds a tensor."""
         return self._places[name].file.path.name
+
+    def sources(self) -> list[SourceFile]:
+        """The index, which says where each tensor comes from, and the weight files."""
+        return [*self._index, *(file.source() for file in self._files)]
 
     def tensor(self, name: str) -> Tensor:
         """The bytes of a tensor; WeightError if its dtype is not supported."""
@@ -92,10 +99,10 @@ class SafetensorsCheckpoint:
             file.close()
         self._files.clear()
 
-    def _find_tensors(self, folder: Path) -> dict[str, _Place]:
+    def _find_tensors(self, folder: Path) -> dict[str, Place]:
         if os.path.lexists(folder / INDEX_NAME):
             return self._indexed(folder)
-        places: dict[str, _Place] = {}
+        places: dict[str, Place] = {}
         for name in _weight_files(folder):
             for tensor, place in self._open(folder / name).items():
                 if tensor in places:
@@ -107,15 +114,18 @@ class SafetensorsCheckpoint:
                 places[tensor] = place
         return places
 
-    def _indexed(self, folder: Path) -> dict[str, _Place]:
+    def _indexed(self, folder: Path) -> dict[str, Place]:
         """The tensors that the index lists, each from the file it names and from no other."""
         weight_map = _weight_map(folder / INDEX_NAME)
+        index = MappedFile(folder / INDEX_NAME)
+        self._index.append(index.source())
+        index.close()
         file_names = sorted(set(weight_map.values()))
         for file_name in file_names:
             if not os.path.exists(folder / file_name):
                 raise WeightError(f"{INDEX_NAME}: {file_name} is listed, but not in the folder")
         opened = {file_name: self._open(folder / file_name) for file_name in file_names}
-        places: dict[str, _Place] = {}
+        places: dict[str, Place] = {}
         for tensor, file_name in weight_map.items():
             if tensor not in opened[file_name]:
                 raise WeightError(
@@ -140,13 +150,13 @@ class SafetensorsCheckpoint:
             self._places[name] = _as_blocks(name, dtype, self._places.get(name))
         self.config = {k: v for k, v in self.config.items() if k != "quantization_config"}
 
-    def _open(self, path: Path) -> dict[str, _Place]:
+    def _open(self, path: Path) -> dict[str, Place]:
         file = MappedFile(path)
         self._files.append(file)
-        return _read_header(file)
+        return read_header(file)[0]
 
 
-def _as_blocks(name: str, dtype: object, place: _Place | None) -> _Place:
+def _as_blocks(name: str, dtype: object, place: Place | None) -> Place:
     """The place of a tensor of bytes (rows, bytes of a row), seen as blocks of (rows, values)."""
     formats = [key for key, (values, _) in STORAGE.items() if values > 1]
     if not isinstance(dtype, str) or dtype not in formats:
@@ -212,7 +222,8 @@ def _weight_map(path: Path) -> dict[str, str]:
     return weight_map
 
 
-def _read_header(file: MappedFile) -> dict[str, _Place]:
+def read_header(file: MappedFile) -> tuple[dict[str, Place], Mapping[str, object]]:
+    """Where each tensor of a file lies, in the header's order, and the file's metadata."""
     name = file.path.name
     if file.size < 8:
         raise WeightError(f"{name}: has {file.size} bytes, expected a header of at least 8")
@@ -233,8 +244,9 @@ def _read_header(file: MappedFile) -> dict[str, _Place]:
     except (SafetensorError, OSError, ValueError) as failure:
         raise WeightError(_explain(file, start, failure)) from failure
     header = parse_json_object(bytes(file.view(8, start)), f"{name} header", error=WeightError)
-    header.pop("__metadata__", None)
-    return {tensor: _place(file, start, tensor, entry) for tensor, entry in header.items()}
+    metadata = header.pop("__metadata__", None) or {}
+    places = {tensor: _place(file, start, tensor, entry) for tensor, entry in header.items()}
+    return places, metadata
 
 
 def _explain(file: MappedFile, start: int, failure: Exception) -> str:
@@ -252,7 +264,7 @@ def _explain(file: MappedFile, start: int, failure: Exception) -> str:
     return f"{name}: not a valid safetensors file: {sentence(failure)}"
 
 
-def _place(file: MappedFile, start: int, tensor: str, entry: Mapping[str, Any]) -> _Place:
+def _place(file: MappedFile, start: int, tensor: str, entry: Mapping[str, Any]) -> Place:
     """Where a tensor lies. The library has checked all this; here it is checked as it is used."""
     dtype, shape = entry["dtype"], tuple(entry["shape"])
     begin, end = entry["data_offsets"]
@@ -268,4 +280,4 @@ def _place(file: MappedFile, start: int, tensor: str, entry: Mapping[str, Any]) 
                 f"{file.path.name}: tensor {label(tensor)} has {end - begin} bytes, "
                 f"expected {expected} for {dtype} of shape {shape}"
             )
-    return _Place(file, dtype, shape, start + begin, start + end)
+    return Place(file, dtype, shape, start + begin, start + end)
