@@ -51,4 +51,18 @@ const char* dtype_name(DType dtype) { return facts(dtype).name; }
 int64_t dtype_block_values(DType dtype) { return facts(dtype).block_values; }
 int64_t dtype_block_bytes(DType dtype) { return facts(dtype).block_bytes; }
 
+bool is_matrix_dtype(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+    case DType::f16:
+    case DType::bf16:
+    case DType::q8_0:
+    case DType::q4_0:
+    case DType::q4_1:
+      return true;
+    default:
+      return false;
+  }
+}
+
 }  // namespace onward

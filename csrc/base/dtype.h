@@ -13,6 +13,9 @@ enum class DType : uint8_t { f32, f16, bf16, q8_0, q4_0, q4_1, q4_k, q5_k, q6_k,
 DType parse_dtype(const std::string& name);
 const char* dtype_name(DType dtype);
 
+// Whether a matrix in memory comes in it: f32, f16, bf16, q8_0, q4_0, q4_1.
+bool is_matrix_dtype(DType dtype);
+
 // Quantised formats store blocks of 32 values, or of 256 (the K formats); the others are blocks of
 // one.
 int64_t dtype_block_values(DType dtype);

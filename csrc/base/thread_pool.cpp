@@ -155,8 +155,9 @@ void ThreadPool::run_erased(int64_t tasks, Function function, const void* contex
   }
   workers.publish();
   workers.run_tasks(0);
-  for (int spin = 0; workers.done.load(std::memory_order_acquire) != tasks; ++spin) {
+  for (int spin = 0; workers.done.load(std::memory_order_acquire) != tasks;) {
     if (spin < kSpins) {
+      ++spin;
       pause_briefly();
     } else {
       std::this_thread::yield();  // the last task's owner may need this very processor

@@ -256,7 +256,7 @@ double probe(const std::string& isa, const std::string& kind, double seconds, in
   return 1e-9 * rate(threads, seconds, [&](int thread) {
            float sink = 0.0f;
            const int64_t operations = arithmetic(100000, &sink);
-           sinks[static_cast<size_t>(thread)] += static_cast<uint64_t>(sink);
+           sinks[static_cast<size_t>(thread)] += static_cast<uint64_t>(static_cast<int64_t>(sink));
            return operations;
          });
 }

@@ -38,7 +38,7 @@ struct PackedMatrix {
 // weights: (rows, bytes of a row) as a file stores them.
 PackedMatrix pack(const Bytes& weights, const std::string& stored, const std::string& packed) {
   const DType stored_dtype = onward::parse_dtype(stored), dtype = onward::parse_dtype(packed);
-  if (weights.ndim() != 2 || dtype > DType::q4_1) {
+  if (weights.ndim() != 2 || !is_matrix_dtype(dtype)) {
     throw InvalidArgument("kernels: weights have " + std::to_string(weights.ndim()) +
                           " dimensions and become " + packed +
                           ", expected 2 and f32, f16, bf16, q8_0, q4_0 or q4_1");

@@ -99,7 +99,7 @@ void observe_inputs(const std::shared_ptr<Model>& model, const TokenIds& token_i
   Backend& memory = *device;  // outlived by the observing backend that owns it
   onward::ObservingBackend backend(std::move(device), [&](const ObservedLinear& linear) {
     const auto place = known.find(linear.weight.data);
-    if (place == known.end()) return;  // the head
+    if (place == known.end()) throw onward::Error("observe_inputs: a product without a name");
     py::gil_scoped_acquire acquire;
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
     const int64_t rows = linear.rows;

@@ -13,6 +13,12 @@ constexpr int64_t kTileTokens = 16;
 // What beginning and merging a piece costs, in spans of as many tokens: measured for one token.
 constexpr double kPieceCost = 0.12;
 
+// With so many tasks for each thread none of them is split.
+constexpr int64_t kEnoughTasks = 4;
+
+// What the states of split tiles may take together; beyond it tiles stay whole.
+constexpr int64_t kMostStateBytes = int64_t{64} << 20;
+
 // How many pieces. All work together is W spans of a token. In pieces of g spans, W / (g tokens) of
 // them cost the threads their beginnings, and at the end all may wait for one that has just begun:
 //   time = (W + W / g * cost) / threads + (1 - 1 / threads) * g * tokens,
@@ -62,9 +68,13 @@ void AttendTasks::plan(const Kernels& kernels, const AttendLayerArgs& args,
     }
   }
   int64_t floats = 0, counters = 0;
+  const int64_t tasks = static_cast<int64_t>(tiles_.size()) * layout.num_kv_heads;
+  const bool split = tasks < kEnoughTasks * threads;
   for (Tile& tile : tiles_) {
     const int64_t spans = tile.end_span - tile.first_span;
-    tile.pieces = pieces_of(spans, tile.tokens, all_work, threads);
+    const int64_t tile_floats = states_floats(tile) * layout.num_kv_heads;
+    const bool fits = (floats + tile_floats) * 4 <= kMostStateBytes;
+    tile.pieces = split && fits ? pieces_of(spans, tile.tokens, all_work, threads) : 1;
     for (int64_t piece = 0; piece < tile.pieces; ++piece) {
       pieces_.push_back({&tile - tiles_.data(), tile.first_span + piece * spans / tile.pieces,
                          tile.first_span + (piece + 1) * spans / tile.pieces});
@@ -72,15 +82,17 @@ void AttendTasks::plan(const Kernels& kernels, const AttendLayerArgs& args,
     if (tile.pieces == 1) continue;
     tile.states = floats;
     tile.unfinished = counters;
-    floats += states_floats(tile) * layout.num_kv_heads;
+    floats += tile_floats;
     counters += layout.num_kv_heads;
     unfinished_.resize(static_cast<size_t>(counters));
     std::fill(unfinished_.begin() + tile.unfinished, unfinished_.end(),
               static_cast<int32_t>(tile.pieces));
   }
-  const size_t bytes = static_cast<size_t>(floats) * sizeof(float);
   // Contexts grow token by token: twice as much lasts.
-  if (bytes > states_.bytes()) states_ = AlignedBuffer(2 * bytes);
+  const int64_t bytes = floats * 4;
+  if (bytes > static_cast<int64_t>(states_.bytes())) {
+    states_ = AlignedBuffer(static_cast<size_t>(std::min(2 * bytes, kMostStateBytes)));
+  }
 }
 
 void AttendTasks::run(int64_t task) {

@@ -20,7 +20,7 @@
 namespace onward::cpu {
 namespace {
 
-// The kernels include nothing of the other rooms, so they state these sizes for themselves.
+// The kernel table states these sizes for itself.
 static_assert(kLane == kActivationLane && kBlockTokens == CacheLayout::kBlockTokens);
 
 // Below this many values an elementwise verb costs less than handing it to another thread.

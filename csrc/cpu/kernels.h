@@ -39,7 +39,8 @@ constexpr int64_t kGroupValues = 32;  // of k: a quantised weight or input has o
 //   x: (rows, k); stride in elements; k is a multiple of kLane.
 //      f32 for weights f32 and f16, bf16 bits for bf16; for the quantised ones int8, each row
 //      padded with zeros to whole groups, with x_scales and x_sums from `quantize`.
-//   y: (rows, width) f32; bias: (width) or null; add: y keeps its old value, y = y + (sum + bias).
+//   y: (rows, columns) f32; bias: (columns) or null; add: y keeps its old value, y = y + (sum +
+//   bias).
 // bf16 rule (that of the vdpbf16ps instruction): within a pair the odd element is fused in first,
 // then the even one; denormal inputs and results count as zero, in bias and residual too.
 // Quantised rule, group by group in ascending order, where `dot` is the exact integer sum of x
@@ -57,9 +58,9 @@ struct LinearArgs {
   const float* x_scales;  // (rows, groups), for quantised weights
   const int32_t* x_sums;  // (rows, groups): the sum of each group's int8 values
   int64_t rows;
-  float* y;  // of the panel's first column
+  float* y;  // of column `first`
   int64_t y_stride;
-  const float* bias;  // of the panel's first column
+  const float* bias;  // of column `first`
   bool add;
   const void* next;  // the panel that this thread is likely to take next, or null
 };
@@ -150,7 +151,8 @@ struct Kernels {
   // Sum of all 64-bit words, so that the reads cannot be dropped; bytes is a multiple of 256.
   uint64_t (*probe_read)(const void* data, int64_t bytes);
   // Runs `iterations` rounds of independent in-register multiply-adds; returns operations done
-  // (2 per multiply-add). probe_bf16 and probe_int8 use what linear_bf16 and linear_q8_0 use.
+  // (2 per multiply-add). probe_bf16 and probe_int8 use what linear_bf16 and linear_q8_0 use; of
+  // the generic instance they are no measure.
   int64_t (*probe_f32)(int64_t iterations, float* sink);
   int64_t (*probe_bf16)(int64_t iterations, float* sink);
   int64_t (*probe_int8)(int64_t iterations, float* sink);

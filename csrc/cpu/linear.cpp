@@ -1,7 +1,6 @@
 #include "cpu/linear.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "cpu/panels.h"
 
@@ -45,8 +44,10 @@ KernelFunction kernel_of(const Kernels& kernels, DType dtype) {
       return kernels.linear_q8_0;
     case DType::q4_0:
       return kernels.linear_q4_0;
-    default:
+    case DType::q4_1:
       return kernels.linear_q4_1;
+    default:
+      return nullptr;  // no matrix comes in it: is_matrix_dtype
   }
 }
 
@@ -63,21 +64,18 @@ void InputRows::reserve(const Matrix& weight, const LinearInput& input, int64_t 
   groups_ = round_up(inputs_, kGroupValues) / kGroupValues;
   if (!needed()) return;
   grow(values_, rows * row_bytes());
+  if (dtype_ != DType::f32 && !input.norm.empty()) grow(normed_, rows * inputs_ * 4);
   if (dtype_ != DType::q8_0) return;
   grow(scales_, rows * groups_ * 4);
   grow(sums_, rows * groups_ * 4);
 }
 
 void InputRows::prepare(const Kernels& kernels, int64_t row) const {
-  thread_local std::vector<float> scratch;  // a row on its way to fewer bits
   char* out = values_.data<char>() + row * row_bytes();
-  float* made = reinterpret_cast<float*>(out);
-  if (dtype_ != DType::f32 && !input_.norm.empty()) {
-    if (scratch.size() < static_cast<size_t>(inputs_)) scratch.resize(inputs_);
-    made = scratch.data();
-  }
   const float* values = input_.x + row * inputs_;
   if (!input_.norm.empty()) {
+    float* made = dtype_ == DType::f32 ? reinterpret_cast<float*>(out)
+                                       : normed_.data<float>() + row * inputs_;
     kernels.rms_norm(values, input_.norm.data, input_.norm_eps, input_.size, made);
     std::fill(made + input_.size, made + inputs_, 0.0f);
     values = made;
@@ -93,15 +91,11 @@ void InputRows::prepare(const Kernels& kernels, int64_t row) const {
 void InputRows::describe(int64_t row, LinearArgs& args) const {
   args.k = inputs_;
   args.x_stride = dtype_ == DType::q8_0 ? groups_ * kGroupValues : inputs_;
-  if (needed()) {
-    args.x = values_.data<char>() + row * row_bytes();
-    args.x_scales = scales_.data<float>() + row * groups_;
-    args.x_sums = sums_.data<int32_t>() + row * groups_;
-  } else {
-    args.x = input_.x + row * inputs_;
-    args.x_scales = nullptr;
-    args.x_sums = nullptr;
-  }
+  args.x = input_.x + row * inputs_;
+  if (needed()) args.x = values_.data<char>() + row * row_bytes();
+  const bool quantized = dtype_ == DType::q8_0;
+  args.x_scales = quantized ? scales_.data<float>() + row * groups_ : nullptr;
+  args.x_sums = quantized ? sums_.data<int32_t>() + row * groups_ : nullptr;
 }
 
 LinearTasks::LinearTasks(const LinearOutput& output, const InputRows& input, int64_t rows,
@@ -112,6 +106,7 @@ LinearTasks::LinearTasks(const LinearOutput& output, const InputRows& input, int
       kernels_(kernels),
       kernel_(kernel_of(kernels, output.weight->dtype)),
       columns_(output.weight->outputs / (output.gated ? 2 : 1)) {
+  if (rows == 0) return;
   if (rows <= kFewRows) {
     const int64_t each = std::clamp<int64_t>(output.weight->bytes() / (kTaskBytes * threads), 1,
                                              kMostTasksPerThread);
@@ -176,8 +171,8 @@ void LinearTasks::multiply(const Rows& rows, int64_t begin, int64_t end, int64_t
     args.next = next_panel == panel || next_panel >= weight.outputs
                     ? nullptr
                     : panel_data(weight, next_panel);
-    args.bias = output_.bias == nullptr ? nullptr : output_.bias + panel;
-    args.y = y - args.first;
+    args.bias = output_.bias == nullptr ? nullptr : output_.bias + begin;
+    args.y = y;
     kernel_(args);
     y += panel_end - begin;
     begin = panel_end;

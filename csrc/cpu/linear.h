@@ -31,6 +31,7 @@ class InputRows {
   int64_t inputs_ = 0;
   int64_t groups_ = 0;
   AlignedBuffer values_;
+  AlignedBuffer normed_;  // (rows, inputs) floats, on their way to fewer bits
   AlignedBuffer scales_;  // (rows, groups)
   AlignedBuffer sums_;    // (rows, groups)
 };

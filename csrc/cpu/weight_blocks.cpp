@@ -118,7 +118,8 @@ WeightBlock round_q4_0(const float* x) {
   for (int i = 0; i < kValues; ++i) {
     if (std::fabs(x[i]) > std::fabs(extreme)) extreme = x[i];
   }
-  Fit best = {0.0f, 0.0f, INFINITY};
+  // What overflows every fit overflows f16 as well, and must not become a block of zeros.
+  Fit best = {extreme / -8.0f, 0.0f, INFINITY};
   // The extreme value gets code -8, or a little beyond the range or within it.
   for (float code = -9.6f; extreme != 0.0f && code < -5.9f; code += 0.3f) {
     const Fit fit = fit_scale(x, code / extreme, -8.0f, 7.0f);
@@ -132,7 +133,7 @@ WeightBlock round_q4_0(const float* x) {
 
 WeightBlock round_q4_1(const float* x) {
   const auto [least, most] = std::minmax_element(x, x + kValues);
-  Fit best = {0.0f, *least, *most > *least ? INFINITY : 0.0f};
+  Fit best = {(*most - *least) / 15.0f, *least, *most > *least ? INFINITY : 0.0f};
   // The range as it is, or with its ends cut.
   BlockSum sum;
   for (int i = 0; i < kValues; ++i) sum.lanes[i % kLanes] += x[i];

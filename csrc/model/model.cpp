@@ -14,7 +14,7 @@ InvalidArgument wrong_dtype(const char* of_what, DType found, const char* expect
 }
 
 void check_matrix_dtype(DType dtype) {
-  if (dtype > DType::q4_1) {
+  if (!is_matrix_dtype(dtype)) {
     throw wrong_dtype("a matrix", dtype, "f32, f16, bf16, q8_0, q4_0 or q4_1");
   }
 }

@@ -16,20 +16,9 @@ namespace {
 #include "cpu/isa/dots_pairs.inl"
 // clang-format on
 
-// Each builds on the ones before.
-// clang-format off
-#include "cpu/isa/linear_tiles.inl"
-#include "cpu/isa/group_tiles.inl"
-#include "cpu/isa/row_kernels.inl"
-#include "cpu/isa/attend_tiles.inl"
-#include "cpu/isa/attend_spans.inl"
-#include "cpu/isa/scan_kernels.inl"
-// clang-format on
+#include "cpu/isa/kernel_table.inl"
 
-constexpr Kernels kKernels = {
-    "avx512",   linear_f32, linear_f16,  linear_bf16, linear_q8_0, linear_q4_0, linear_q4_1,
-    attend_f32, attend_f16, attend_bf16, merge_spans, rms_norm,    silu_mul,    round_bf16,
-    round_f16,  quantize,   kScans,      probe_read,  probe_f32,   probe_bf16,  probe_int8};
+constexpr Kernels kKernels = kernel_table("avx512");
 
 }  // namespace
 

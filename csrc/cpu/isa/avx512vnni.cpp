@@ -19,21 +19,9 @@ inline Words dot(Words sum, Words unsigned_bytes, Words signed_bytes) {
 
 #include "cpu/isa/avx512_emulated_bf16.inl"
 #include "cpu/isa/dots_vnni.inl"
+#include "cpu/isa/kernel_table.inl"
 
-// Each builds on the ones before.
-// clang-format off
-#include "cpu/isa/linear_tiles.inl"
-#include "cpu/isa/group_tiles.inl"
-#include "cpu/isa/row_kernels.inl"
-#include "cpu/isa/attend_tiles.inl"
-#include "cpu/isa/attend_spans.inl"
-#include "cpu/isa/scan_kernels.inl"
-// clang-format on
-
-constexpr Kernels kKernels = {
-    "avx512vnni", linear_f32, linear_f16,  linear_bf16, linear_q8_0, linear_q4_0, linear_q4_1,
-    attend_f32,   attend_f16, attend_bf16, merge_spans, rms_norm,    silu_mul,    round_bf16,
-    round_f16,    quantize,   kScans,      probe_read,  probe_f32,   probe_bf16,  probe_int8};
+constexpr Kernels kKernels = kernel_table("avx512vnni");
 
 }  // namespace
 

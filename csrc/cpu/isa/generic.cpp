@@ -64,8 +64,8 @@ float exponential(float x) {
 
 // y[row][c] from the finished chain of a column.
 void store_output(const LinearArgs& a, int64_t row, int64_t c, float sum) {
-  float& y = a.y[row * a.y_stride + c];
-  if (a.bias != nullptr) sum += a.bias[c];
+  float& y = a.y[row * a.y_stride + c - a.first];
+  if (a.bias != nullptr) sum += a.bias[c - a.first];
   y = a.add ? y + sum : sum;
 }
 
@@ -86,7 +86,7 @@ void linear_bf16(const LinearArgs& a) {
   const Bf16* panel = static_cast<const Bf16*>(a.panel);  // (k / 2, width, 2)
   for (int64_t row = 0; row < a.rows; ++row) {
     const Bf16* x = static_cast<const Bf16*>(a.x) + row * a.x_stride;  // (k)
-    float* y = a.y + row * a.y_stride;                                 // (width)
+    float* y = a.y + row * a.y_stride;                                 // (columns)
     for (int64_t c = a.first; c < a.first + a.columns; ++c) {
       float sum = 0.0f;
       for (int64_t k = 0; k < a.k; k += 2) {
@@ -94,8 +94,9 @@ void linear_bf16(const LinearArgs& a) {
         sum = fused_flushing(as_float(pair[1]), as_float(x[k + 1]), sum);
         sum = fused_flushing(as_float(pair[0]), as_float(x[k]), sum);
       }
-      if (a.bias != nullptr) sum = flush(sum + flush(a.bias[c]));
-      y[c] = a.add ? flush(flush(y[c]) + sum) : sum;
+      const int64_t column = c - a.first;
+      if (a.bias != nullptr) sum = flush(sum + flush(a.bias[column]));
+      y[column] = a.add ? flush(flush(y[column]) + sum) : sum;
     }
   }
 }

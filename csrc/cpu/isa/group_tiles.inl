@@ -72,6 +72,7 @@ struct GroupStretch {
   int64_t begin;
   int64_t end;
   bool last;            // of the panel: the sums become outputs
+  int64_t first_row;    // of x: the first row of partial
   float* partial;       // (rows, 64)
   int64_t ahead_bytes;  // from a weight to what is fetched meanwhile
 };
@@ -89,7 +90,9 @@ __attribute__((noinline)) void group_tile(const LinearArgs& a, int64_t row, int6
   const float* x_scales = a.x_scales + row * groups;
   const int32_t* x_sums = a.x_sums + row * groups;
   const bool whole = stretch.begin == 0 && stretch.last;
-  float* partial = whole ? nullptr : stretch.partial + row * kPanelColumns + vector * kLane;
+  float* partial =
+      whole ? nullptr
+            : stretch.partial + (row - stretch.first_row) * kPanelColumns + vector * kLane;
   constexpr bool kFit = sums_fit(kRows, kVectors);
   Lanes total[kFit ? kRows : 1][kVectors];
   alignas(64) float memory[kFit ? 1 : kRows * kVectors * kLane];
@@ -244,14 +247,15 @@ void linear_groups(const LinearArgs& a) {
   const int64_t groups = (a.k + kGroupValues - 1) / kGroupValues;
   if (a.rows <= kMostRows) {
     group_rows<Format, Fetch::kToL1>(a, 0, static_cast<int>(a.rows),
-                                     {0, groups, true, nullptr, kPrefetchBytes});
+                                     {0, groups, true, 0, nullptr, kPrefetchBytes});
     return;
   }
   alignas(64) float partial[kPartialRows * kPanelColumns];
   for (int64_t block = 0; block < a.rows; block += kPartialRows) {
     const int64_t end = a.rows - block < kPartialRows ? a.rows : block + kPartialRows;
     GroupStretch stretch;
-    stretch.partial = partial - block * kPanelColumns;
+    stretch.first_row = block;
+    stretch.partial = partial;
     stretch.ahead_bytes = kStretchGroups * a.width * Format::kColumnBytes;
     for (stretch.begin = 0; stretch.begin < groups; stretch.begin = stretch.end) {
       stretch.end = stretch.begin + kStretchGroups;

@@ -47,8 +47,8 @@ inline int next_tile_rows(int64_t rows) {
 
 // What ends the chain of a vector of outputs; column: of the panel.
 inline void store_output(const LinearArgs& a, int64_t row, int64_t column, Lanes value) {
-  float* y = a.y + row * a.y_stride + column;
-  if (a.bias != nullptr) value = add(value, load(a.bias + column));
+  float* y = a.y + row * a.y_stride + column - a.first;
+  if (a.bias != nullptr) value = add(value, load(a.bias + column - a.first));
   if (a.add) value = add(load(y), value);
   store(y, value);
 }
