@@ -7,12 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from builders.checkpoints import stored
+from builders.checkpoints import random_blocks, stored
 from builders.core_engine import Shape, ids, random_prompt, seeded_model
 from onward import _core
 from onward.errors import InvalidArgument
-from onward.quantization.block_formats import FORMATS, decoded, rounded_plainly, values_of
+from onward.quantization.block_formats import (
+    FORMATS,
+    decoded,
+    rounded_plainly,
+    rows_of,
+    values_of,
+)
 from onward.quantization.gptq import output_error, quantised
+from onward.weights import Tensor
+from onward.weights.checkpoint import STORAGE
 
 gguf = pytest.importorskip("gguf")
 
@@ -60,6 +68,21 @@ class TestBlocks:
         raw = np.frombuffer(stored(values, dtype).data, np.uint8)
         assert np.array_equal(decoded(raw, dtype, (1, 3)), values)
 
+    @pytest.mark.parametrize("dtype", STORAGE)
+    def test_every_stored_dtype_is_read_as_the_package_reads_it(self, dtype: str) -> None:
+        """In the file's order of rows, all of them or some."""
+        if STORAGE[dtype][0] == 1:
+            data = stored(noise(6, 512), dtype).data
+        else:
+            data = random_blocks(dtype, (6, 512), np.random.default_rng(5)).data
+        raw = np.frombuffer(data, np.uint8).reshape(6, -1)
+        expected = gguf.quants.dequantize(raw, gguf.GGMLQuantizationType[dtype])
+        order = np.array([1, 0, 3, 2, 5, 4], np.int32)
+        tensor = Tensor(memoryview(data), dtype, (6, 512), order)
+        assert np.array_equal(values_of(tensor), expected)
+        some = np.array([4, 0, 4], np.int32)
+        assert np.array_equal(rows_of(tensor, some), expected[some])
+
 
 class TestGptq:
     @pytest.mark.parametrize("name", FORMATS)
@@ -93,6 +116,16 @@ class TestGptq:
             values = quantised(weights, moment, FORMATS[name]).values()
             assert np.isfinite(values).all()
             assert np.abs(values - weights).max() < 2
+
+    def test_more_damping_where_rounding_leaves_a_moment_indefinite(self) -> None:
+        weights, x = noise(16, 64), noise(1, 64, seed=6)
+        moment = moment_of(x) - 0.05 * np.eye(64)
+        with pytest.raises(np.linalg.LinAlgError):
+            np.linalg.cholesky(moment + 0.01 * np.diag(moment).mean() * np.eye(64))
+        values = quantised(weights, moment, FORMATS["int8"]).values()
+        assert np.abs(values - weights).max() < 2
+        with pytest.raises(np.linalg.LinAlgError):
+            quantised(weights, 1e6 * (np.eye(64) - np.ones((64, 64))), FORMATS["int8"])
 
     @pytest.mark.parametrize("name", FORMATS)
     def test_weights_that_the_format_can_hold_stay(self, name: str) -> None:

@@ -16,7 +16,9 @@ from builders.checkpoints import (
     TINY_GGUF,
     config_of,
     gguf_bytes,
+    random_blocks,
     random_weights,
+    stored,
     tiny_gguf_tensors,
 )
 from builders.checkpoints import write_folder as write_tiny_folder
@@ -30,6 +32,7 @@ from onward.errors import (
     ConfigError,
     InvalidArgument,
     MissingExtra,
+    NumericsError,
     TokenizerError,
     WeightError,
 )
@@ -38,6 +41,7 @@ from onward.quantization.block_formats import FORMATS, rounded_plainly, values_o
 from onward.quantization.calibration import default_text
 from onward.quantization.quantizer import CALIBRATION_TOKENS, HEADS, METHODS
 from onward.weights import open_checkpoint
+from onward.weights.checkpoint import STORAGE
 
 gguf = pytest.importorskip("gguf")
 
@@ -61,6 +65,26 @@ def gguf_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     metadata = {**TINY_GGUF, **gguf_byte_level(), "llama.context_length": 512}
     vocab = len(metadata["tokenizer.ggml.tokens"])
     tensors = tiny_gguf_tensors(config_of(vocab_size=vocab))
+    path.write_bytes(gguf_bytes(metadata, tensors))
+    return path
+
+
+def write_blocks(path: Path, dtype: str) -> Path:
+    """A model whose matrices are all of that dtype, in rows that every block divides."""
+    metadata: dict[str, Any] = {**TINY_GGUF, **gguf_byte_level(), "llama.context_length": 512}
+    metadata |= {"llama.embedding_length": 256, "llama.feed_forward_length": 256}
+    vocab = len(metadata["tokenizer.ggml.tokens"])
+    config = config_of(vocab_size=vocab, hidden_size=256, intermediate_size=256)
+    tensors = tiny_gguf_tensors(config)
+    generator = np.random.default_rng(3)
+    for name, tensor in tensors.items():
+        if len(tensor.shape) == 1:
+            continue
+        if STORAGE[dtype][0] > 1:
+            tensors[name] = random_blocks(dtype, tensor.shape, generator)
+        else:
+            numbers = generator.standard_normal(tensor.shape).astype(np.float32)
+            tensors[name] = stored(numbers * np.float32(0.1), dtype)
     path.write_bytes(gguf_bytes(metadata, tensors))
     return path
 
@@ -207,12 +231,110 @@ class TestGguf:
         found = open_llm(out).logits(ids)
         assert np.corrcoef(expected.reshape(-1), found.reshape(-1))[0, 1] > 0.9
 
+    @pytest.mark.parametrize("dtype", STORAGE)
+    def test_any_stored_dtype_is_a_source(self, tmp_path: Path, dtype: str) -> None:
+        source, out = write_blocks(tmp_path / "source.gguf", dtype), tmp_path / "out.gguf"
+        onward.quantize(source, out, format="int8", head="keep", method="round")
+        original = values(source, Q_PROJ)
+        expected = rounded_plainly(original, FORMATS["int8"]).values()
+        assert np.array_equal(values(out, Q_PROJ), original if dtype == "Q8_0" else expected)
+        kinds = dtypes(out)
+        assert (kinds[Q_PROJ], kinds[EMBED]) == ("Q8_0", dtype)
+        assert np.array_equal(values(out, EMBED), values(source, EMBED))
+
+    @pytest.mark.parametrize("dtype", ["Q4_K", "Q6_K", "Q5_1"])
+    def test_calibrated_from_blocks(
+        self, tmp_path: Path, open_llm: Callable[..., Any], dtype: str
+    ) -> None:
+        """Rows of q and k in llama's order in the file, in the network's in the products."""
+        source, out = write_blocks(tmp_path / "source.gguf", dtype), tmp_path / "out.gguf"
+        done = onward.quantize(source, out, format="int8", **FEW)
+        assert all(0 < m.calibrated < 0.1 for m in done.matrices)
+        ids = list(range(64))
+        expected = open_llm(source, dtype="f32").logits(ids)
+        found = open_llm(out, dtype="f32").logits(ids)
+        assert np.corrcoef(expected.reshape(-1), found.reshape(-1))[0, 1] > 0.99
+
     def test_without_the_package(
         self, gguf_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setitem(sys.modules, "gguf", None)
         with pytest.raises(MissingExtra, match=r"pip install 'onward\[quantize\]'"):
             onward.quantize(gguf_file, tmp_path / "out.gguf")
+
+
+def outputs(folder: Path, gguf_file: Path, into: Path) -> list[tuple[Path, Path]]:
+    """Both kinds of source, and where each is to go."""
+    return [(folder, into / "out"), (gguf_file, into / "out.gguf")]
+
+
+class TestWriting:
+    def test_what_others_have_written_beside_it_stays(
+        self, folder: Path, gguf_file: Path, tmp_path: Path
+    ) -> None:
+        for source, out in outputs(folder, gguf_file, tmp_path):
+            other = out.with_name(out.name + ".unfinished")
+            other.write_text("of somebody else")
+            onward.quantize(source, out, method="round")
+            assert other.read_text() == "of somebody else"
+            assert out.exists()
+        assert len(list(tmp_path.iterdir())) == 4
+
+    def test_a_name_that_is_taken_is_left_alone(
+        self, folder: Path, gguf_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("secrets.token_hex", lambda count: "taken")
+        for source, out in outputs(folder, gguf_file, tmp_path):
+            taken = out.with_name(f".{out.name}.taken")
+            if source == folder:
+                taken.mkdir()
+                (taken / "kept").write_text("kept")
+            else:
+                taken.write_text("kept")
+            with pytest.raises(InvalidArgument, match=r"output: cannot write .*: File exists"):
+                onward.quantize(source, out, method="round")
+            assert (taken / "kept" if source == folder else taken).read_text() == "kept"
+            assert not out.exists()
+
+    @pytest.mark.parametrize("failure", [OSError(28, "No space left"), KeyboardInterrupt()])
+    def test_nothing_is_left_of_a_failure(
+        self,
+        folder: Path,
+        gguf_file: Path,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        failure: BaseException,
+    ) -> None:
+        def fail(*arguments: object) -> None:
+            raise failure
+
+        expected = InvalidArgument if isinstance(failure, OSError) else KeyboardInterrupt
+        for source, out in outputs(folder, gguf_file, tmp_path):
+            monkeypatch.setattr("os.replace", fail)
+            with pytest.raises(expected):
+                onward.quantize(source, out, method="round")
+            assert list(tmp_path.iterdir()) == []
+
+    def test_folders_above_it_are_made(self, folder: Path, gguf_file: Path, tmp_path: Path) -> None:
+        for source, out in outputs(folder, gguf_file, tmp_path / "a" / "b"):
+            onward.quantize(source, out, method="round")
+            assert out.exists()
+
+    def test_a_place_that_cannot_be_written_is_refused_before_the_work(
+        self, folder: Path, gguf_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def work(*arguments: object) -> None:
+            raise AssertionError("began")
+
+        monkeypatch.setattr("onward.quantization.quantizer.open_checkpoint", work)
+        (tmp_path / "file").write_text("")
+        for source, out in outputs(folder, gguf_file, tmp_path / "file" / "folder"):
+            with pytest.raises(InvalidArgument, match=r"output: .*expected a folder that can be"):
+                onward.quantize(source, out)
+        monkeypatch.setattr("os.access", lambda *arguments: False)
+        for source, out in outputs(folder, gguf_file, tmp_path):
+            with pytest.raises(InvalidArgument, match="Permission denied, expected a folder"):
+                onward.quantize(source, out)
 
 
 def test_the_default_text_is_enough_for_the_default_tokens() -> None:
@@ -240,6 +362,13 @@ class TestRefused:
             onward.quantize(folder, tmp_path / "out", **options)
         assert problem in str(caught.value)
         assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize("option", ["format", "head", "method"])
+    def test_names_of_another_type(self, folder: Path, tmp_path: Path, option: str) -> None:
+        for value in ([], {}, None, 4):
+            with pytest.raises(ArgumentTypeError) as caught:
+                onward.quantize(folder, tmp_path / "out", **{option: value})
+            assert f"{option}: is {value}, expected one of" in str(caught.value)
 
     def test_outputs(self, folder: Path, gguf_file: Path, tmp_path: Path) -> None:
         with pytest.raises(InvalidArgument, match=r"output: .* exists, expected a path"):
@@ -281,6 +410,29 @@ class TestRefused:
         path.write_bytes(path.read_bytes()[:-4] + np.float32(np.nan).tobytes())
         with pytest.raises(WeightError, match=r"lm_head.weight has values that are not finite"):
             onward.quantize(source, tmp_path / "out", **FEW)
+
+    def test_inputs_that_leave_the_finite_numbers(self, tmp_path: Path) -> None:
+        """They are, their squares are not."""
+        config = config_of(vocab_size=256, max_position_embeddings=256)
+        weights = random_weights(config)
+        weights["model.layers.1.input_layernorm.weight"] *= np.float32(1e25)
+        source = write_tiny_folder(tmp_path / "source", config, weights)
+        write_bytes_tokenizer(source)
+        with pytest.raises(NumericsError) as caught:
+            onward.quantize(source, tmp_path / "out", **FEW)
+        assert "layers.1.qkv: calibration: " in str(caught.value)
+        assert "products of its inputs are not finite, expected finite ones" in str(caught.value)
+        assert not (tmp_path / "out").exists()
+
+    def test_a_moment_without_a_factor(
+        self, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*arguments: object) -> None:
+            raise np.linalg.LinAlgError("Matrix is not positive definite")
+
+        monkeypatch.setattr("onward.quantization.layer_quantizer.quantised", fail)
+        with pytest.raises(NumericsError, match=r"layers.0.qkv: calibration: the second moment"):
+            onward.quantize(folder, tmp_path / "out", **FEW)
 
 
 class TestLoading:

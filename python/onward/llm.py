@@ -60,7 +60,7 @@ class LLM:
             with a scale each; the products' inputs are rounded to int8 as well), or "auto" for what
             the file has, where GGUF's Q8_0, Q4_0 and Q4_1 run as they are.
         head_dtype: that of the embedding and the output head; None is ``dtype``, or "int8" beside
-            "int4".
+            "int4" unless the file has four bits there.
         threads: threads that compute; None is the number of processors this process may use.
         prefill_chunk_tokens: tokens computed in one step at most. Less lets others in sooner.
         max_sequences: sequences that have a place in the cache at a time; further requests wait.
@@ -359,7 +359,7 @@ class LLM:
 
     @property
     def dtype(self) -> str:
-        """What the weights are computed in: "f32" or "bf16"."""
+        """What most of the layers' weights are held in: "f32", "f16", "bf16", "int8" or "int4"."""
         return self._dtype
 
     @property

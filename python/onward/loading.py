@@ -62,7 +62,14 @@ def load_model(
     """Load a model with its weights in the dtypes that ``choose_dtypes`` gives.
 
     With ``packed_cache``, a folder, the packed weights are taken from there, or else are written
-    there, in which case ``progress`` goes from 0 to all a second time.
+    there, in which case ``progress`` goes from 0 to all a second time. What is wrong with that
+    folder's file is a warning.
+
+    Raises:
+        InvalidArgument: a dtype that there is not, a ``packed_cache`` that cannot be a folder.
+        ArgumentTypeError: a ``packed_cache`` that is no path.
+        ConfigError: a config, or a GGUF file's metadata, that cannot be used.
+        WeightError: tensors that are missing, left over, misshapen, damaged or of an unknown dtype.
     """
     check_dtypes(dtype, head_dtype)
     folder = packed.check_folder(packed_cache)

@@ -16,17 +16,9 @@ from math import prod
 
 from onward import architectures
 from onward.spec import DecoderSpec
+from onward.weights.checkpoint import STORAGE
 from onward.weights.dtypes import WeightDtypes
 
-# dtype of the core: (values in a group, bytes of a group).
-GROUPS = {
-    "f32": (1, 4),
-    "f16": (1, 2),
-    "bf16": (1, 2),
-    "q8_0": (32, 34),
-    "q4_0": (32, 18),
-    "q4_1": (32, 20),
-}
 LANE = 16
 """Rows and columns of packed weights are padded to multiples of it."""
 
@@ -112,14 +104,14 @@ class StepCosts:
 
 
 def _cache_bytes(spec: DecoderSpec, dtype: str, tokens: int) -> int:
-    return 2 * spec.num_kv_heads * spec.head_dim * tokens * GROUPS[dtype][1]
+    return 2 * spec.num_kv_heads * spec.head_dim * tokens * STORAGE[dtype.upper()][1]
 
 
 def _packed(shapes: tuple[tuple[int, ...], ...], dtype: str) -> int:
     """Parts are stacked along rows, each padded."""
     if len(shapes[0]) == 1:
         return 4 * sum(_padded(shape[0]) for shape in shapes)
-    values, size = GROUPS[dtype]
+    values, size = STORAGE[dtype.upper()]
     row_bytes = -(-_padded(shapes[0][1]) // values) * size
     return row_bytes * sum(_padded(rows) for rows, _ in shapes)
 

@@ -50,7 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="gptq calibrates, round needs no text; default: gptq",
     )
     parser.add_argument(
-        "--calibration", metavar="FILE.txt", help="text to calibrate on; default: Python's own help"
+        "--calibration",
+        metavar="FILE.txt",
+        help="text to calibrate on; default: onward's own and topics of Python's help",
     )
     parser.add_argument(
         "--calibration-tokens",

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from onward.weights.checkpoint import STORAGE, Tensor
+from onward import _core
+from onward.weights.checkpoint import Tensor
 
 BLOCK = 32
 F32 = NDArray[np.float32]
@@ -33,7 +34,6 @@ FORMATS = {
     "int4-min": BlockFormat("int4-min", "Q4_1", 0, 15, has_minimum=True),
     "int8": BlockFormat("int8", "Q8_0", -127, 127),
 }
-_BY_DTYPE = {format_.dtype: format_ for format_ in FORMATS.values()}
 
 
 @dataclass(frozen=True)
@@ -119,32 +119,17 @@ def rows_of(tensor: Tensor, rows: NDArray[np.int32]) -> F32:
 
 
 def decoded(raw: NDArray[np.uint8], dtype: str, shape: tuple[int, ...]) -> F32:
-    """Bytes of a dtype of STORAGE as float32 of a shape."""
+    """Bytes of a dtype of STORAGE as float32 of a shape; blocks are those of a matrix."""
     if dtype == "F32":
         return raw.view("<f4").reshape(shape).astype(np.float32)
     if dtype == "F16":
         return raw.view("<f2").reshape(shape).astype(np.float32)
     if dtype == "BF16":
         return (raw.view("<u2").astype(np.uint32) << 16).view(np.float32).reshape(shape)
-    format_, size = _BY_DTYPE[dtype], STORAGE[dtype][1]
-    blocks = raw.reshape(-1, shape[-1] // BLOCK, size)  # (rows, blocks, bytes)
-    scales = _from_halves(blocks[:, :, :2])
-    minima = np.zeros_like(scales)
-    if dtype == "Q8_0":
-        codes = blocks[:, :, 2:].view(np.int8)
-    else:
-        if format_.has_minimum:
-            minima = _from_halves(blocks[:, :, 2:4])
-        packed = blocks[:, :, -16:]
-        nibbles = np.concatenate([packed & 15, packed >> 4], axis=2)
-        codes = nibbles.astype(np.int8) + np.int8(format_.low)
-    return Blocks(format_, codes.reshape(len(blocks), -1), scales, minima).values().reshape(shape)
+    # The core reads every block format there is, and keeps what it read as float32.
+    return _core.kernels.repacked(raw.reshape(shape[0], -1), dtype.lower(), "f32")
 
 
 def _halves(values: F32) -> NDArray[np.uint8]:
     """(rows, blocks) -> (rows, blocks, 2): float16 as bytes."""
     return values.astype("<f2").view(np.uint8).reshape(*values.shape, 2)
-
-
-def _from_halves(raw: NDArray[np.uint8]) -> F32:
-    return np.ascontiguousarray(raw).view("<f2")[:, :, 0].astype(np.float32)

@@ -8,13 +8,12 @@ Safetensors has no dtype for blocks: they are U8 tensors of (rows, bytes of a ro
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from onward.errors import InvalidArgument
+from onward.quantization.whole_output import appearing
 from onward.weights import Tensor
 from onward.weights.checkpoint import STORAGE
 from onward.weights.safetensors import BLOCKS_METHOD
@@ -35,9 +34,7 @@ def write_folder(
     named = sorted(tensors, key=lambda item: STORAGE[item[1].dtype][0])  # blocks come last
     blocks = {name: t.dtype for name, t in named if STORAGE[t.dtype][0] > 1}
     quantization = {"quant_method": BLOCKS_METHOD, **said, "tensors": blocks}
-    unfinished = target.with_name(target.name + ".unfinished")
-    try:
-        unfinished.mkdir(parents=True)
+    with appearing(target, folder=True) as unfinished:
         for path in sorted(source.iterdir()):
             wanted = path.suffix in _COPIED or path.name.upper().startswith("LICENSE")
             if wanted and path.name not in _WRITTEN and path.is_file():
@@ -45,11 +42,6 @@ def write_folder(
         text = json.dumps({**config, "quantization_config": quantization}, indent=2)
         (unfinished / "config.json").write_text(text + "\n", "utf-8")
         _write_safetensors(unfinished / "model.safetensors", named)
-        os.replace(unfinished, target)
-    except OSError as failure:
-        raise InvalidArgument(f"output: cannot write {target}: {failure.strerror}") from failure
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def _write_safetensors(path: Path, tensors: list[tuple[str, Tensor]]) -> None:

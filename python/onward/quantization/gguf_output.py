@@ -6,7 +6,6 @@ with its types, the names and the order of the rows are the source's. Knows no m
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -14,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from onward.errors import InvalidArgument, MissingExtra
+from onward.errors import MissingExtra
+from onward.quantization.whole_output import appearing
 from onward.weights import Tensor
 from onward.weights.gguf import hugging_face_name
 
@@ -52,17 +52,11 @@ def write_gguf(source: Path, target: Path, dtype: str, replaced: Mapping[str, Te
             raw = np.frombuffer(new.buffer, np.uint8).reshape(new.shape[0], -1)
             kind = gguf.GGMLQuantizationType[new.dtype]
             writer.add_tensor(tensor.name, raw, raw_dtype=kind)
-    unfinished = target.with_name(target.name + ".unfinished")
-    try:
+    with appearing(target, folder=False) as unfinished:
         writer.write_header_to_file(unfinished)
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
         writer.close()
-        os.replace(unfinished, target)
-    except OSError as failure:
-        raise InvalidArgument(f"output: cannot write {target}: {failure.strerror}") from failure
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def _copy_metadata(gguf: ModuleType, reader: Any, writer: Any, file_type: int) -> None:

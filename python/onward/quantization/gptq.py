@@ -10,6 +10,8 @@ matrix and the second moment of its inputs; no model and no file.
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,6 +20,8 @@ from onward.quantization.scale_search import candidates, cheapest, codes_of
 
 DAMPING = 0.01
 """Added to the diagonal of the second moment, as a share of its mean."""
+DAMPING_TRIES = 5
+"""With ten times as much each, where rounding has left the moment without a Cholesky factor."""
 KEPT = 4
 """Scales of the search that are tried with the corrections within the block."""
 
@@ -34,10 +38,11 @@ def quantised(
     weights: F32, moment: F64, format_: BlockFormat, damping: float = DAMPING, kept: int = KEPT
 ) -> Blocks:
     """Blocks for weights (rows, columns) whose inputs have the second moment (columns, columns):
-    the sum of x x^T over the inputs x. What is kept small is the error of the outputs."""
+    the sum of x x^T over the inputs x. What is kept small is the error of the outputs. LinAlgError
+    where the moment is none, with any damping."""
     rows, columns = weights.shape
     order = _order(np.diag(moment))
-    factor = _correction_factor(damped(moment, damping)[np.ix_(order, order)])
+    factor = _damped_factor(moment[np.ix_(order, order)], damping)
     left = np.ascontiguousarray(weights.T[order])  # (columns, rows): what is still to be rounded
     codes = np.empty((columns, rows), np.int8)
     scales = np.empty((columns // BLOCK, rows), np.float32)
@@ -79,6 +84,13 @@ def _order(diagonal: F64) -> NDArray[np.intp]:
     inside = np.argsort(-blocks, axis=1, kind="stable")  # (blocks, 32)
     first = np.argsort(-blocks.sum(axis=1), kind="stable")
     return (first[:, None] * BLOCK + inside[first]).reshape(-1)
+
+
+def _damped_factor(moment: F64, damping: float) -> F32:
+    for more in range(DAMPING_TRIES - 1):
+        with contextlib.suppress(np.linalg.LinAlgError):
+            return _correction_factor(damped(moment, damping * 10**more))
+    return _correction_factor(damped(moment, damping * 10 ** (DAMPING_TRIES - 1)))
 
 
 def _correction_factor(moment: F64) -> F32:

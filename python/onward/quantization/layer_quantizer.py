@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from onward.errors import NumericsError
 from onward.quantization.block_formats import F32, BlockFormat, rounded_plainly, values_of
 from onward.quantization.gptq import F64, damped, output_error, quantised
 from onward.quantization.layer_stream import MATRICES, LayerStream, Meeting, Parts
@@ -55,7 +56,8 @@ def quantised_layer(
     done: Callable[[str], None],
 ) -> dict[str, list[Rounded]]:
     """The matrices of the layer that both streams stand before, each as a list of its parts; the
-    streams advance. ``done`` is called after each with its canonical name."""
+    streams advance. ``done`` is called after each with its canonical name. NumericsError where what
+    a matrix meets cannot be calculated with."""
     theirs = original_stream.through(original_stream.layer_model(original), keep=MATRICES)
     parts = {name: list(tensors) for name, tensors in original.items()}
     results: dict[str, list[Rounded]] = {}
@@ -66,7 +68,15 @@ def quantised_layer(
             for sequence, met in zip(stream.sequences, theirs, strict=True)
         )
         moments = _moments(pairs)
-        results[name] = [_rounded(part, moments, format_) for part in parts[name]]
+        where = f"layers.{stream.layer}.{name}"
+        _check_finite(moments, where)
+        try:
+            results[name] = [_rounded(part, moments, format_) for part in parts[name]]
+        except np.linalg.LinAlgError as failure:
+            raise NumericsError(
+                f"{where}: calibration: the second moment of its inputs has no factor ({failure}), "
+                "expected a positive definite matrix"
+            ) from failure
         parts[name] = [rounded.tensor for rounded in results[name]]
         done(name)
     stream.through(stream.layer_model(parts))
@@ -80,14 +90,25 @@ def _moments(pairs: Iterable[tuple[Meeting, Meeting]]) -> Moments:
     stream: what comes after norms it, so an error weighs as a share of it. Otherwise the few tokens
     with streams a hundred times as large as the others' would decide everything."""
     second = change = np.zeros((), np.float64)
-    for here, there in pairs:
-        x, weighted = here.x, here.x
-        if here.residual is not None:
-            size = np.square(here.residual).mean(axis=1, keepdims=True)  # (tokens, 1)
-            weighted = here.x / (size + SILENCE)
-        second = second + (x.T @ weighted).astype(np.float64)
-        change = change + ((there.x - x).T @ weighted).astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):  # is checked when all are there
+        for here, there in pairs:
+            x, weighted = here.x, here.x
+            if here.residual is not None:
+                size = np.square(here.residual).mean(axis=1, keepdims=True)  # (tokens, 1)
+                weighted = here.x / (size + SILENCE)
+            second = second + (x.T @ weighted).astype(np.float64)
+            change = change + ((there.x - x).T @ weighted).astype(np.float64)
     return Moments(second, change)
+
+
+def _check_finite(moments: Moments, where: str) -> None:
+    for moment in (moments.second, moments.change):
+        wrong = int(moment.size - np.isfinite(moment).sum())
+        if wrong:
+            raise NumericsError(
+                f"{where}: calibration: {wrong} of {moment.size} products of its inputs are not "
+                "finite, expected finite ones"
+            )
 
 
 def _rounded(part: Tensor, moments: Moments, format_: BlockFormat) -> Rounded:

@@ -48,6 +48,11 @@ class LayerStream:
         self._threads = threads
         self._layer = 0
 
+    @property
+    def layer(self) -> int:
+        """Which one comes next."""
+        return self._layer
+
     def layer_model(self, parts: Parts) -> _core.Model:
         """The present layer with these weights, its embedding the residual stream."""
         spec = dataclasses.replace(

@@ -6,6 +6,7 @@ arithmetic and no format of its own.
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Mapping
@@ -62,8 +63,8 @@ def quantize(
 
     Args:
         model: a folder, a .gguf file or a hub id; None is the default model.
-        output: a path where nothing is yet. A .gguf file becomes a .gguf file (which needs the
-            extra ``quantize``), a folder becomes a folder.
+        output: a path where nothing is yet; folders above it are made. A .gguf file becomes a
+            .gguf file (which needs the extra ``quantize``), a folder becomes a folder.
         format: of the matrices of all layers, in blocks of 32 values: "int4" (GGUF's Q4_0: 4 bits
             and a float16 scale, 4.5 bits a weight), "int4-min" (Q4_1: a float16 minimum as well,
             5 bits) or "int8" (Q8_0, 8.5 bits).
@@ -71,7 +72,8 @@ def quantize(
         method: "gptq" (Frantar et al. 2022, arXiv:2210.17323, with inputs that come through what
             is quantised already) or "round", to the nearest as GGUF's converters do, which needs
             neither text nor tokenizer.
-        calibration: a file of UTF-8 text; None is text that comes with Python.
+        calibration: a file of UTF-8 text; None is the package's own calibration.txt and topics of
+            Python's help (docs/quantization.md).
         calibration_tokens: tokens of it that are used, spread evenly over the text.
         threads: of the core; None is the number of processors this process may use. numpy's
             linear algebra has its own.
@@ -80,9 +82,16 @@ def quantize(
         What was done, with the error of each matrix (rows, columns) under calibration.
 
     Raises:
-        InvalidArgument: an option that cannot be, an output that exists, text too short.
-        WeightError: a matrix whose rows are no multiple of 32 values, or not finite.
-        MissingExtra: a .gguf file without the package that writes it.
+        InvalidArgument: an option that cannot be; an output that exists or cannot be written; text
+            that cannot be read, is too short, or has tokens that the model has not.
+        ArgumentTypeError: an argument of the wrong type.
+        ModelNotFound: no model under that name.
+        MissingExtra: a .gguf file without the package that writes it, a hub id without the client.
+        ConfigError: a config, or a GGUF file's metadata, that cannot be used.
+        WeightError: tensors that are missing, damaged or not finite, or a matrix whose rows are no
+            multiple of 32 values.
+        TokenizerError: no tokenizer, or one that cannot be used; not for the method "round".
+        NumericsError: what a matrix meets in calibration leaves the finite numbers.
     """
     began = time.perf_counter()
     target = _checked_path(output)
@@ -127,6 +136,8 @@ def quantize(
 
 
 def _one_of(name: str, value: str, choices: Mapping[str, object] | tuple[str, ...]) -> str:
+    if not isinstance(value, str):
+        raise ArgumentTypeError(f"{name}: is {shown(value)}, expected one of {', '.join(choices)}")
     if value not in choices:
         raise InvalidArgument(f"{name}: is {shown(value)}, expected one of {', '.join(choices)}")
     return value
@@ -151,3 +162,16 @@ def _check_output(files: ModelFiles, target: Path) -> None:
         raise InvalidArgument(
             f"output: is {target} for a folder, which becomes a folder: expected another name"
         )
+    _make_parent(target.parent)
+
+
+def _make_parent(parent: Path) -> None:
+    """Before the work, not after it."""
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        if not os.access(parent, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as failure:
+        raise InvalidArgument(
+            f"output: {parent}: {failure.strerror}, expected a folder that can be written to"
+        ) from failure

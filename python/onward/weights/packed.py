@@ -172,14 +172,15 @@ def write(
 
 
 def _header(metadata: Mapping[str, str], weights: Sequence[tuple[str, str, memoryview]]) -> bytes:
-    """Matrices are bytes (U8), vectors numbers (F32); the data begins at a multiple of 64."""
+    """Weights in f32, all vectors among them, are numbers (F32), others bytes (U8); the data begins
+    at a multiple of 64."""
     entries: dict[str, object] = {"__metadata__": dict(metadata)}
     at = 0
     for name, dtype, data in weights:
-        vector = dtype == "f32" and data.nbytes % 4 == 0
+        numbers = dtype == "f32"
         entries[name] = {
-            "dtype": "F32" if vector else "U8",
-            "shape": [data.nbytes // 4 if vector else data.nbytes],
+            "dtype": "F32" if numbers else "U8",
+            "shape": [data.nbytes // 4 if numbers else data.nbytes],
             "data_offsets": [at, at + data.nbytes],
         }
         at += data.nbytes
