@@ -1,8 +1,7 @@
-"""onward.quantize and the command: whole models in, whole models out, and what is refused."""
+"""onward.quantize: whole models in, whole models out, and what is refused."""
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -25,11 +24,8 @@ from builders.checkpoints import write_folder as write_tiny_folder
 from builders.seeded_folder import write_seeded
 from builders.tiny_tokenizers import gguf_byte_level
 from closed_form import write_bytes_tokenizer
-from onward.cli import main
-from onward.cli import quantize as command
 from onward.errors import (
     ArgumentTypeError,
-    ConfigError,
     InvalidArgument,
     MissingExtra,
     NumericsError,
@@ -39,7 +35,7 @@ from onward.errors import (
 from onward.hub import find_model
 from onward.quantization.block_formats import FORMATS, rounded_plainly, values_of
 from onward.quantization.calibration import default_text
-from onward.quantization.quantizer import CALIBRATION_TOKENS, HEADS, METHODS
+from onward.quantization.quantizer import CALIBRATION_TOKENS
 from onward.weights import open_checkpoint
 from onward.weights.checkpoint import STORAGE
 
@@ -433,70 +429,3 @@ class TestRefused:
         monkeypatch.setattr("onward.quantization.layer_quantizer.quantised", fail)
         with pytest.raises(NumericsError, match=r"layers.0.qkv: calibration: the second moment"):
             onward.quantize(folder, tmp_path / "out", **FEW)
-
-
-class TestLoading:
-    """Folders whose quantization_config says what cannot be."""
-
-    @pytest.fixture
-    def written(self, folder: Path, tmp_path: Path) -> Path:
-        onward.quantize(folder, tmp_path / "out", method="round")
-        return tmp_path / "out"
-
-    @pytest.mark.parametrize(
-        ("change", "error", "problem"),
-        [
-            ({"tensors": []}, ConfigError, r"quantization_config.tensors is \[\], expected an obj"),
-            ({"tensors": {Q_PROJ: "Q2_K"}}, ConfigError, "has 'Q2_K' for .*expected one of Q8_0"),
-            ({"tensors": {"gone": "Q4_0"}}, WeightError, "tensor gone is missing, though quantiz"),
-            ({"tensors": {Q_PROJ: "Q8_0"}}, WeightError, "rows of a multiple of 34 bytes for Q8_0"),
-            ({"tensors": {"model.norm.weight": "Q4_0"}}, WeightError, "is F32 .*expected U8"),
-            ({"tensors": {}}, WeightError, "has shape"),
-            ({"quant_method": "gptq"}, ConfigError, "quantization_config is present"),
-        ],
-    )
-    def test_refused(
-        self, written: Path, change: dict[str, Any], error: type[Exception], problem: str
-    ) -> None:
-        path = written / "config.json"
-        config = json.loads(path.read_text())
-        config["quantization_config"] |= change
-        path.write_text(json.dumps(config))
-        with pytest.raises(error, match=problem):
-            onward.LLM(written, threads=1)
-
-
-class TestCommand:
-    def test_the_choices_are_those_of_the_package(self) -> None:
-        assert tuple(FORMATS) == command.FORMATS
-        assert (HEADS, METHODS) == (command.HEADS, command.METHODS)
-
-    def test_summary(
-        self, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        out = tmp_path / "out"
-        text = tmp_path / "text.txt"
-        text.write_text("Ordinary text. " * 40)
-        arguments = ["--calibration", str(text), "--calibration-tokens", "512", "--threads", "1"]
-        assert main(["quantize", str(folder), "-o", str(out), *arguments]) == 0
-        printed, errors = capsys.readouterr()
-        assert errors == ""
-        lines = printed.splitlines()
-        assert lines[0] == f"{out}: int4, head int8, method gptq"
-        assert any(line.startswith(Q_PROJ) and line.count("%") == 2 for line in lines)
-        assert lines[-1] == f'run it with: onward generate "Once upon a time" --model {out}'
-
-    def test_json(self, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        out = tmp_path / "out"
-        arguments = ["--method", "round", "--format", "int8", "--head", "keep", "--json"]
-        assert main(["quantize", str(folder), "-o", str(out), *arguments]) == 0
-        told = json.loads(capsys.readouterr().out)
-        assert (told["format"], told["head"], told["method"]) == ("int8", "keep", "round")
-        assert told["bytes_after"] < told["bytes_before"]
-        assert told["output"] == str(out)
-
-    def test_wrong_usage(
-        self, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        assert main(["quantize", str(folder), "-o", str(tmp_path)]) == 2
-        assert capsys.readouterr().err.startswith("onward: output: ")

@@ -119,7 +119,7 @@ WeightBlock round_q4_0(const float* x) {
     if (std::fabs(x[i]) > std::fabs(extreme)) extreme = x[i];
   }
   // What overflows every fit overflows f16 as well, and must not become a block of zeros.
-  Fit best = {extreme / -8.0f, 0.0f, INFINITY};
+  Fit best = {extreme / -8.0f + 0.0f, 0.0f, INFINITY};  // + 0: no minus zero
   // The extreme value gets code -8, or a little beyond the range or within it.
   for (float code = -9.6f; extreme != 0.0f && code < -5.9f; code += 0.3f) {
     const Fit fit = fit_scale(x, code / extreme, -8.0f, 7.0f);
