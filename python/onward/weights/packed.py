@@ -124,7 +124,13 @@ def opened(path: Path, metadata: Mapping[str, str]) -> Iterator[PackedFile | Non
     if not os.path.lexists(path):
         yield None
         return
-    file = PackedFile(path)
+    try:
+        file = PackedFile(path)
+    except WeightError:
+        if os.path.lexists(path):
+            raise
+        yield None  # another process took it away meanwhile
+        return
     try:
         yield file if file.metadata == metadata else None
     finally:
