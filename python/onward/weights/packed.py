@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from onward.errors import ArgumentTypeError, InvalidArgument
+from onward.errors import ArgumentTypeError, InvalidArgument, WeightError
 from onward.message_text import label
 from onward.spec import DecoderSpec
 from onward.weights.checkpoint import SourceFile
