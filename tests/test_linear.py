@@ -344,11 +344,39 @@ def test_mistakes_are_value_errors() -> None:
             kernels.linear(*arguments)
 
     refused("found 'sse9'", "sse9", w, "f32", "f32", x)
-    refused(r"x has another shape, expected \(0, 32\)", "generic", w, "f32", "f32", x[0])
-    refused(r"x has another shape, expected \(4, 32\)", "generic", w, "f32", "f32", x[:, :31])
-    refused(r"bias has another shape", "generic", w, "f32", "f32", x, normal(1, 1, 3))
-    refused(r"add has another shape", "generic", w, "f32", "f32", x, None, normal(1, 4, 3))
+    refused(r"x has shape \(32\), expected \(0, 32\)", "generic", w, "f32", "f32", x[0])
+    refused(r"x has shape \(4, 31\), expected \(4, 32\)", "generic", w, "f32", "f32", x[:, :31])
+    refused(
+        r"bias has shape \(1, 3\), expected \(1, 4\)",
+        "generic",
+        w,
+        "f32",
+        "f32",
+        x,
+        normal(1, 1, 3),
+    )
+    refused(
+        r"add has shape \(4, 3\), expected \(4, 4\)",
+        "generic",
+        w,
+        "f32",
+        "f32",
+        x,
+        None,
+        normal(1, 4, 3),
+    )
     refused(r"become q4_k, expected 2 and f32, f16", "generic", w, "f32", "q4_k", x)
     refused(r"'q9'", "generic", w, "q9", "f32", x)
     with pytest.raises(InvalidArgument, match="multiple of 16"):
         kernels.quantize("generic", normal(1, 17))
+
+
+def test_the_rate_of_a_product_is_measured(isa: str) -> None:
+    assert kernels.product_rate(isa, "q8_0", 1, 64, 0.01) > 0
+
+
+def test_mistakes_in_the_rate_of_a_product() -> None:
+    with pytest.raises(InvalidArgument, match=r"0 rows .*expected 1 to 4096 rows"):
+        kernels.product_rate("generic", "f32", 0, 64, 0.01)
+    with pytest.raises(InvalidArgument, match="unknown name 'f64'"):
+        kernels.product_rate("generic", "f64", 1, 64, 0.01)

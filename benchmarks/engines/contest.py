@@ -6,6 +6,7 @@ Knows no engine, no model and not how time is told.
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -73,6 +74,23 @@ class Stopwatch:
 
     def timed(self) -> Timed:
         return Timed(self._tokens, self._times[0], self._times[-1])
+
+
+class OneByOne(ABC):
+    """What a crowd is to an engine that takes one request after another."""
+
+    serial = True
+
+    @abstractmethod
+    def follow(self, request: Request) -> Timed:
+        """As a Contestant's."""
+
+    def prepare(self, requests: Sequence[Request], clock: Clock) -> str:
+        self.run(requests[:1])
+        return "one after another"
+
+    def run(self, requests: Sequence[Request]) -> list[list[int]]:
+        return [self.follow(request).tokens for request in requests]
 
 
 class Absent(Exception):

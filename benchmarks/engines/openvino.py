@@ -6,11 +6,10 @@ it also quantises activations, and it keeps its cache in 8 bits. Knows nothing o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from engines.contest import Absent, Clock, Request, Stopwatch, Timed
+from engines.contest import Absent, OneByOne, Request, Stopwatch, Timed
 from engines.hf_folder import hf_folder
 from engines.source_model import SourceModel
 
@@ -20,10 +19,8 @@ PRECISIONS = {"f32": "f32", "bf16": "bf16"}
 """In which the rest is computed, where it is set; else the library chooses."""
 
 
-class OpenVino:
+class OpenVino(OneByOne):
     """One exported model: "f32", "bf16", "int8" or "int4"."""
-
-    serial = True
 
     def __init__(self, source: SourceModel, weights: str, threads: int) -> None:
         genai, _ = _packages()
@@ -38,13 +35,6 @@ class OpenVino:
         self.setting = f"openvino-genai {genai.__version__}, {weights}"
         if weights == "int4":
             self.setting += f", groups of {GROUP_SIZE}"
-
-    def prepare(self, requests: Sequence[Request], clock: Clock) -> str:
-        self.run(requests[:1])
-        return "one after another"
-
-    def run(self, requests: Sequence[Request]) -> list[list[int]]:
-        return [self.follow(request).tokens for request in requests]
 
     def follow(self, request: Request) -> Timed:
         genai, openvino = _packages()

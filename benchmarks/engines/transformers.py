@@ -5,20 +5,17 @@ Knows nothing of other engines.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from engines.contest import Absent, Clock, Request, Stopwatch, Timed
+from engines.contest import Absent, OneByOne, Request, Stopwatch, Timed
 from engines.hf_folder import hf_folder
 from engines.source_model import SourceModel
 
 INSTALL = "pip install transformers torch"
 
 
-class Transformers:
+class Transformers(OneByOne):
     """The model of a Hugging Face folder, "float32" or "bfloat16"."""
-
-    serial = True
 
     def __init__(self, source: SourceModel, weights: str, threads: int) -> None:
         transformers, self._torch = _packages()
@@ -34,13 +31,6 @@ class Transformers:
             f"transformers {transformers.__version__}, torch {self._torch.__version__}, {weights}, "
             f"attention {self._model.config._attn_implementation}"
         )
-
-    def prepare(self, requests: Sequence[Request], clock: Clock) -> str:
-        self.run(requests[:1])
-        return "one after another"
-
-    def run(self, requests: Sequence[Request]) -> list[list[int]]:
-        return [self.follow(request).tokens for request in requests]
 
     def follow(self, request: Request) -> Timed:
         torch = self._torch

@@ -6,12 +6,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <functional>
-#include <optional>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "base/buffer.h"
@@ -50,19 +47,6 @@ std::string shape_text(const py::array& array) {
     text += std::to_string(array.shape(i));
   }
   return text + ")";
-}
-
-void expect_shape(const char* name, const py::array& array, const std::vector<int64_t>& shape) {
-  std::string expected = "(";
-  bool same = array.ndim() == static_cast<py::ssize_t>(shape.size());
-  for (size_t i = 0; i < shape.size(); ++i) {
-    same = same && array.shape(static_cast<py::ssize_t>(i)) == shape[i];
-    if (i > 0) expected += ", ";
-    expected += std::to_string(shape[i]);
-  }
-  if (same) return;
-  throw InvalidArgument(std::string("kernels: ") + name + " has shape " + shape_text(array) +
-                        ", expected " + expected + ")");
 }
 
 void expect_dimensions(const char* name, const py::array& array, py::ssize_t dimensions) {
@@ -262,6 +246,19 @@ double probe(const std::string& isa, const std::string& kind, double seconds, in
 }
 
 }  // namespace
+
+void expect_shape(const char* name, const py::array& array, const std::vector<int64_t>& shape) {
+  std::string expected = "(";
+  bool same = array.ndim() == static_cast<py::ssize_t>(shape.size());
+  for (size_t i = 0; i < shape.size(); ++i) {
+    same = same && array.shape(static_cast<py::ssize_t>(i)) == shape[i];
+    if (i > 0) expected += ", ";
+    expected += std::to_string(shape[i]);
+  }
+  if (same) return;
+  throw InvalidArgument(std::string("kernels: ") + name + " has shape " + shape_text(array) +
+                        ", expected " + expected + ")");
+}
 
 const Kernels& kernels_of(const std::string& isa) {
   const std::vector<std::string> names = available();

@@ -2,7 +2,9 @@
 // that a model has. For tests and benchmarks.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
+#include <time.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -63,12 +65,6 @@ std::vector<float> padded_rows(const Floats& rows, int64_t width) {
   return padded;
 }
 
-void expect_shape(const char* name, const Floats& array, int64_t rows, int64_t columns) {
-  if (array.ndim() == 2 && array.shape(0) == rows && array.shape(1) == columns) return;
-  throw InvalidArgument(std::string("kernels: ") + name + " has another shape, expected (" +
-                        std::to_string(rows) + ", " + std::to_string(columns) + ")");
-}
-
 Floats linear(const std::string& isa, const Bytes& weights, const std::string& stored,
               const std::string& dtype, const Floats& x, const std::optional<Floats>& bias,
               const std::optional<Floats>& add, int threads) {
@@ -80,9 +76,9 @@ Floats linear(const std::string& isa, const Bytes& weights, const std::string& s
     throw InvalidArgument("kernels: threads is " + std::to_string(threads) +
                           ", expected at least 1");
   }
-  expect_shape("x", x, rows, packed.columns);
-  if (bias) expect_shape("bias", *bias, 1, packed.rows);
-  if (add) expect_shape("add", *add, rows, packed.rows);
+  expect_shape("x", x, {rows, packed.columns});
+  if (bias) expect_shape("bias", *bias, {1, packed.rows});
+  if (add) expect_shape("add", *add, {rows, packed.rows});
   const std::vector<float> inputs = padded_rows(x, matrix.inputs);
   std::vector<float> y(static_cast<size_t>(rows * matrix.outputs));
   std::vector<float> biases;
@@ -130,6 +126,46 @@ py::tuple quantize(const std::string& isa, const Floats& x) {
   return py::make_tuple(y, scales, sums);
 }
 
+double processor_seconds() {
+  timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// Rows times four panels, over and over on this thread; operations a second of its own processor
+// time, 1e9 of them, two for a multiply-add. The inputs are prepared once, before.
+double product_rate(const std::string& isa, const std::string& dtype, int64_t rows, int64_t k,
+                    double seconds) {
+  if (rows < 1 || rows > 4096 || k < 1 || k > (1 << 20) || !(seconds > 0.0 && seconds <= 60.0)) {
+    throw InvalidArgument("kernels: product of " + std::to_string(rows) + " rows of " +
+                          std::to_string(k) + " for " + std::to_string(seconds) +
+                          " seconds, expected 1 to 4096 rows, at most 1048576 and 60 seconds");
+  }
+  const Kernels& kernels = kernels_of(isa);
+  constexpr int64_t kOutputs = 4 * kPanelColumns;
+  Floats weights({kOutputs, k});
+  for (int64_t i = 0; i < kOutputs * k; ++i) {
+    weights.mutable_data()[i] = static_cast<float>(i * 7919 % 257 - 128) / 4096.0f;
+  }
+  const PackedMatrix packed = pack(
+      Bytes({kOutputs, k * 4}, reinterpret_cast<const uint8_t*>(weights.data())), "f32", dtype);
+  const Matrix& matrix = packed.matrix;
+  std::vector<float> x(static_cast<size_t>(rows * matrix.inputs), 0.5f);
+  std::vector<float> y(static_cast<size_t>(rows * kOutputs));
+  const py::gil_scoped_release release;
+  InputRows input;
+  input.reserve(matrix, {x.data(), {}, 0, 0}, rows);
+  for (int64_t row = 0; input.needed() && row < rows; ++row) input.prepare(kernels, row);
+  const LinearTasks tasks({&matrix, nullptr, false, false, y.data()}, input, rows, kernels, 1);
+  const double begin = processor_seconds();
+  int64_t products = 0;
+  do {
+    for (int64_t task = 0; task < tasks.count(); ++task) tasks.run(task);
+    ++products;
+  } while (processor_seconds() - begin < seconds);
+  return 2e-9 * static_cast<double>(products * rows * k * kOutputs) / (processor_seconds() - begin);
+}
+
 }  // namespace
 
 void bind_linear(py::module_& k) {
@@ -142,4 +178,7 @@ void bind_linear(py::module_& k) {
         "What the weights stand for once they are packed.");
   k.def("quantize", &quantize, py::arg("isa"), py::arg("x"),
         "x in groups of 32: int8 values, scales and sums.");
+  k.def("product_rate", &product_rate, py::arg("isa"), py::arg("dtype"), py::arg("rows"),
+        py::arg("k"), py::arg("seconds"),
+        "GFLOP/s of one thread's processor time: rows x k times 256 outputs in `dtype`.");
 }

@@ -32,7 +32,6 @@ using Rows = py::array_t<float, py::array::c_style>;
 struct Place {
   std::string name;     // canonical, see model.h
   int64_t columns = 0;  // of x, without padding
-  bool adds = false;    // its product is added to the residual stream
 };
 
 std::map<const void*, Place> places(const Model& model) {
@@ -42,9 +41,9 @@ std::map<const void*, Place> places(const Model& model) {
     const onward::LayerWeights& layer = model.layers[static_cast<size_t>(index)];
     const std::string prefix = "layers." + std::to_string(index) + ".";
     found[layer.qkv.data] = {prefix + "qkv", spec.hidden_size};
-    found[layer.o.data] = {prefix + "o", spec.num_heads * spec.head_dim, true};
+    found[layer.o.data] = {prefix + "o", spec.num_heads * spec.head_dim};
     found[layer.gate_up.data] = {prefix + "gate_up", spec.hidden_size};
-    found[layer.down.data] = {prefix + "down", spec.intermediate_size, true};
+    found[layer.down.data] = {prefix + "down", spec.intermediate_size};
   }
   return found;
 }
@@ -106,7 +105,7 @@ void observe_inputs(const std::shared_ptr<Model>& model, const TokenIds& token_i
     Rows x = downloaded(memory, linear.input.x, rows, linear.weight.inputs, place->second.columns);
     if (!linear.input.norm.empty()) normalise(memory, linear.input, x);
     py::object residual = py::none();
-    if (place->second.adds) {
+    if (linear.add) {  // to the residual stream
       residual = downloaded(memory, linear.y, rows, linear.weight.outputs, model->spec.hidden_size);
     }
     callback(place->second.name, x, residual);

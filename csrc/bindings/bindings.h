@@ -1,9 +1,11 @@
 // The parts of the extension module, each in a file of its own.
 #pragma once
 
-#include <pybind11/pybind11.h>
+#include <pybind11/numpy.h>
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "cpu/kernels.h"
 
@@ -18,3 +20,7 @@ void bind_scans(pybind11::module_& kernels);
 
 // The kernels of an instruction set that this machine can run; InvalidArgument for any other.
 const onward::cpu::Kernels& kernels_of(const std::string& isa);
+
+// InvalidArgument where an array of another shape was given to the submodule.
+void expect_shape(const char* name, const pybind11::array& array,
+                  const std::vector<int64_t>& shape);

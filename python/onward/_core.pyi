@@ -324,6 +324,9 @@ class _Kernels:
     def repacked(self, weights: NDArray[np.uint8], stored: str, dtype: str) -> NDArray[np.float32]:
         """What the weights stand for once they are packed. (n, k)"""
 
+    def product_rate(self, isa: str, dtype: str, rows: int, k: int, seconds: float) -> float:
+        """GFLOP/s of one thread's processor time: rows x k times 256 outputs in ``dtype``."""
+
     def quantize(
         self, isa: str, x: NDArray[np.float32]
     ) -> tuple[NDArray[np.int8], NDArray[np.float32], NDArray[np.int32]]:

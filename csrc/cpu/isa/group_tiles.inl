@@ -46,7 +46,6 @@ struct Q8Format {
   static constexpr bool kHasMinimum = false;
   static constexpr int64_t kColumnBytes = 32 + 2;
   static auto weights(Words stored, int) { return ByteDot::prepare(stored); }
-  static Words correction(const int32_t* x_sum) { return zero_correction<kZero>(x_sum); }
 };
 
 // The low halves of a quad's bytes meet the first 16 inputs, the high halves the last 16.
@@ -61,7 +60,6 @@ struct Q4Format {
   static Words weights(Words stored, int half) {
     return half == 0 ? low_nibbles(stored) : high_nibbles(stored);
   }
-  static Words correction(const int32_t* x_sum) { return zero_correction<kZero>(x_sum); }
 };
 
 using Q40Format = Q4Format<8, false>;
@@ -118,7 +116,7 @@ __attribute__((noinline)) void group_tile(const LinearArgs& a, int64_t row, int6
     typename Dot::Sum sum[kRows][kVectors];
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      correction[r] = Format::correction(x_sums + r * groups + group);
+      correction[r] = zero_correction<Format::kZero>(x_sums + r * groups + group);
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) sum[r][v] = Dot::start(correction[r]);
     }
