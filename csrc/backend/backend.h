@@ -92,12 +92,29 @@ class WeightStore {
   virtual size_t bytes_used() const = 0;
 };
 
+// The blocks of one sequence in one layer group: entry b holds positions [16 b, 16 b + 16), and is
+// null where no token of the step sees those exactly, or as codes.
+struct GroupBlocks {
+  void* const* exact = nullptr;
+  void* const* coded = nullptr;
+};
+
 // Consecutive tokens of one sequence inside a step.
 struct SequenceSlice {
   int64_t first_row = 0;  // among the step's rows
   int64_t tokens = 0;
-  int64_t first_position = 0;     // in the sequence
-  void* const* blocks = nullptr;  // blocks[b] holds positions [16 b, 16 b + 16)
+  int64_t first_position = 0;            // in the sequence
+  const GroupBlocks* blocks = nullptr;  // by layer group
+};
+
+// A block whose 16 tokens are all written, and that the step's later tokens see as codes.
+struct BlockEncoding {
+  int64_t group = 0;
+  const void* exact = nullptr;
+  void* coded = nullptr;
+  // Block 0 of the same sequence where that stays exact, else null. The mean of some of its keys is
+  // what keys are coded relative to: softmax does not see a constant, and codes see it well.
+  const void* first = nullptr;
 };
 
 // The rows that go into a product, as they are or normalised on the way: they are prepared once, in
@@ -130,8 +147,11 @@ struct AttendLayerArgs {
   float* out = nullptr;  // (rows, activation_stride(num_heads * head_dim))
   int64_t num_heads = 0;
   int64_t layer = 0;
-  int64_t window = 0;  // keys a query sees, its own included; 0 means all
   float scale = 0;
+  // Where the layer's group has sink tokens (cache_layout.h), else null: what turns a row's rotated
+  // query back to the last position at which it would see them without a gap. (rows, head_dim / 2)
+  const float* sink_cosines = nullptr;
+  const float* sink_sines = nullptr;
 };
 
 class Backend {
@@ -164,9 +184,14 @@ class Backend {
   // y (rows, outputs / 2). (SwiGLU, Shazeer 2020)
   virtual void gated_linear(const Matrix& weight, const Vector& bias, const LinearInput& input,
                             int64_t rows, float* y) = 0;
-  // Rotates q and k in place and stores k and v in the cache.
+  // Rotates q and k in place and stores k and v in the cache's exact blocks.
   virtual void rotate_and_append(const RotateArgs& args, const CacheLayout& layout,
                                  const std::vector<SequenceSlice>& slices) = 0;
+  // Codes one layer's part of each block. The same bits for the same exact block and first block.
+  virtual void encode(int64_t layer, const CacheLayout& layout,
+                      const std::vector<BlockEncoding>& blocks) = 0;
+  // Causal attention. A token sees the newest tokens that its layer group's window has, and the
+  // group's sink tokens; which of them as codes is the layout's rule.
   virtual void attend(const AttendLayerArgs& args, const CacheLayout& layout,
                       const std::vector<SequenceSlice>& slices) = 0;
 };

@@ -17,7 +17,7 @@ BlockPool::~BlockPool() {
 void* BlockPool::take() {
   void* block;
   if (free_.empty()) {
-    block = backend_.allocate(static_cast<size_t>(layout_.block_bytes()));
+    block = backend_.allocate(static_cast<size_t>(layout_.exact_block_bytes(0)));
   } else {
     block = free_.back();
     free_.pop_back();
@@ -30,7 +30,7 @@ void BlockPool::share(void* block) { ++shares_[block]; }
 
 void* BlockPool::copy(void* block) {
   void* fresh = take();
-  backend_.copy(fresh, block, static_cast<size_t>(layout_.block_bytes()));
+  backend_.copy(fresh, block, static_cast<size_t>(layout_.exact_block_bytes(0)));
   return fresh;
 }
 
@@ -41,8 +41,8 @@ void BlockPool::give_back(void* block) noexcept {
     return;
   }
   --in_use_;
-  const int64_t kept = static_cast<int64_t>(free_.size()) * layout_.block_bytes();
-  if (kept + layout_.block_bytes() <= kKeptBytes) {
+  const int64_t kept = static_cast<int64_t>(free_.size()) * layout_.exact_block_bytes(0);
+  if (kept + layout_.exact_block_bytes(0) <= kKeptBytes) {
     try {
       return free_.push_back(block);
     } catch (const std::bad_alloc&) {

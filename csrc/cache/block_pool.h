@@ -52,11 +52,15 @@ class BlockTable {
   // Makes positions [first, end) writable: grows to hold them, and copies what is shared of them.
   void make_writable(int64_t first, int64_t end);
   void clear() noexcept;
-  void* const* blocks() const { return blocks_.data(); }
+  const GroupBlocks* blocks() {
+    view_ = {blocks_.data(), nullptr};
+    return &view_;
+  }
 
  private:
   BlockPool* pool_;
   std::vector<void*> blocks_;
+  GroupBlocks view_;
 };
 
 }  // namespace onward

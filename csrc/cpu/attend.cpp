@@ -48,6 +48,8 @@ void AttendTasks::plan(const Kernels& kernels, const AttendLayerArgs& args,
   args_ = &args;
   layout_ = &layout;
   group_ = args.num_heads / layout.num_kv_heads;
+  const CacheLayout::Group& seen =
+      layout.groups[static_cast<size_t>(layout.group_of[static_cast<size_t>(args.layer)])];
   tiles_.clear();
   pieces_.clear();
   int64_t all_work = 0;
@@ -59,8 +61,8 @@ void AttendTasks::plan(const Kernels& kernels, const AttendLayerArgs& args,
       tile.first_token = (end - 1) / kTileTokens * kTileTokens;
       tile.tokens = end - tile.first_token;
       const int64_t first = slice->first_position + tile.first_token;
-      const bool windowed = args.window > 0 && args.window <= first;
-      tile.first_span = windowed ? (first - args.window + 1) / kSpanKeys : 0;
+      const bool windowed = seen.window > 0 && seen.window <= first;
+      tile.first_span = windowed ? (first - seen.window + 1) / kSpanKeys : 0;
       tile.end_span = (first + tile.tokens - 1) / kSpanKeys + 1;
       all_work += (tile.end_span - tile.first_span) * tile.tokens * layout.num_kv_heads;
       tiles_.push_back(tile);
@@ -106,7 +108,7 @@ void AttendTasks::run(int64_t task) {
   attend.q_stride = args_->qkv_stride;
   attend.out_stride = activation_stride(args_->num_heads * layout_->head_dim);
   attend.out = args_->out + row * attend.out_stride + head_offset;
-  attend.blocks = tile.slice->blocks;
+  attend.blocks = tile.slice->blocks[layout_->group_of[static_cast<size_t>(args_->layer)]].exact;
   attend.k_offset = layout_->keys_offset(args_->layer, kv_head);
   attend.v_offset = layout_->values_offset(args_->layer, kv_head);
   attend.v_stride = layout_->value_stride();
@@ -114,7 +116,8 @@ void AttendTasks::run(int64_t task) {
   attend.group = group_;
   attend.tokens = tile.tokens;
   attend.first_position = tile.slice->first_position + tile.first_token;
-  attend.window = args_->window;
+  attend.window =
+      layout_->groups[static_cast<size_t>(layout_->group_of[static_cast<size_t>(args_->layer)])].window;
   attend.scale = args_->scale;
   if (tile.pieces == 1) return attend_(attend);
 

@@ -55,6 +55,8 @@ class CpuBackend final : public Backend {
                     int64_t rows, float* y) override;
   void rotate_and_append(const RotateArgs& args, const CacheLayout& layout,
                          const std::vector<SequenceSlice>& slices) override;
+  void encode(int64_t layer, const CacheLayout& layout,
+              const std::vector<BlockEncoding>& blocks) override;
   void attend(const AttendLayerArgs& args, const CacheLayout& layout,
               const std::vector<SequenceSlice>& slices) override;
 
@@ -128,6 +130,8 @@ void CpuBackend::rotate_and_append(const RotateArgs& args, const CacheLayout& la
     }
   });
 }
+
+void CpuBackend::encode(int64_t, const CacheLayout&, const std::vector<BlockEncoding>&) {}
 
 void CpuBackend::attend(const AttendLayerArgs& args, const CacheLayout& layout,
                         const std::vector<SequenceSlice>& slices) {

@@ -58,8 +58,9 @@ void rotate_and_append_token(const RotateArgs& args, const CacheLayout& layout,
     rotate_head(vector, cosines, sines, half);
   }
 
+  const GroupBlocks& group = slice.blocks[layout.group_of[static_cast<size_t>(args.layer)]];
   const int64_t position = slice.first_position + token;
-  char* block = static_cast<char*>(slice.blocks[position / CacheLayout::kBlockTokens]);
+  char* block = static_cast<char*>(group.exact[position / CacheLayout::kBlockTokens]);
   const int64_t slot = position % CacheLayout::kBlockTokens;
   for (int64_t head = 0; head < layout.num_kv_heads; ++head) {
     float* key = k + head * layout.head_dim;

@@ -273,8 +273,8 @@ EngineStats Engine::stats() const {
   stats.running = static_cast<int64_t>(generations_.size());
   for (const auto& generation : generations_) stats.waiting += generation->admitted ? 0 : 1;
   stats.cache_blocks_in_use = pool_.blocks_in_use();
-  stats.cache_block_bytes = pool_.layout().block_bytes();
-  stats.cache_bytes_reserved = pool_.blocks_reserved() * pool_.layout().block_bytes();
+  stats.cache_block_bytes = pool_.layout().exact_block_bytes(0);
+  stats.cache_bytes_reserved = pool_.blocks_reserved() * pool_.layout().exact_block_bytes(0);
   if (draft_) {
     stats.cache_blocks_in_use += draft_->blocks_in_use();
     stats.cache_bytes_reserved += draft_->blocks_reserved() * draft_->block_bytes();

@@ -35,7 +35,7 @@ class DraftModel {
   const Model& model() const { return *model_; }
   int64_t blocks_in_use() const { return pool_.blocks_in_use(); }
   int64_t blocks_reserved() const { return pool_.blocks_reserved(); }
-  int64_t block_bytes() const { return pool_.layout().block_bytes(); }
+  int64_t block_bytes() const { return pool_.layout().exact_block_bytes(0); }
 
  private:
   struct Writer;

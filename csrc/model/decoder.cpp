@@ -11,6 +11,22 @@ namespace {
 
 LinearInput plain(const float* x) { return {x, Vector{}, 0, 0}; }
 
+CacheLayout make_layout(const Model& model) {
+  CacheLayout layout;
+  layout.num_kv_heads = model.spec.num_kv_heads;
+  layout.head_dim = model.spec.head_dim;
+  layout.dtype = model.cache_dtype;
+  for (int64_t layer = 0; layer < model.spec.num_layers; ++layer) {
+    const int64_t window = model.spec.window(layer);
+    int64_t group = 0;
+    while (group < layout.num_groups() && layout.groups[static_cast<size_t>(group)].window != window) ++group;
+    if (group == layout.num_groups()) layout.groups.push_back({0, window, 0});
+    layout.group_of.push_back(group);
+    layout.place_of.push_back(layout.groups[static_cast<size_t>(group)].layers++);
+  }
+  return layout;
+}
+
 }  // namespace
 
 // Device buffers of one step, grown to the largest step seen. Rows are padded (backend.h).
@@ -67,8 +83,7 @@ struct Decoder::Activations {
 Decoder::Decoder(std::shared_ptr<const Model> model, Backend& backend)
     : model_(std::move(model)),
       backend_(backend),
-      layout_{model_->spec.num_layers, model_->spec.num_kv_heads, model_->spec.head_dim,
-              model_->cache_dtype},
+      layout_(make_layout(*model_)),
       activations_(std::make_unique<Activations>(backend)) {}
 
 Decoder::~Decoder() = default;
@@ -127,7 +142,6 @@ void Decoder::layer(int64_t index, const StepBatch& batch, int64_t rows, const P
   attend.out = a.attended;
   attend.num_heads = spec.num_heads;
   attend.layer = index;
-  attend.window = spec.window(index);
   attend.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.head_dim)));
   poll();
   backend_.attend(attend, layout_, batch.slices);

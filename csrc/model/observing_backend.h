@@ -65,6 +65,10 @@ class ObservingBackend final : public Backend {
                          const std::vector<SequenceSlice>& slices) override {
     backend_->rotate_and_append(args, layout, slices);
   }
+  void encode(int64_t layer, const CacheLayout& layout,
+              const std::vector<BlockEncoding>& blocks) override {
+    backend_->encode(layer, layout, blocks);
+  }
   void attend(const AttendLayerArgs& args, const CacheLayout& layout,
               const std::vector<SequenceSlice>& slices) override {
     backend_->attend(args, layout, slices);
