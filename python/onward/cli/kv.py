@@ -9,7 +9,7 @@ import argparse
 from typing import TypeVar
 
 from onward.cli import flags
-from onward.errors import Error
+from onward.errors import Error, InvalidArgument
 from onward.kv.amounts import read_amount
 from onward.kv.report import BATCHES, CONTEXTS
 from onward.kv.sequences import Policy
@@ -105,6 +105,8 @@ def run(arguments: argparse.Namespace) -> int:
     policy = Policy(arguments.window, arguments.sinks, arguments.attention_window)
     policy.check()
     if arguments.check:
+        if arguments.plot is not None:
+            raise InvalidArgument("plot: is given together with check, expected one of them")
         return _check(arguments, policy)
     if arguments.plot is not None:
         plot.check_path(arguments.plot)

@@ -17,7 +17,7 @@ _WRITTEN = {
     **{name.lower(): count for name, count in UNITS.items()},
     **{"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12},
 }
-_AMOUNT = re.compile(r"\s*(\d{1,20}(?:\.\d{1,20})?)\s*([A-Za-z]*)\s*")
+_AMOUNT = re.compile(r"\s*([0-9]{1,20}(?:\.[0-9]{1,20})?)\s*([A-Za-z]*)\s*")
 
 
 def read_amount(name: str, text: str) -> int:

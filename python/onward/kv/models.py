@@ -54,12 +54,12 @@ def read_subject(model: str | None, dtype: str) -> Subject:
     if model is None:
         return _with_weights(find_model(None), dtype)
     path = Path(os.path.expanduser(model))
-    if path.is_dir() and not _has_weights(path) and (path / "config.json").exists():
+    if os.path.isdir(path) and not _has_weights(path):
         path = path / "config.json"
-    if path.suffix == ".json" and path.exists():
-        config = read_json_object(path, path.name)
-        return _without_weights(path.resolve().parent.name, config, path.name, dtype)
-    if path.exists():
+    if path.suffix == ".json" and os.path.exists(path):
+        name = path.resolve().parent.name if path.name == "config.json" else path.stem
+        return _without_weights(name, read_json_object(path, path.name), path.name, dtype)
+    if os.path.exists(os.path.expanduser(model)):
         return _with_weights(find_model(model), dtype)
     if model.lower() in SHAPES:
         return _without_weights(model.lower(), SHAPES[model.lower()], model.lower(), dtype)
@@ -70,7 +70,11 @@ def read_subject(model: str | None, dtype: str) -> Subject:
 
 
 def _has_weights(folder: Path) -> bool:
-    return any(name.endswith((".safetensors", ".gguf")) for name in os.listdir(folder))
+    """Also where that cannot be told: whoever opens the folder says why."""
+    try:
+        return any(name.endswith((".safetensors", ".gguf")) for name in os.listdir(folder))
+    except OSError:
+        return True
 
 
 def _with_weights(files: ModelFiles, dtype: str) -> Subject:

@@ -1,7 +1,7 @@
 """Bytes of one sequence against its length as a picture: both axes logarithmic, a line a kv_dtype.
 
-SVG is written here; PNG, the same marks, is left to matplotlib where that is installed. Knows how no
-figure is made.
+SVG is written here; PNG, the same marks, is left to matplotlib where that is installed. Knows
+nothing of how the bytes are counted.
 """
 
 from __future__ import annotations
