@@ -7,6 +7,7 @@ import inspect
 import io
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from onward.errors import Error, InvalidArgument
 from onward.kv import check as checking
 from onward.kv.check import Checked, Measured, check, measure
 from onward.kv.models import read_subject
-from onward.kv.sequences import Policy
+from onward.kv.plan import Policy
 from onward.kv.stand_in import write_stand_in
 from onward.kv.tables import CHECK_WRITERS
 from onward.kv_dtypes import KV_DTYPES
@@ -110,6 +111,45 @@ def test_a_stand_in_has_the_attention_of_its_model(tmp_path: Path, stored: str) 
         assert getattr(found.spec, name) == getattr(spec, name)
     with onward.LLM(tmp_path) as llm:
         assert re.fullmatch(r"( \d+){5}", llm.generate([1, 2, 3], max_new_tokens=5).text)
+
+
+class Scripted:
+    """An LLM whose counters are given, before and after the prompt."""
+
+    spec = read_subject("smollm2-135m", "auto").spec
+
+    def __init__(self, path: str, **options: object) -> None:
+        self.stats = iter(options["stats"]).__next__  # type: ignore[call-overload]
+        self.prompts: list[list[int]] = []
+
+    def __enter__(self) -> Scripted:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def generate(self, prompt: list[int], **options: object) -> None:
+        self.prompts.append(prompt)
+
+    def stream(self, prompt: list[int], **options: object) -> Iterator[str]:
+        assert (len(self.prompts[0]), len(prompt)) == (256, 400)
+        assert prompt[0] != self.prompts[0][0]
+        return iter(["a"])
+
+
+def test_what_was_held_before_is_not_the_sequence_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache of prefixes keeps 1,000 bytes of the warm-up, and 500 more lie ready in the pool."""
+    monkeypatch.setattr(checking, "resident_bytes", iter([10_000, 13_000]).__next__)
+    stats = [
+        {"kv_computations": 256, "cache_bytes": 1000, "cache_bytes_reserved": 1500},
+        {"kv_computations": 656, "cache_bytes": 4600, "cache_bytes_reserved": 5000},
+    ]
+    found = measure(Scripted, "", {"stats": stats}, 400, 10**6)
+    assert found == Measured(400, 3600, 3500)
+    monkeypatch.setattr(checking, "resident_bytes", iter([10_000, 13_000]).__next__)
+    assert measure(Scripted, "", {"stats": stats}, 400, 200) == Measured(400, 3600, 3200)
+    monkeypatch.setattr(checking, "resident_bytes", lambda: None)
+    assert measure(Scripted, "", {"stats": stats}, 400, 0) == Measured(400, 3600, None)
 
 
 def test_what_differs_is_told_and_fails(

@@ -15,9 +15,9 @@ import onward
 from onward.bench.synthetic import synthetic_spec
 from onward.errors import InvalidArgument
 from onward.kv.amounts import amount, read_amount
+from onward.kv.plan import Policy, usual_contexts
 from onward.kv.sequences import (
     Blocks,
-    Policy,
     blocks_held,
     longest_sequence,
     sequence_bytes,
@@ -240,6 +240,23 @@ class TestWhatFits:
         streaming = Policy(attention_window=1024)
         assert longest_sequence(LLAMA_8B, exact, 70 * 16 * 128 * KIB, streaming) is None
 
+    def test_a_peak_before_the_first_block_leaves(self) -> None:
+        """With sinks the first block is exact until the window has left it behind: a sequence of 40
+        blocks takes more than any later one, and the room has to hold that."""
+        spec = dataclasses.replace(LLAMA_8B, windows=(640,) * 32)
+        coded = parse_kv_dtype("turbo2", "f16")
+        sizes = [sequence_bytes(spec, coded, 16 * blocks + 1, USUAL) for blocks in range(100)]
+        peak = max(sizes)
+        assert sizes.index(peak) == 40 and max(sizes[41:]) < peak
+        assert longest_sequence(spec, coded, peak, USUAL) is None
+        assert longest_sequence(spec, coded, peak - 1, USUAL) == 640
+        # Kept for its own sake, it stops being exact when ten blocks are newer.
+        streaming = Policy(sinks=False, attention_window=16)
+        sizes = [sequence_bytes(LLAMA_8B, coded, 16 * n + 1, streaming) for n in range(100)]
+        assert sizes.index(max(sizes)) == 2 and sizes[9] < sizes[8] == sizes[2]
+        assert longest_sequence(LLAMA_8B, coded, max(sizes), streaming) is None
+        assert longest_sequence(LLAMA_8B, coded, max(sizes) - 1, streaming) == 32
+
     @given(small_specs, dtype_pairs, st.integers(0, 1 << 19), policies)
     @settings(max_examples=150, deadline=None)
     def test_the_longest_is_that_of_a_search(
@@ -286,6 +303,12 @@ class TestAmounts:
     def test_written_in_a_unit(self) -> None:
         assert amount(2 * GIB, "MiB") == "2,048 MiB"
         assert amount(64 * KIB, "MiB") == "0.06 MiB"
+
+
+def test_usual_contexts_end_at_the_model_s() -> None:
+    assert usual_contexts(131072) == [1024, 4096, 8192, 32768, 131072]
+    assert usual_contexts(40960) == [1024, 4096, 8192, 32768, 40960]
+    assert usual_contexts(512) == [512]
 
 
 @pytest.mark.parametrize(

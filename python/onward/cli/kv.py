@@ -11,8 +11,7 @@ from typing import TypeVar
 from onward.cli import flags
 from onward.errors import Error, InvalidArgument
 from onward.kv.amounts import read_amount
-from onward.kv.report import BATCHES, CONTEXTS
-from onward.kv.sequences import Policy
+from onward.kv.plan import BATCHES, CONTEXTS, Policy
 from onward.kv_dtypes import KV_DTYPES
 
 T = TypeVar("T")

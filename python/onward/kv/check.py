@@ -22,7 +22,8 @@ from typing import Any, Protocol
 
 from onward.errors import Error
 from onward.kv.models import Subject
-from onward.kv.sequences import Policy, sequence_bytes
+from onward.kv.plan import Policy
+from onward.kv.sequences import sequence_bytes
 from onward.kv.stand_in import write_stand_in
 from onward.kv_dtypes import KvDtypes, parse_kv_dtype
 from onward.machine import resident_bytes

@@ -6,9 +6,10 @@ Knows nothing of drawing.
 from __future__ import annotations
 
 from onward.kv.models import Subject
+from onward.kv.plan import Policy
 from onward.kv.plot import Curve, Picture
 from onward.kv.report import Report
-from onward.kv.sequences import Policy, sequence_bytes
+from onward.kv.sequences import sequence_bytes
 from onward.kv_dtypes import KvDtypes
 
 _SPAN = 16  # of the axis, where one length alone was asked for

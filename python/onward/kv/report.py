@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from onward.kv.models import Subject
+from onward.kv.plan import BATCHES, MOST_SEQUENCES, MOST_TOKENS, Policy, usual_contexts
 from onward.kv.sequences import (
-    MOST_TOKENS,
-    Policy,
     group_windows,
     longest_sequence,
     sequence_bytes,
@@ -26,10 +25,6 @@ from onward.kv.sizes import (
 )
 from onward.kv_dtypes import KV_DTYPES, KvDtypes, parse_kv_dtype
 from onward.option_values import check_integer
-
-CONTEXTS = (1024, 4096, 8192, 32768, 131072)
-BATCHES = (1, 8, 32)
-MOST_SEQUENCES = 2**20
 
 
 @dataclass(frozen=True)
@@ -158,11 +153,6 @@ def calculate(
         textbook=_textbook(subject, own, lengths),
         codecs=tuple(codecs.values()),
     )
-
-
-def usual_contexts(most: int) -> list[int]:
-    """The usual lengths that a model's context holds, and the context itself."""
-    return [*(tokens for tokens in CONTEXTS if tokens < most), most]
 
 
 def _textbook(subject: Subject, dtype: str, lengths: Sequence[int]) -> Textbook:

@@ -22,30 +22,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from onward.kv.plan import MOST_TOKENS, Policy
 from onward.kv.sizes import BLOCK_TOKENS, pair_bytes
 from onward.kv_dtypes import KvDtypes
-from onward.option_values import check_integer
 from onward.spec import DecoderSpec
-
-MOST_TOKENS = 2**40
-"""More than any sequence; keeps arithmetic on hostile sizes short."""
-
-
-@dataclass(frozen=True)
-class Policy:
-    """Which blocks stay exact, and which are kept at all."""
-
-    window_tokens: int = 128
-    """Newest tokens that stay exact beside codes, rounded up to blocks, and a block more."""
-    sinks: bool = True
-    """The first block stays exact too."""
-    attention_window: int | None = None
-    """None: all that the model's own windows show."""
-
-    def check(self) -> None:
-        check_integer("kv_window_tokens", self.window_tokens, 0, MOST_TOKENS)
-        if self.attention_window is not None:
-            check_integer("attention_window", self.attention_window, 1, MOST_TOKENS)
 
 
 @dataclass(frozen=True)
