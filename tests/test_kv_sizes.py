@@ -132,8 +132,11 @@ class TestSequences:
         assert blocks_held(100, 37, False, USUAL) == Blocks(3, 0)
         assert blocks_held(100, 38, False, USUAL) == Blocks(4, 0)
         assert blocks_held(100, 1000, False, USUAL) == Blocks(7, 0)
-        # Of 100 blocks the last 40; 9 of them exact, and the first one is no longer there.
-        assert blocks_held(1600, 641, True, USUAL) == Blocks(9, 31)
+        # Of 100 blocks the last 40; 9 of them exact. The first one stays where it is exact beside
+        # codes, though no token sees it any more, and otherwise leaves.
+        assert blocks_held(1600, 641, True, USUAL) == Blocks(10, 31)
+        assert blocks_held(1600, 641, False, USUAL) == Blocks(40, 0)
+        assert blocks_held(1600, 641, True, Policy(sinks=False)) == Blocks(9, 31)
         assert blocks_held(1600, 0, True, USUAL) == Blocks(10, 90)
         # A streaming policy keeps the first block too.
         streaming = Policy(attention_window=641)
@@ -141,6 +144,15 @@ class TestSequences:
         assert blocks_held(1600, 641, False, streaming) == Blocks(41, 0)
         without_sinks = Policy(sinks=False, attention_window=641)
         assert blocks_held(1600, 641, True, without_sinks) == Blocks(9, 32)
+
+    def test_a_coded_block_is_rounded_up(self) -> None:
+        """One layer, one head of 32: int8 keys 34 bytes, turbo4 values 18, times 16 is 832; with an
+        exact key of 64 bytes it is 1,312 and takes 1,344."""
+        spec = dataclasses.replace(LLAMA_8B, num_layers=1, num_kv_heads=1, head_dim=32)
+        policy = Policy(window_tokens=0, sinks=False)
+        for name, block in (("int8/turbo4", 832), ("f16/turbo4", 1344)):
+            dtypes = parse_kv_dtype(name, "f16")
+            assert sequence_bytes(spec, dtypes, 160, policy) == 16 * 128 + 9 * block
 
     def test_layers_with_and_without_a_window(self) -> None:
         spec = dataclasses.replace(LLAMA_8B, windows=(4096, 0) * 16)
@@ -181,24 +193,29 @@ dtype_pairs = st.sampled_from(
 
 
 def counted(spec: DecoderSpec, dtypes: KvDtypes, tokens: int, policy: Policy) -> int:
-    """Layer by layer and block by block, from the rules as they are told."""
+    """Group by group and block by block, from the rules as they are told."""
     total = 0
     blocks = -(-tokens // 16)
     exact_newest = -(-policy.window_tokens // 16) + 1
-    exact = pair_bytes(dtypes.exact, dtypes.exact, spec.head_dim)
-    coded = pair_bytes(dtypes.keys, dtypes.values, spec.head_dim)
+    limit = policy.attention_window
+    groups: dict[int, int] = {}
     for window in spec.windows or [0] * spec.num_layers:
+        narrower = min(size for size in (window, limit, 10**9) if size)
+        groups[narrower] = groups.get(narrower, 0) + 1
+    for window, layers in groups.items():
+        vectors = 16 * layers * spec.num_kv_heads
+        exact_bytes = vectors * pair_bytes(dtypes.exact, dtypes.exact, spec.head_dim)
+        coded_bytes = vectors * pair_bytes(dtypes.keys, dtypes.values, spec.head_dim)
+        while coded_bytes % 64:
+            coded_bytes += 1
         for block in range(blocks):
-            last = 16 * block + 15
-            seen = window == 0 or last >= tokens - window + 1
-            if policy.attention_window is not None:
-                near = last >= tokens - policy.attention_window + 1
-                seen = (seen and near) or block == 0
-            if not seen:
+            seen = 16 * block + 15 >= tokens - window + 1
+            kept = block == 0 and (limit is not None or (dtypes.coded and policy.sinks))
+            if not (seen or kept):
                 continue
             newest = block >= blocks - exact_newest
             is_exact = not dtypes.coded or newest or (policy.sinks and block == 0)
-            total += 16 * spec.num_kv_heads * (exact if is_exact else coded)
+            total += exact_bytes if is_exact else coded_bytes
     return total
 
 
@@ -240,17 +257,10 @@ class TestWhatFits:
         streaming = Policy(attention_window=1024)
         assert longest_sequence(LLAMA_8B, exact, 70 * 16 * 128 * KIB, streaming) is None
 
-    def test_a_peak_before_the_first_block_leaves(self) -> None:
-        """With sinks the first block is exact until the window has left it behind: a sequence of 40
-        blocks takes more than any later one, and the room has to hold that."""
-        spec = dataclasses.replace(LLAMA_8B, windows=(640,) * 32)
+    def test_a_peak_before_the_first_block_is_coded(self) -> None:
+        """Kept out of sight, it stops being exact when nine blocks are newer: three exact blocks
+        are more than any longer sequence takes, and the room has to hold them."""
         coded = parse_kv_dtype("turbo2", "f16")
-        sizes = [sequence_bytes(spec, coded, 16 * blocks + 1, USUAL) for blocks in range(100)]
-        peak = max(sizes)
-        assert sizes.index(peak) == 40 and max(sizes[41:]) < peak
-        assert longest_sequence(spec, coded, peak, USUAL) is None
-        assert longest_sequence(spec, coded, peak - 1, USUAL) == 640
-        # Kept for its own sake, it stops being exact when ten blocks are newer.
         streaming = Policy(sinks=False, attention_window=16)
         sizes = [sequence_bytes(LLAMA_8B, coded, 16 * n + 1, streaming) for n in range(100)]
         assert sizes.index(max(sizes)) == 2 and sizes[9] < sizes[8] == sizes[2]

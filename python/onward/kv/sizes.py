@@ -48,10 +48,10 @@ def textbook_bytes(
 def vector_bytes(dtype: str, head_dim: int, side: Literal["keys", "values"]) -> int:
     """Bytes of one key or value in a float dtype or a code, as the module's head says."""
     if dtype in FLOAT_BYTES:
-        numbers = head_dim if side == "keys" else _padded(head_dim, _VALUE_LANES)
+        numbers = head_dim if side == "keys" else padded(head_dim, _VALUE_LANES)
         return numbers * FLOAT_BYTES[dtype]
     bits, in_groups = _CODES[dtype]
-    numbers = _padded(head_dim, _GROUP)
+    numbers = padded(head_dim, _GROUP)
     scales = numbers // _GROUP if in_groups else 1
     return numbers * bits // 8 + scales * _SCALE_BYTES
 
@@ -73,5 +73,6 @@ def exact_token_bytes(spec: DecoderSpec, dtypes: KvDtypes) -> int:
     return spec.num_layers * spec.num_kv_heads * pair
 
 
-def _padded(count: int, multiple: int) -> int:
+def padded(count: int, multiple: int) -> int:
+    """The count rounded up to a multiple."""
     return -(-count // multiple) * multiple
