@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "backend/row_scans.h"
+#include "cpu/codebooks.h"
 
 namespace onward::cpu {
 
@@ -144,6 +145,17 @@ struct Kernels {
   // A group whose values are all below 2^-120 becomes zeros; one that holds a NaN or an infinity
   // has a NaN for its scale.
   void (*quantize)(const float* x, int64_t n, int8_t* y, float* scales, int32_t* sums);
+
+  // The rotation of vectors that are stored as codes: it makes any of them look like a sample of a
+  // normal distribution, which is what the codes are made for (TurboQuant, Zandieh et al. 2025).
+  // Each of n coordinates, a multiple of 32 up to 512, times its sign (kRotationSigns); then blocks
+  // of the powers of two that n is a sum of, largest first (96 = 64 + 32), each through Hadamard's
+  // butterflies (a + b, a - b) over strides 1, 2, 4, ..., and times 1 / sqrt(size). In place.
+  void (*hadamard)(float* x, int64_t n);
+  // Back: butterflies, times 1 / sqrt(size), times signs.
+  void (*inverse_hadamard)(float* x, int64_t n);
+  // `hadamard` of sixteen vectors: x (n, 16), coordinate after coordinate.
+  void (*hadamard_lanes)(float* x, int64_t n);
 
   RowScans scans;  // what sampling asks of a row of logits
 

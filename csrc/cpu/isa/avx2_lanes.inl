@@ -42,6 +42,33 @@ inline Lanes select_less(Lanes a, Lanes b, Lanes yes, Lanes no) {
           _mm256_blendv_ps(no.hi, yes.hi, _mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ))};
 }
 
+inline Lanes magnitude(Lanes a) {
+  const __m256 sign = _mm256_set1_ps(-0.0f);
+  return {_mm256_andnot_ps(sign, a.lo), _mm256_andnot_ps(sign, a.hi)};
+}
+inline Lanes square_root(Lanes a) { return {_mm256_sqrt_ps(a.lo), _mm256_sqrt_ps(a.hi)}; }
+
+template <int kStride>
+inline __m256 butterfly(__m256 a) {
+  constexpr int kUpper = kStride == 1 ? 0xaa : kStride == 2 ? 0xcc : 0xf0;
+  __m256 other;
+  if constexpr (kStride <= 2) {
+    other = _mm256_permute_ps(a, kStride == 1 ? 0xb1 : 0x4e);
+  } else {
+    other = _mm256_permute2f128_ps(a, a, 1);
+  }
+  return _mm256_blend_ps(_mm256_add_ps(other, a), _mm256_sub_ps(other, a), kUpper);
+}
+// Lane i and lane i + kStride become their sum and their difference.
+template <int kStride>
+inline Lanes butterfly(Lanes a) {
+  if constexpr (kStride == 8) {
+    return {_mm256_add_ps(a.lo, a.hi), _mm256_sub_ps(a.lo, a.hi)};
+  } else {
+    return {butterfly<kStride>(a.lo), butterfly<kStride>(a.hi)};
+  }
+}
+
 inline Lanes lane_numbers() {
   return {_mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7), _mm256_setr_ps(8, 9, 10, 11, 12, 13, 14, 15)};
 }

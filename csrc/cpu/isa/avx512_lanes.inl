@@ -23,6 +23,25 @@ inline Lanes select_less(Lanes a, Lanes b, Lanes yes, Lanes no) {
   return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ), no.v, yes.v)};
 }
 
+inline Lanes magnitude(Lanes a) { return {_mm512_abs_ps(a.v)}; }
+inline Lanes square_root(Lanes a) { return {_mm512_sqrt_ps(a.v)}; }
+
+// Lane i and lane i + kStride become their sum and their difference.
+template <int kStride>
+inline Lanes butterfly(Lanes a) {
+  constexpr __mmask16 kUpper = kStride == 1   ? 0xaaaa
+                               : kStride == 2 ? 0xcccc
+                               : kStride == 4 ? 0xf0f0
+                                              : 0xff00;
+  __m512 other;
+  if constexpr (kStride <= 2) {
+    other = _mm512_permute_ps(a.v, kStride == 1 ? 0xb1 : 0x4e);
+  } else {
+    other = _mm512_shuffle_f32x4(a.v, a.v, kStride == 4 ? 0xb1 : 0x4e);
+  }
+  return {_mm512_mask_sub_ps(_mm512_add_ps(other, a.v), kUpper, other, a.v)};
+}
+
 inline Lanes lane_numbers() {
   return {_mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)};
 }

@@ -400,6 +400,8 @@ int64_t probe_int8(int64_t iterations, float* sink) {
   return iterations * kLane * 2;
 }
 
+#include "cpu/isa/generic_codes.inl"
+
 constexpr Kernels kKernels = {
     "generic",
     linear_floats<float>,
@@ -417,6 +419,9 @@ constexpr Kernels kKernels = {
     round_bf16,
     round_f16,
     quantize,
+    hadamard,
+    inverse_hadamard,
+    hadamard_lanes,
     {all_finite, largest, rescale, exponentials, dot, sum_at_least, gather_range},
     probe_read,
     probe_multiply_add<fused>,

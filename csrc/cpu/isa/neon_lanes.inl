@@ -57,6 +57,34 @@ inline Lanes select_less(Lanes a, Lanes b, Lanes yes, Lanes no) {
           vbslq_f32(vcltq_f32(a.v3, b.v3), yes.v3, no.v3)};
 }
 
+inline Lanes magnitude(Lanes a) {
+  return {vabsq_f32(a.v0), vabsq_f32(a.v1), vabsq_f32(a.v2), vabsq_f32(a.v3)};
+}
+inline Lanes square_root(Lanes a) {
+  return {vsqrtq_f32(a.v0), vsqrtq_f32(a.v1), vsqrtq_f32(a.v2), vsqrtq_f32(a.v3)};
+}
+
+template <int kStride>
+inline float32x4_t butterfly(float32x4_t a) {
+  static constexpr uint32_t kUpper[4] = {0, kStride == 1 ? ~0u : 0, kStride == 2 ? ~0u : 0, ~0u};
+  const float32x4_t other = kStride == 1 ? vrev64q_f32(a) : vextq_f32(a, a, 2);
+  return vbslq_f32(vld1q_u32(kUpper), vsubq_f32(other, a), vaddq_f32(other, a));
+}
+// Lane i and lane i + kStride become their sum and their difference.
+template <int kStride>
+inline Lanes butterfly(Lanes a) {
+  if constexpr (kStride == 8) {
+    return {vaddq_f32(a.v0, a.v2), vaddq_f32(a.v1, a.v3), vsubq_f32(a.v0, a.v2),
+            vsubq_f32(a.v1, a.v3)};
+  } else if constexpr (kStride == 4) {
+    return {vaddq_f32(a.v0, a.v1), vsubq_f32(a.v0, a.v1), vaddq_f32(a.v2, a.v3),
+            vsubq_f32(a.v2, a.v3)};
+  } else {
+    return {butterfly<kStride>(a.v0), butterfly<kStride>(a.v1), butterfly<kStride>(a.v2),
+            butterfly<kStride>(a.v3)};
+  }
+}
+
 inline Lanes lane_numbers() {
   static constexpr float kNumbers[kLane] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   return load(kNumbers);
