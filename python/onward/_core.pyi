@@ -344,6 +344,47 @@ class _Kernels:
     ) -> NDArray[np.float32]:
         """q (tokens, group, head_dim); keys, values (positions, head_dim)."""
 
+    def attend_layer(
+        self,
+        q: NDArray[np.float32],
+        slices: Sequence[
+            tuple[int, int, Sequence[NDArray[np.uint8] | None], Sequence[NDArray[np.uint8] | None]]
+        ],
+        kv_heads: int,
+        dtype: str,
+        key_codec: str,
+        value_codec: str,
+        layers: int,
+        layer: int,
+        scale: float,
+        threads: int = 1,
+        window: int = 0,
+        sink_tokens: int = 0,
+        window_blocks: int = 0,
+        exact_first: bool = True,
+        sink_cosines: NDArray[np.float32] | None = None,
+        sink_sines: NDArray[np.float32] | None = None,
+    ) -> NDArray[np.float32]:
+        """Attention of one layer on the instruction set in use. q (rows, heads, head_dim), the rows
+        of the slices one after another; a slice: (first position, tokens, exact blocks, coded
+        blocks), a block being the bytes that cache_layout.h describes, or None."""
+
+    def attend_rate(
+        self,
+        caches: Sequence[tuple[str, str, str]],
+        layers: int,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        depth: int,
+        rows: int,
+        threads: int,
+        window_blocks: int,
+        rounds: int,
+    ) -> list[tuple[list[float], int]]:
+        """Seconds of attention alone, all layers, over caches (dtype, key codec, value codec) in
+        turns: for each the seconds of every round, and the bytes of its blocks."""
+
     def rms_norm(
         self, isa: str, x: NDArray[np.float32], weight: NDArray[np.float32], eps: float
     ) -> NDArray[np.float32]: ...

@@ -243,7 +243,7 @@ __attribute__((always_inline)) inline void score_coded_blocks(
 
 // Scores of kRows rows against a tile's coded keys.
 template <template <int> class CodeFormat, int kRows>
-void score_coded_tile(const CodedAttendArgs& c, const AttendRow* rows, const CodedQuery* queries,
+__attribute__((noinline)) void score_coded_tile(const CodedAttendArgs& c, const AttendRow* rows, const CodedQuery* queries,
                       const KeyRange& range, float (*p)[kTileKeys]) {
   if constexpr (kRows > kCodeRows) {
     score_coded_tile<CodeFormat, kCodeRows>(c, rows, queries, range, p);
@@ -269,7 +269,7 @@ struct CodedWeights {
 };
 
 template <int kRows, bool kSigned>
-inline void round_weights(const CodedAttendArgs& c, const AttendRow* rows, const KeyRange& range,
+__attribute__((noinline)) void round_weights(const CodedAttendArgs& c, const AttendRow* rows, const KeyRange& range,
                           const float (*p)[kTileKeys], int64_t group, CodedWeights& weights) {
   alignas(64) float products[kRows][kTileKeys];
   alignas(64) float largest[kLane] = {}, inverse[kLane];
@@ -378,7 +378,7 @@ __attribute__((always_inline)) inline void add_coded_columns(
 
 // out = out * rescale + p * values of a tile.
 template <template <int> class CodeFormat, int kRows>
-void add_coded_tile(const CodedAttendArgs& c, const AttendRow* rows, const KeyRange& range,
+__attribute__((noinline)) void add_coded_tile(const CodedAttendArgs& c, const AttendRow* rows, const KeyRange& range,
                     const float* rescale, const float (*p)[kTileKeys], float* out) {
   constexpr bool kSigned = CodeFormat<0>::kSigned;
   using Format = CodeFormat<kSigned ? 128 : 0>;
