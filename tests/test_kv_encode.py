@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import kv_codes
-from builders.kernel_arrays import F32, ISAS, assert_bits, kernels, normal, to_bf16, widen
 from numpy.typing import NDArray
 
+from builders import kv_codes
+from builders.kernel_arrays import F32, ISAS, assert_bits, kernels, normal, to_bf16, widen
 from onward.errors import InvalidArgument
 
 HEAD_DIMS = [32, 36, 64, 80, 96, 112, 128, 160, 192, 256]
@@ -77,7 +77,9 @@ def test_codes_are_those_of_numpy(isa: str, codec: str, head_dim: int, dtype: st
     expect_twin(isa, keys, values, codec, None)
 
 
-@pytest.mark.parametrize("scale", [0.0, 1e-45, 1e-38, 1e-25, 1e-19, 1e-8, 1e-4, 1e4, 1e6, 1e18, 1e38])
+@pytest.mark.parametrize(
+    "scale", [0.0, 1e-45, 1e-38, 1e-25, 1e-19, 1e-8, 1e-4, 1e4, 1e6, 1e18, 1e38]
+)
 @pytest.mark.parametrize("codec", kv_codes.CODECS)
 def test_any_magnitude(isa: str, codec: str, scale: float) -> None:
     with np.errstate(over="ignore"):
@@ -130,6 +132,49 @@ def test_an_exact_side_is_copied(isa: str, head_dim: int, dtype: str) -> None:
     rows = value_bytes.view(values.dtype).reshape(16, -1)
     assert_bits(rows[:, :head_dim].copy(), values)
     assert value_scales.size == 0
+
+
+def coded_parts(group: NDArray[np.uint8], heads: int, dims: int, key_codec: str, value_codec: str):
+    """The parts of a group's blocks: for each layer and head, bytes as `encode_block` has them."""
+    sizes = [16 * dims * kv_codes.BITS[codec] // 8 for codec in (key_codec, value_codec)]
+    scale_sizes = [
+        32 * (dims // 32 if kv_codes.grouped(codec) else 1) for codec in (key_codec, value_codec)
+    ]
+    layers = group.shape[1] // (heads * (sum(sizes) + sum(scale_sizes)))
+    for block in group:
+        for head in range(layers * heads):
+            code, scale = head * sum(sizes), layers * heads * sum(sizes) + head * sum(scale_sizes)
+            yield [
+                block[code : code + sizes[0]],
+                block[scale : scale + scale_sizes[0]],
+                block[code + sizes[0] : code + sum(sizes)],
+                block[scale + scale_sizes[0] : scale + sum(scale_sizes)],
+            ]
+
+
+@pytest.mark.parametrize("codecs", [("int8", "turbo4"), ("turbo3", "q4_0"), ("turbo2", "turbo2")])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_backend_codes_each_layer_in_its_group(
+    isa: str, threads: int, codecs: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And on any number of threads alike."""
+    monkeypatch.setenv("ONWARD_CPU_ISA", isa)
+    keys, values = normal(1, 3, 3, 2, 16, 40), normal(2, 3, 3, 2, 16, 40)
+    first, groups = normal(3, 3, 2, 16, 40), [0, 1, 0]
+    found = kernels.encode_blocks(keys, values, *codecs, groups, first, threads)
+    for group, blocks in enumerate(found):
+        own = [layer for layer in range(3) if groups[layer] == group]
+        parts = coded_parts(blocks, 2, 64, *codecs)
+        for b in range(3):
+            for layer in own:
+                for head in range(2):
+                    place = (b, layer, head)
+                    expected = kernels.encode_block(
+                        isa, keys[place], values[place], *codecs, first[layer, head]
+                    )
+                    for one, other in zip(next(parts), expected, strict=True):
+                        assert_bits(one, other)
+        assert next(parts, None) is None
 
 
 def test_q4_0_by_hand(isa: str) -> None:

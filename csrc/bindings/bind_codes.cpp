@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "cpu/cpu_backend.h"
 #include "cpu/encode.h"
 #include "cpu/kernels.h"
 #include "onward/error.h"
@@ -96,22 +97,29 @@ CacheLayout layout_of(DType dtype, int64_t head_dim, KvCodec key_codec, KvCodec 
 
 constexpr int64_t kOwnHead = 1;  // of the two
 
-// keys, values: (16, head_dim). An exact block, with NaN for the other head.
-std::vector<char> exact_block(const CacheLayout& layout, const py::array& keys,
-                              const py::array* values) {
-  std::vector<char> block(static_cast<size_t>(layout.exact_block_bytes(0)), '\xff');
+// keys, values: (16, head_dim) of one head; values may be null.
+void fill_head(const CacheLayout& layout, int64_t layer, int64_t head, const void* keys,
+               const void* values, char* block) {
   const int64_t bytes = layout.value_bytes();
   for (int64_t t = 0; t < kBlockTokens; ++t) {
-    const char* key = static_cast<const char*>(keys.data()) + t * layout.head_dim * bytes;
-    char* to = block.data() + layout.keys_offset(0, kOwnHead) + t * bytes;
+    const char* key = static_cast<const char*>(keys) + t * layout.head_dim * bytes;
+    char* to = block + layout.keys_offset(layer, head) + t * bytes;
     for (int64_t d = 0; d < layout.head_dim; ++d) {
       std::memcpy(to + d * kBlockTokens * bytes, key + d * bytes, static_cast<size_t>(bytes));
     }
     if (values == nullptr) continue;
-    const char* value = static_cast<const char*>(values->data()) + t * layout.head_dim * bytes;
-    to = block.data() + layout.values_offset(0, kOwnHead) + t * layout.value_stride() * bytes;
+    const char* value = static_cast<const char*>(values) + t * layout.head_dim * bytes;
+    to = block + layout.values_offset(layer, head) + t * layout.value_stride() * bytes;
     std::memcpy(to, value, static_cast<size_t>(layout.head_dim * bytes));
   }
+}
+
+// An exact block, with NaN for the other head.
+std::vector<char> exact_block(const CacheLayout& layout, const py::array& keys,
+                              const py::array* values) {
+  std::vector<char> block(static_cast<size_t>(layout.exact_block_bytes(0)), '\xff');
+  fill_head(layout, 0, kOwnHead, keys.data(), values == nullptr ? nullptr : values->data(),
+            block.data());
   return block;
 }
 
@@ -167,6 +175,66 @@ py::tuple encode_block(const std::string& isa, const py::array& keys, const py::
   return found;
 }
 
+// What a backend of so many threads makes of whole blocks. keys, values: (blocks, layers, heads,
+// 16, head_dim) in f32; group_of: of each layer; first_keys: of block 0, of the same layers. For
+// each group (blocks, bytes), with 'u' wherever nothing was written.
+std::vector<Bytes> encode_blocks(const Floats& keys, const Floats& values,
+                                 const std::string& key_codec, const std::string& value_codec,
+                                 const std::vector<int64_t>& group_of, const Floats& first_keys,
+                                 int threads) {
+  if (keys.ndim() != 5) throw InvalidArgument("kernels: keys have other than 5 dimensions");
+  const std::vector<int64_t> shape(keys.shape(), keys.shape() + 5);
+  expect_shape("keys", keys,
+               {shape[0], static_cast<int64_t>(group_of.size()), shape[2], kBlockTokens, shape[4]});
+  expect_shape("values", values, shape);
+  expect_shape("first_keys", first_keys, {shape[1], shape[2], kBlockTokens, shape[4]});
+  const int64_t count = shape[0], layers = shape[1], head_dim = shape[4];
+  CacheLayout layout = layout_of(DType::f32, head_dim, codec_of(key_codec), codec_of(value_codec));
+  layout.num_kv_heads = shape[2];
+  layout.groups.assign(1 + static_cast<size_t>(*std::max_element(group_of.begin(), group_of.end())),
+                       {});
+  layout.group_of = group_of;
+  layout.place_of.clear();
+  for (const int64_t group : group_of) {
+    layout.place_of.push_back(layout.groups[static_cast<size_t>(group)].layers++);
+  }
+
+  // Block `count` is block 0 of the sequence.
+  std::vector<std::vector<std::vector<char>>> exact(layout.groups.size());
+  std::vector<Bytes> coded;
+  std::vector<BlockEncoding> blocks;
+  for (size_t group = 0; group < exact.size(); ++group) {
+    const int64_t bytes = layout.exact_block_bytes(static_cast<int64_t>(group));
+    exact[group].resize(static_cast<size_t>(count + 1),
+                        std::vector<char>(static_cast<size_t>(bytes)));
+    coded.emplace_back(
+        std::vector<py::ssize_t>{count, layout.coded_block_bytes(static_cast<int64_t>(group))});
+    char* begin = reinterpret_cast<char*>(coded.back().mutable_data());
+    std::fill(begin, begin + coded.back().size(), 'u');
+    for (int64_t b = 0; b < count; ++b) {
+      blocks.push_back({static_cast<int64_t>(group), exact[group][static_cast<size_t>(b)].data(),
+                        begin + b * layout.coded_block_bytes(static_cast<int64_t>(group)),
+                        exact[group].back().data()});
+    }
+  }
+  const auto fill = [&](const float* x, const float* v, int64_t b, int64_t layer, int64_t head) {
+    std::vector<char>& block =
+        exact[static_cast<size_t>(group_of[static_cast<size_t>(layer)])][static_cast<size_t>(b)];
+    fill_head(layout, layer, head, x, v, block.data());
+  };
+  for (int64_t head = 0; head < layers * shape[2]; ++head) {
+    const int64_t vectors = kBlockTokens * head_dim, layer = head / shape[2];
+    for (int64_t b = 0; b < count; ++b) {
+      const int64_t begin = (b * layers * shape[2] + head) * vectors;
+      fill(keys.data() + begin, values.data() + begin, b, layer, head % shape[2]);
+    }
+    fill(first_keys.data() + head * vectors, nullptr, count, layer, head % shape[2]);
+  }
+  const auto backend = make_backend(threads);
+  for (int64_t layer = 0; layer < layers; ++layer) backend->encode(layer, layout, blocks);
+  return coded;
+}
+
 // Of this thread's processor time.
 double thread_seconds() {
   timespec now = {};
@@ -199,6 +267,10 @@ void bind_codes(py::module_& k) {
   k.def("encode_block", &encode_block, py::arg("isa"), py::arg("keys"), py::arg("values"),
         py::arg("key_codec"), py::arg("value_codec"), py::arg("first_keys") = py::none(),
         "Bytes of key codes, key scales, value codes and value scales of 16 tokens of one head.");
+  k.def("encode_blocks", &encode_blocks, py::arg("keys"), py::arg("values"), py::arg("key_codec"),
+        py::arg("value_codec"), py::arg("group_of"), py::arg("first_keys"), py::arg("threads"),
+        "Coded blocks as a backend makes them of keys and values (blocks, layers, heads, 16, "
+        "head_dim), float32: for each layer group (blocks, bytes).");
   k.def("encode_seconds", &encode_seconds, py::arg("isa"), py::arg("keys"), py::arg("values"),
         py::arg("key_codec"), py::arg("value_codec"), py::arg("times"),
         "What encode_block takes of one processor, without its arrays.");
