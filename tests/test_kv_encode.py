@@ -93,6 +93,17 @@ def test_any_magnitude(isa: str, codec: str, scale: float) -> None:
         assert (kv_codes.decode(codes, scales, codec)[silent] == 0).all()
 
 
+@pytest.mark.parametrize("codec", kv_codes.CODECS)
+def test_equal_magnitudes(isa: str, codec: str) -> None:
+    """Few values, exact in every step of the rotation: ties wherever something can tie."""
+    rng = np.random.default_rng(1)
+    for head_dim in (32, 64, 256):
+        for limit in (1, 2, 7):
+            keys = rng.integers(-limit, limit + 1, (16, head_dim)).astype(np.float32)
+            values = (rng.random((16, head_dim)) < 0.1).astype(np.float32) * np.float32(limit)
+            expect_twin(isa, keys, values, codec, None)
+
+
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("codec", kv_codes.CODECS)
 def test_what_is_not_finite_stays_so(isa: str, codec: str, wrong: float) -> None:
