@@ -121,8 +121,8 @@ struct AttendArgs {
 // ascending, times 1/12), where that block stays exact; and keys and values are rotated (`hadamard`
 // below). A decoded coordinate is scale * integer.
 //   int8: scale = largest magnitude of 32 coordinates / 127, rounded to f16; the integer is x over
-//     the scale as stored, rounded to nearest even, at most 127 either way (0 where the scale is 0),
-//     and is stored as integer + 128.
+//     the scale as stored, rounded to nearest even, at most 127 either way, and 0 where the scale
+//     is 0; stored as integer + 128.
 //   q4_0, as GGUF has it: scale = the coordinate of largest magnitude, the first such / -8; code =
 //     min(15, floor(x * (1 / scale) + 8.5)) with the scale before its rounding to f16; the integer
 //     is code - 8. Groups whose values are all below 2^-120 have scale 0 and codes 8.
@@ -136,8 +136,8 @@ struct AttendArgs {
 // sixteen tokens are lanes. Where a coordinate (of the group, for int8 and q4_0) is not finite, or
 // |x|^2 is not, the scale is a NaN; a scale above the range of f16 is infinite.
 //
-// The codes of 16 tokens lie in registers of 64 bytes, 16 lanes of 4, made for dot products
-// of bytes:
+// The codes of 16 tokens lie in registers of 64 bytes, 16 lanes of 4, made for products of
+// bytes:
 //   keys:   byte j of lane t of register r is coordinate 4 r + j of token t
 //   values: byte j of lane i of register q * (n / 16) + v is coordinate 16 v + i of token 4 q + j
 // and registers are stored, by the bits of a code,
