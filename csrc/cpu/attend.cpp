@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cmath>
 
+#include "cpu/encode.h"
+
 namespace onward::cpu {
 namespace {
 
@@ -12,6 +14,8 @@ constexpr int64_t kTileTokens = 16;
 
 // What beginning and merging a piece costs, in spans of as many tokens: measured for one token.
 constexpr double kPieceCost = 0.12;
+
+constexpr int64_t kMostHeadDim = 512;
 
 // With so many tasks for each thread none of them is split.
 constexpr int64_t kEnoughTasks = 4;
@@ -174,8 +178,6 @@ CodedAttendArgs AttendTasks::coded_args(const Tile& tile, int64_t kv_head) const
   coded.key_scales_offset = layout_->key_scales_offset(args_->layer, kv_head);
   coded.value_scales_offset = layout_->value_scales_offset(args_->layer, kv_head);
   coded.coded_dim = layout_->coded_dim();
-  coded.centred = layout_->exact_first && coded.key_codes != Codes::exact &&
-                  coded.key_codes != Codes::q4_0;
   coded.sink_tokens = seen_->sink_tokens;
   const int64_t sink_offset = row * (layout_->head_dim / 2);
   coded.sink_cosines = seen_->sink_tokens > 0 ? args_->sink_cosines + sink_offset : nullptr;
@@ -205,6 +207,15 @@ void AttendTasks::run(int64_t task) {
   };
   if (tile.mixed) {
     CodedAttendArgs attend = coded_args(tile, kv_head);
+    alignas(64) float centre[kMostHeadDim] = {};
+    attend.centre = nullptr;
+    if (layout_->exact_first && is_rotated(layout_->key_codec) &&
+        tile.first_coded_span < tile.end_coded_span) {
+      key_centre(*kernels_, layout_->dtype,
+                 static_cast<const char*>(attend.exact.blocks[0]) + attend.exact.k_offset,
+                 layout_->head_dim, centre);
+      attend.centre = centre;
+    }
     attend.first_unit = piece.first_unit;
     attend.end_unit = piece.end_unit;
     if (states != nullptr) attend.states = states + piece.first_unit * floats;

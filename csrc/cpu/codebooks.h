@@ -20,6 +20,11 @@ constexpr float kTurbo4Deviation = 46.476f;
 constexpr float kTurbo3Deviation = 59.015f;
 constexpr float kTurbo2Deviation = 84.083f;
 
+// What the encoder tries: steps of so many times that of the vector's own deviation.
+constexpr int kTurboFactorCount = 13;
+constexpr float kTurboFactors[kTurboFactorCount] = {0.7f,  0.75f, 0.8f,  0.85f, 0.9f,  0.95f, 1.0f,
+                                                    1.05f, 1.1f,  1.15f, 1.2f,  1.25f, 1.3f};
+
 // Bit i % 32 of word i / 32 is set where the rotation negates coordinate i of 512: the first binary
 // digits of pi - 3, which nobody chose.
 constexpr uint32_t kRotationSigns[16] = {

@@ -116,6 +116,39 @@ struct AttendArgs {
   float* states = nullptr;
 };
 
+// Keys and values as codes (csrc/backend/cache_layout.h). A vector of a head is padded with zeros
+// to n coordinates, a multiple of 32. Then, but for q4_0, a key becomes the key less the centre,
+// the mean of the keys at positions 4 to 15 of the sequence as block 0 stores them (sum in float32,
+// ascending, times 1/12), where that block stays exact; and keys and values are rotated (`hadamard`
+// below). A decoded coordinate is scale * integer.
+//   int8: scale = largest magnitude of 32 coordinates / 127, rounded to f16; the integer is x over
+//     the scale as stored, rounded to nearest even, at most 127 either way, and 0 where the scale
+//     is 0; stored as integer + 128.
+//   q4_0, as GGUF has it: scale = the coordinate of largest magnitude, the first such / -8; code =
+//     min(15, floor(x * (1 / scale) + 8.5)) with the scale before its rounding to f16; the integer
+//     is code - 8. Groups whose values are all below 2^-120 have scale 0 and codes 8.
+//   turbo4, turbo3, turbo2: the integers are those of codebooks.h. unit = sqrt(|x|^2 / n) /
+//     deviation. For each factor, step = unit * factor and every coordinate takes the integer c
+//     nearest to x / step: as many magnitudes up from the smallest as there are midpoints, times
+//     step, below |x|, and the sign of x (+ for 0). The first factor of the largest
+//     ((x c) / (c c)) * (x c) stays, that of the best cosine. Scale: of values (x c) / (c c), which
+//     errs least; of keys |x|^2 / (x c), so that scores do not shrink. 0 for a vector of norm 0.
+// Sums over coordinates are chains in ascending order, products rounded on their own, not fused: so
+// sixteen tokens are lanes. Where a coordinate (of the group, for int8 and q4_0) is not finite, or
+// |x|^2 is not, the scale is a NaN; a scale above the range of f16 is infinite.
+//
+// The codes of 16 tokens lie in registers of 64 bytes, 16 lanes of 4, made for products of
+// bytes:
+//   keys:   byte j of lane t of register r is coordinate 4 r + j of token t
+//   values: byte j of lane i of register q * (n / 16) + v is coordinate 16 v + i of token 4 q + j
+// and registers are stored, by the bits of a code,
+//   8: as they are
+//   4: register 2 i in the low halves of the bytes of stored register i, 2 i + 1 in the high ones
+//   2: register 4 i + j in bits 2 j and 2 j + 1 of stored register i
+//   3: the two lower bits like that, n / 16 stored registers; then n / 32 with the upper bits: that
+//      of register 8 i + j is bit j of stored register i
+// Scales: [n / 32 groups][16 tokens] for int8 and q4_0, [16 tokens] for turbo.
+
 // How a side of a coded block is stored: the numbers of KvCodec (backend/cache_layout.h).
 enum class Codes : uint8_t { exact, int8, q4_0, turbo4, turbo3, turbo2 };
 
@@ -161,7 +194,7 @@ struct CodedAttendArgs {
   int64_t coded_dim;
   int64_t coded_begin;  // blocks
   int64_t coded_end;    // coded_begin where nothing is coded
-  bool centred;         // keys are coded less the centre, the mean of some keys of block 0
+  const float* centre;  // what coded keys are less of, (head_dim) and zeros up to whole lanes; or null
   int64_t sink_tokens;  // 0 to 16
   const float* sink_cosines;  // of the first token: (tokens, head_dim / 2)
   const float* sink_sines;
@@ -225,6 +258,16 @@ struct Kernels {
   void (*inverse_hadamard)(float* x, int64_t n);
   // `hadamard` of sixteen vectors: x (n, 16), coordinate after coordinate.
   void (*hadamard_lanes)(float* x, int64_t n);
+  // n is a multiple of kLane.
+  void (*widen_f16)(const uint16_t* x, int64_t n, float* y);
+  void (*widen_bf16)(const uint16_t* x, int64_t n, float* y);
+  // Codes of sixteen vectors, x (n, 16), n a multiple of 32 up to 512: a byte for each in
+  // codes (n, 16), and f16 scales, sixteen for every group of 32 coordinates or, turbo, for all.
+  void (*encode_int8)(const float* x, int64_t n, uint8_t* codes, uint16_t* scales);
+  void (*encode_q4_0)(const float* x, int64_t n, uint8_t* codes, uint16_t* scales);
+  void (*encode_turbo4)(const float* x, int64_t n, bool keys, uint8_t* codes, uint16_t* scales);
+  void (*encode_turbo3)(const float* x, int64_t n, bool keys, uint8_t* codes, uint16_t* scales);
+  void (*encode_turbo2)(const float* x, int64_t n, bool keys, uint8_t* codes, uint16_t* scales);
 
   RowScans scans;  // what sampling asks of a row of logits
 

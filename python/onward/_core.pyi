@@ -395,6 +395,51 @@ class _Kernels:
     def probe(self, isa: str, kind: str, seconds: float, threads: int) -> float:
         """GB/s for kind "read", GFLOP/s for "f32", "bf16" and "int8", of so many threads."""
 
+    # Keys and values as codes (csrc/cpu/kernels.h).
+    def hadamard(
+        self, isa: str, x: NDArray[np.float32], inverse: bool = False
+    ) -> NDArray[np.float32]:
+        """The rotation of one vector, or the way back."""
+
+    def hadamard_lanes(self, isa: str, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The rotation of sixteen vectors, the columns of x (n, 16)."""
+
+    def encode_block(
+        self,
+        isa: str,
+        keys: NDArray[Any],
+        values: NDArray[Any],
+        key_codec: str,
+        value_codec: str,
+        first_keys: NDArray[Any] | None = None,
+    ) -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]:
+        """Bytes of key codes, key scales, value codes, value scales. keys, values and those of
+        block 0: (16, head_dim) of one head."""
+
+    def encode_blocks(
+        self,
+        keys: NDArray[np.float32],
+        values: NDArray[np.float32],
+        key_codec: str,
+        value_codec: str,
+        group_of: Sequence[int],
+        first_keys: NDArray[np.float32],
+        threads: int,
+    ) -> list[NDArray[np.uint8]]:
+        """Coded blocks as a backend makes them, for each layer group (blocks, bytes). keys, values:
+        (blocks, layers, heads, 16, head_dim)."""
+
+    def encode_seconds(
+        self,
+        isa: str,
+        keys: NDArray[Any],
+        values: NDArray[Any],
+        key_codec: str,
+        value_codec: str,
+        times: int,
+    ) -> float:
+        """Of one thread's processor time, for one head of a block, both sides."""
+
     # The scans of a row (csrc/backend/row_scans.h).
     def all_finite(self, isa: str, x: NDArray[np.float32]) -> bool: ...
     def largest(self, isa: str, x: NDArray[np.float32]) -> float: ...

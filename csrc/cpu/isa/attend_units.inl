@@ -100,20 +100,6 @@ void attend_coded_span(const CodedAttendArgs& c, const CodedChunk& chunk, int64_
   }
 }
 
-// The centre: the mean of the keys at positions 4 to 15, padded with zeros to 16.
-template <class Cache>
-void find_centre(const AttendArgs& a, float* centre) {
-  const char* keys = block_bytes(a, 0) + a.k_offset;  // (head_dim, 16)
-  for (int64_t d = 0; d < a.head_dim; ++d) {
-    alignas(64) float tokens[kLane];
-    store(tokens, Cache::template weight<0>(keys + d * kBlockTokens * Cache::kElementBytes));
-    float sum = 0.0f;
-    for (int64_t t = 4; t < kBlockTokens; ++t) sum += tokens[t];
-    centre[d] = sum * (1.0f / 12.0f);
-  }
-  for (int64_t d = a.head_dim; d % kLane != 0; ++d) centre[d] = 0.0f;
-}
-
 float product_with(const float* centre, const float* q, int64_t n) {
   Lanes sum = zero();
   int64_t i = 0;
@@ -155,16 +141,14 @@ void round_query(const CodedAttendArgs& c, float* x, int8_t* high, int8_t* low,
   }
 }
 
-template <class Cache>
 void prepare_queries(const CodedAttendArgs& c, CodedChunk& chunk) {
   const AttendArgs& a = c.exact;
   if (c.key_codes == Codes::exact) return;
-  alignas(64) float centre[kMostRotated], x[kMostRotated];
-  if (c.centred) find_centre<Cache>(a, centre);
+  alignas(64) float x[kMostRotated];
   for (int64_t r = 0; r < chunk.count; ++r) {
     const float* q = row_of(a, chunk.first_row + r).q;
     CodedQuery& query = chunk.queries[r];
-    query.centre = c.centred ? product_with(centre, q, a.head_dim) : 0.0f;
+    query.centre = c.centre != nullptr ? product_with(c.centre, q, a.head_dim) : 0.0f;
     for (int64_t i = 0; i < c.coded_dim; ++i) x[i] = i < a.head_dim ? q[i] : 0.0f;
     if (rotated(c.key_codes)) hadamard(x, c.coded_dim);
     int8_t* parts = chunk.parts + r * kParts * c.coded_dim;
@@ -331,7 +315,7 @@ template <class Cache>
 void attend_coded(const CodedAttendArgs& c) {
   CodedChunk chunk;
   over_chunks(c, chunk, [&] {
-    if (c.coded_begin < c.coded_end) prepare_queries<Cache>(c, chunk);
+    if (c.coded_begin < c.coded_end) prepare_queries(c, chunk);
     if (c.states == nullptr) {
       fold_units(c, chunk, [&](int64_t unit) {
         attend_unit<Cache>(c, chunk, unit, chunk.states[1]);

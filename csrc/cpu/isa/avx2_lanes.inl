@@ -276,6 +276,18 @@ inline float largest_magnitude(Lanes a, Lanes b) {
   const __m128i one = _mm_max_epi32(two, _mm_shuffle_epi32(two, 0xb1));
   return _mm_cvtss_f32(_mm_castsi128_ps(one));
 }
+inline Words round_to_words(Lanes a) {
+  return {_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)};
+}
+inline Words truncate_to_words(Lanes a) {
+  return {_mm256_cvttps_epi32(a.lo), _mm256_cvttps_epi32(a.hi)};
+}
+// Words of 0 to 255. Packing works within 128-bit halves, as in store_bf16.
+inline void store_low_bytes(uint8_t* p, Words a) {
+  const __m256i pairs = _mm256_permute4x64_epi64(_mm256_packus_epi32(a.lo, a.hi), 0xd8);
+  _mm_storeu_si128((__m128i*)p, _mm_packus_epi16(_mm256_castsi256_si128(pairs),
+                                                 _mm256_extracti128_si256(pairs, 1)));
+}
 // 32 floats of at most 127 rounded to bytes, nearest and ties to even; returns their sum.
 inline int32_t store_bytes(int8_t* p, Lanes a, Lanes b) {
   const __m256i words[4] = {_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi),

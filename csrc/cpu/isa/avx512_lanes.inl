@@ -200,6 +200,12 @@ inline float largest_magnitude(Lanes a, Lanes b) {
   __builtin_memcpy(&value, &largest, sizeof value);
   return value;
 }
+inline Words round_to_words(Lanes a) { return {_mm512_cvtps_epi32(a.v)}; }
+inline Words truncate_to_words(Lanes a) { return {_mm512_cvttps_epi32(a.v)}; }
+// Words of 0 to 255.
+inline void store_low_bytes(uint8_t* p, Words a) {
+  _mm_storeu_si128((__m128i*)p, _mm512_cvtepi32_epi8(a.v));
+}
 // 32 floats of at most 127 rounded to bytes, nearest and ties to even; returns their sum.
 inline int32_t store_bytes(int8_t* p, Lanes a, Lanes b) {
   const __m512i low = _mm512_cvtps_epi32(a.v), high = _mm512_cvtps_epi32(b.v);

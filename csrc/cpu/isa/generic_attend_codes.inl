@@ -81,20 +81,15 @@ struct CodedQuery {
   float centre;
 };
 
-template <class Element>
 void prepare_query(const CodedAttendArgs& c, const float* q, CodedQuery& query) {
   query.q = q;
   query.centre = 0.0f;
   if (c.key_codes == Codes::exact) return;
   const AttendArgs& a = c.exact;
-  if (c.centred) {
-    const char* block = static_cast<const char*>(a.blocks[0]);
-    const Element* keys = reinterpret_cast<const Element*>(block + a.k_offset);  // (head_dim, 16)
+  if (c.centre != nullptr) {
     float lanes[kLane] = {};
     for (int64_t d = 0; d < a.head_dim; ++d) {
-      float sum = 0.0f;
-      for (int64_t t = 4; t < kBlockTokens; ++t) sum += as_float(keys[d * kBlockTokens + t]);
-      lanes[d % kLane] = fused(q[d], sum * (1.0f / 12.0f), lanes[d % kLane]);
+      lanes[d % kLane] = fused(q[d], c.centre[d], lanes[d % kLane]);
     }
     query.centre = fold_add(lanes);
   }
@@ -281,7 +276,7 @@ void attend_coded(const CodedAttendArgs& c) {
   over_heads(c.exact, [&](int64_t, int64_t position, int64_t row, const float* q, float* out) {
     CodedQuery query;
     query.q = q;
-    if (c.coded_begin < c.coded_end) prepare_query<Element>(c, q, query);
+    if (c.coded_begin < c.coded_end) prepare_query(c, q, query);
     const int64_t token = row / c.exact.group;
     if (c.states != nullptr) {
       for (int64_t unit = c.first_unit; unit < c.end_unit; ++unit) {

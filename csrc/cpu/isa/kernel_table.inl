@@ -13,6 +13,7 @@
 #include "cpu/isa/hadamard.inl"
 #include "cpu/isa/attend_codes.inl"
 #include "cpu/isa/attend_units.inl"
+#include "cpu/isa/encode_kernels.inl"
 // clang-format on
 
 constexpr Kernels kernel_table(const char* name) {
@@ -39,6 +40,13 @@ constexpr Kernels kernel_table(const char* name) {
           hadamard,
           inverse_hadamard,
           hadamard_lanes,
+          widen_f16,
+          widen_bf16,
+          encode_int8,
+          encode_q4_0,
+          encode_turbo<Turbo4>,
+          encode_turbo<Turbo3>,
+          encode_turbo<Turbo2>,
           kScans,
           probe_read,
           probe_f32,

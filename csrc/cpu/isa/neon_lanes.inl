@@ -332,16 +332,20 @@ inline float largest_magnitude(Lanes a, Lanes b) {
 inline Words round_to_words(Lanes a) {
   return {vcvtnq_s32_f32(a.v0), vcvtnq_s32_f32(a.v1), vcvtnq_s32_f32(a.v2), vcvtnq_s32_f32(a.v3)};
 }
-inline void store_low_bytes(int8_t* p, Words a) {
+inline Words truncate_to_words(Lanes a) {
+  return {vcvtq_s32_f32(a.v0), vcvtq_s32_f32(a.v1), vcvtq_s32_f32(a.v2), vcvtq_s32_f32(a.v3)};
+}
+inline int8x16_t low_bytes(Words a) {
   const int16x8_t lo = vcombine_s16(vmovn_s32(a.v0), vmovn_s32(a.v1));
   const int16x8_t hi = vcombine_s16(vmovn_s32(a.v2), vmovn_s32(a.v3));
-  vst1q_s8(p, vcombine_s8(vmovn_s16(lo), vmovn_s16(hi)));
+  return vcombine_s8(vmovn_s16(lo), vmovn_s16(hi));
 }
+inline void store_low_bytes(uint8_t* p, Words a) { vst1q_u8(p, vreinterpretq_u8_s8(low_bytes(a))); }
 // 32 floats of at most 127 rounded to bytes, nearest and ties to even; returns their sum.
 inline int32_t store_bytes(int8_t* p, Lanes a, Lanes b) {
   const Words low = round_to_words(a), high = round_to_words(b);
-  store_low_bytes(p, low);
-  store_low_bytes(p + kLane, high);
+  vst1q_s8(p, low_bytes(low));
+  vst1q_s8(p + kLane, low_bytes(high));
   const Words sum = add_words(low, high);
   return vaddvq_s32(vaddq_s32(vaddq_s32(sum.v0, sum.v1), vaddq_s32(sum.v2, sum.v3)));
 }
