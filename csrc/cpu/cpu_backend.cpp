@@ -11,6 +11,7 @@
 #include "base/buffer.h"
 #include "base/thread_pool.h"
 #include "cpu/attend.h"
+#include "cpu/encode.h"
 #include "cpu/kernels.h"
 #include "cpu/linear.h"
 #include "cpu/panels.h"
@@ -131,7 +132,18 @@ void CpuBackend::rotate_and_append(const RotateArgs& args, const CacheLayout& la
   });
 }
 
-void CpuBackend::encode(int64_t, const CacheLayout&, const std::vector<BlockEncoding>&) {}
+void CpuBackend::encode(int64_t layer, const CacheLayout& layout,
+                        const std::vector<BlockEncoding>& blocks) {
+  const int64_t group = layout.group_of[static_cast<size_t>(layer)];
+  std::vector<const BlockEncoding*> own;  // other groups have other layers
+  for (const BlockEncoding& block : blocks) {
+    if (block.group == group) own.push_back(&block);
+  }
+  const int64_t heads = layout.num_kv_heads;
+  pool_.run(static_cast<int64_t>(own.size()) * heads, [&](int64_t task) {
+    encode_head(kernels_, layout, layer, task % heads, *own[static_cast<size_t>(task / heads)]);
+  });
+}
 
 void CpuBackend::attend(const AttendLayerArgs& args, const CacheLayout& layout,
                         const std::vector<SequenceSlice>& slices) {

@@ -375,6 +375,47 @@ class _Kernels:
     ) -> NDArray[np.float32]:
         """q (tokens, group, head_dim); keys, values (positions, head_dim)."""
 
+    def attend_layer(
+        self,
+        q: NDArray[np.float32],
+        slices: Sequence[
+            tuple[int, int, Sequence[NDArray[np.uint8] | None], Sequence[NDArray[np.uint8] | None]]
+        ],
+        kv_heads: int,
+        dtype: str,
+        key_codec: str,
+        value_codec: str,
+        layers: int,
+        layer: int,
+        scale: float,
+        threads: int = 1,
+        window: int = 0,
+        sink_tokens: int = 0,
+        window_blocks: int = 0,
+        exact_first: bool = True,
+        sink_cosines: NDArray[np.float32] | None = None,
+        sink_sines: NDArray[np.float32] | None = None,
+    ) -> NDArray[np.float32]:
+        """Attention of one layer on the instruction set in use. q (rows, heads, head_dim), the rows
+        of the slices one after another; a slice: (first position, tokens, exact blocks, coded
+        blocks), a block being the bytes that cache_layout.h describes, or None."""
+
+    def attend_rate(
+        self,
+        caches: Sequence[tuple[str, str, str]],
+        layers: int,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        depth: int,
+        rows: int,
+        threads: int,
+        window_blocks: int,
+        rounds: int,
+    ) -> list[tuple[list[float], int]]:
+        """Seconds of attention alone, all layers, over caches (dtype, key codec, value codec) in
+        turns: for each the seconds of every round, and the bytes of its blocks."""
+
     def rms_norm(
         self, isa: str, x: NDArray[np.float32], weight: NDArray[np.float32], eps: float
     ) -> NDArray[np.float32]: ...
@@ -384,6 +425,51 @@ class _Kernels:
     def round_bf16(self, isa: str, x: NDArray[np.float32]) -> NDArray[np.uint16]: ...
     def probe(self, isa: str, kind: str, seconds: float, threads: int) -> float:
         """GB/s for kind "read", GFLOP/s for "f32", "bf16" and "int8", of so many threads."""
+
+    # Keys and values as codes (csrc/cpu/kernels.h).
+    def hadamard(
+        self, isa: str, x: NDArray[np.float32], inverse: bool = False
+    ) -> NDArray[np.float32]:
+        """The rotation of one vector, or the way back."""
+
+    def hadamard_lanes(self, isa: str, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The rotation of sixteen vectors, the columns of x (n, 16)."""
+
+    def encode_block(
+        self,
+        isa: str,
+        keys: NDArray[Any],
+        values: NDArray[Any],
+        key_codec: str,
+        value_codec: str,
+        first_keys: NDArray[Any] | None = None,
+    ) -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]:
+        """Bytes of key codes, key scales, value codes, value scales. keys, values and those of
+        block 0: (16, head_dim) of one head."""
+
+    def encode_blocks(
+        self,
+        keys: NDArray[np.float32],
+        values: NDArray[np.float32],
+        key_codec: str,
+        value_codec: str,
+        group_of: Sequence[int],
+        first_keys: NDArray[np.float32],
+        threads: int,
+    ) -> list[NDArray[np.uint8]]:
+        """Coded blocks as a backend makes them, for each layer group (blocks, bytes). keys, values:
+        (blocks, layers, heads, 16, head_dim)."""
+
+    def encode_seconds(
+        self,
+        isa: str,
+        keys: NDArray[Any],
+        values: NDArray[Any],
+        key_codec: str,
+        value_codec: str,
+        times: int,
+    ) -> float:
+        """Of one thread's processor time, for one head of a block, both sides."""
 
     # The scans of a row (csrc/backend/row_scans.h).
     def all_finite(self, isa: str, x: NDArray[np.float32]) -> bool: ...

@@ -42,6 +42,33 @@ inline Lanes select_less(Lanes a, Lanes b, Lanes yes, Lanes no) {
           _mm256_blendv_ps(no.hi, yes.hi, _mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ))};
 }
 
+inline Lanes magnitude(Lanes a) {
+  const __m256 sign = _mm256_set1_ps(-0.0f);
+  return {_mm256_andnot_ps(sign, a.lo), _mm256_andnot_ps(sign, a.hi)};
+}
+inline Lanes square_root(Lanes a) { return {_mm256_sqrt_ps(a.lo), _mm256_sqrt_ps(a.hi)}; }
+
+template <int kStride>
+inline __m256 butterfly(__m256 a) {
+  constexpr int kUpper = kStride == 1 ? 0xaa : kStride == 2 ? 0xcc : 0xf0;
+  __m256 other;
+  if constexpr (kStride <= 2) {
+    other = _mm256_permute_ps(a, kStride == 1 ? 0xb1 : 0x4e);
+  } else {
+    other = _mm256_permute2f128_ps(a, a, 1);
+  }
+  return _mm256_blend_ps(_mm256_add_ps(other, a), _mm256_sub_ps(other, a), kUpper);
+}
+// Lane i and lane i + kStride become their sum and their difference.
+template <int kStride>
+inline Lanes butterfly(Lanes a) {
+  if constexpr (kStride == 8) {
+    return {_mm256_add_ps(a.lo, a.hi), _mm256_sub_ps(a.lo, a.hi)};
+  } else {
+    return {butterfly<kStride>(a.lo), butterfly<kStride>(a.hi)};
+  }
+}
+
 inline Lanes lane_numbers() {
   return {_mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7), _mm256_setr_ps(8, 9, 10, 11, 12, 13, 14, 15)};
 }
@@ -248,6 +275,18 @@ inline float largest_magnitude(Lanes a, Lanes b) {
   const __m128i two = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
   const __m128i one = _mm_max_epi32(two, _mm_shuffle_epi32(two, 0xb1));
   return _mm_cvtss_f32(_mm_castsi128_ps(one));
+}
+inline Words round_to_words(Lanes a) {
+  return {_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)};
+}
+inline Words truncate_to_words(Lanes a) {
+  return {_mm256_cvttps_epi32(a.lo), _mm256_cvttps_epi32(a.hi)};
+}
+// Words of 0 to 255. Packing works within 128-bit halves, as in store_bf16.
+inline void store_low_bytes(uint8_t* p, Words a) {
+  const __m256i pairs = _mm256_permute4x64_epi64(_mm256_packus_epi32(a.lo, a.hi), 0xd8);
+  _mm_storeu_si128((__m128i*)p, _mm_packus_epi16(_mm256_castsi256_si128(pairs),
+                                                 _mm256_extracti128_si256(pairs, 1)));
 }
 // 32 floats of at most 127 rounded to bytes, nearest and ties to even; returns their sum.
 inline int32_t store_bytes(int8_t* p, Lanes a, Lanes b) {

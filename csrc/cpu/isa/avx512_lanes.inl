@@ -23,6 +23,25 @@ inline Lanes select_less(Lanes a, Lanes b, Lanes yes, Lanes no) {
   return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ), no.v, yes.v)};
 }
 
+inline Lanes magnitude(Lanes a) { return {_mm512_abs_ps(a.v)}; }
+inline Lanes square_root(Lanes a) { return {_mm512_sqrt_ps(a.v)}; }
+
+// Lane i and lane i + kStride become their sum and their difference.
+template <int kStride>
+inline Lanes butterfly(Lanes a) {
+  constexpr __mmask16 kUpper = kStride == 1   ? 0xaaaa
+                               : kStride == 2 ? 0xcccc
+                               : kStride == 4 ? 0xf0f0
+                                              : 0xff00;
+  __m512 other;
+  if constexpr (kStride <= 2) {
+    other = _mm512_permute_ps(a.v, kStride == 1 ? 0xb1 : 0x4e);
+  } else {
+    other = _mm512_shuffle_f32x4(a.v, a.v, kStride == 4 ? 0xb1 : 0x4e);
+  }
+  return {_mm512_mask_sub_ps(_mm512_add_ps(other, a.v), kUpper, other, a.v)};
+}
+
 inline Lanes lane_numbers() {
   return {_mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)};
 }
@@ -180,6 +199,12 @@ inline float largest_magnitude(Lanes a, Lanes b) {
   float value;
   __builtin_memcpy(&value, &largest, sizeof value);
   return value;
+}
+inline Words round_to_words(Lanes a) { return {_mm512_cvtps_epi32(a.v)}; }
+inline Words truncate_to_words(Lanes a) { return {_mm512_cvttps_epi32(a.v)}; }
+// Words of 0 to 255.
+inline void store_low_bytes(uint8_t* p, Words a) {
+  _mm_storeu_si128((__m128i*)p, _mm512_cvtepi32_epi8(a.v));
 }
 // 32 floats of at most 127 rounded to bytes, nearest and ties to even; returns their sum.
 inline int32_t store_bytes(int8_t* p, Lanes a, Lanes b) {

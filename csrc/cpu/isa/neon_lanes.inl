@@ -57,6 +57,34 @@ inline Lanes select_less(Lanes a, Lanes b, Lanes yes, Lanes no) {
           vbslq_f32(vcltq_f32(a.v3, b.v3), yes.v3, no.v3)};
 }
 
+inline Lanes magnitude(Lanes a) {
+  return {vabsq_f32(a.v0), vabsq_f32(a.v1), vabsq_f32(a.v2), vabsq_f32(a.v3)};
+}
+inline Lanes square_root(Lanes a) {
+  return {vsqrtq_f32(a.v0), vsqrtq_f32(a.v1), vsqrtq_f32(a.v2), vsqrtq_f32(a.v3)};
+}
+
+template <int kStride>
+inline float32x4_t butterfly(float32x4_t a) {
+  static constexpr uint32_t kUpper[4] = {0, kStride == 1 ? ~0u : 0, kStride == 2 ? ~0u : 0, ~0u};
+  const float32x4_t other = kStride == 1 ? vrev64q_f32(a) : vextq_f32(a, a, 2);
+  return vbslq_f32(vld1q_u32(kUpper), vsubq_f32(other, a), vaddq_f32(other, a));
+}
+// Lane i and lane i + kStride become their sum and their difference.
+template <int kStride>
+inline Lanes butterfly(Lanes a) {
+  if constexpr (kStride == 8) {
+    return {vaddq_f32(a.v0, a.v2), vaddq_f32(a.v1, a.v3), vsubq_f32(a.v0, a.v2),
+            vsubq_f32(a.v1, a.v3)};
+  } else if constexpr (kStride == 4) {
+    return {vaddq_f32(a.v0, a.v1), vsubq_f32(a.v0, a.v1), vaddq_f32(a.v2, a.v3),
+            vsubq_f32(a.v2, a.v3)};
+  } else {
+    return {butterfly<kStride>(a.v0), butterfly<kStride>(a.v1), butterfly<kStride>(a.v2),
+            butterfly<kStride>(a.v3)};
+  }
+}
+
 inline Lanes lane_numbers() {
   static constexpr float kNumbers[kLane] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   return load(kNumbers);
@@ -304,16 +332,20 @@ inline float largest_magnitude(Lanes a, Lanes b) {
 inline Words round_to_words(Lanes a) {
   return {vcvtnq_s32_f32(a.v0), vcvtnq_s32_f32(a.v1), vcvtnq_s32_f32(a.v2), vcvtnq_s32_f32(a.v3)};
 }
-inline void store_low_bytes(int8_t* p, Words a) {
+inline Words truncate_to_words(Lanes a) {
+  return {vcvtq_s32_f32(a.v0), vcvtq_s32_f32(a.v1), vcvtq_s32_f32(a.v2), vcvtq_s32_f32(a.v3)};
+}
+inline int8x16_t low_bytes(Words a) {
   const int16x8_t lo = vcombine_s16(vmovn_s32(a.v0), vmovn_s32(a.v1));
   const int16x8_t hi = vcombine_s16(vmovn_s32(a.v2), vmovn_s32(a.v3));
-  vst1q_s8(p, vcombine_s8(vmovn_s16(lo), vmovn_s16(hi)));
+  return vcombine_s8(vmovn_s16(lo), vmovn_s16(hi));
 }
+inline void store_low_bytes(uint8_t* p, Words a) { vst1q_u8(p, vreinterpretq_u8_s8(low_bytes(a))); }
 // 32 floats of at most 127 rounded to bytes, nearest and ties to even; returns their sum.
 inline int32_t store_bytes(int8_t* p, Lanes a, Lanes b) {
   const Words low = round_to_words(a), high = round_to_words(b);
-  store_low_bytes(p, low);
-  store_low_bytes(p + kLane, high);
+  vst1q_s8(p, low_bytes(low));
+  vst1q_s8(p + kLane, low_bytes(high));
   const Words sum = add_words(low, high);
   return vaddvq_s32(vaddq_s32(vaddq_s32(sum.v0, sum.v1), vaddq_s32(sum.v2, sum.v3)));
 }

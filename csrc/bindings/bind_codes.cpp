@@ -1,0 +1,277 @@
+// Adds to the submodule `kernels`: the rotation and the coding of keys and values, on plain numpy
+// arrays. For tests; knows nothing of models or of the cache's blocks as a whole.
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bindings/bindings.h"
+#include "cpu/cpu_backend.h"
+#include "cpu/encode.h"
+#include "cpu/kernels.h"
+#include "onward/error.h"
+
+namespace py = pybind11;
+
+namespace {
+
+using namespace onward::cpu;
+using onward::BlockEncoding;
+using onward::CacheLayout;
+using onward::DType;
+using onward::InvalidArgument;
+using onward::KvCodec;
+
+using Floats = py::array_t<float, py::array::c_style>;
+using Bytes = py::array_t<uint8_t, py::array::c_style>;
+using Bits = py::array_t<uint16_t, py::array::c_style>;
+
+void expect_rotatable(int64_t n) {
+  if (n % 32 == 0 && n >= 32 && n <= 512) return;
+  throw InvalidArgument("kernels: a vector of " + std::to_string(n) +
+                        " coordinates, expected a multiple of 32 up to 512");
+}
+
+Floats copy_of(const Floats& x) {
+  Floats y(std::vector<py::ssize_t>(x.shape(), x.shape() + x.ndim()));
+  std::copy_n(x.data(), x.size(), y.mutable_data());
+  return y;
+}
+
+Floats hadamard(const std::string& isa, const Floats& x, bool inverse) {
+  const Kernels& kernels = kernels_of(isa);
+  expect_shape("x", x, {x.size()});
+  expect_rotatable(x.size());
+  Floats y = copy_of(x);
+  (inverse ? kernels.inverse_hadamard : kernels.hadamard)(y.mutable_data(), y.size());
+  return y;
+}
+
+Floats hadamard_lanes(const std::string& isa, const Floats& x) {
+  const Kernels& kernels = kernels_of(isa);
+  expect_shape("x", x, {x.size() / kLane, kLane});
+  expect_rotatable(x.shape(0));
+  Floats y = copy_of(x);
+  kernels.hadamard_lanes(y.mutable_data(), y.shape(0));
+  return y;
+}
+
+KvCodec codec_of(const std::string& name) {
+  static const std::pair<const char*, KvCodec> kCodecs[] = {
+      {"exact", KvCodec::exact},   {"int8", KvCodec::int8},     {"q4_0", KvCodec::q4_0},
+      {"turbo4", KvCodec::turbo4}, {"turbo3", KvCodec::turbo3}, {"turbo2", KvCodec::turbo2}};
+  for (const auto& [known, codec] : kCodecs) {
+    if (name == known) return codec;
+  }
+  throw InvalidArgument("kernels: unknown codec '" + name +
+                        "', expected exact, int8, q4_0, turbo4, turbo3 or turbo2");
+}
+
+DType stored_dtype(const py::array& array) {
+  const char kind = array.dtype().kind();
+  if (kind == 'f' && array.itemsize() == 4) return DType::f32;
+  if (kind == 'f' && array.itemsize() == 2) return DType::f16;
+  if (kind == 'u' && array.itemsize() == 2) return DType::bf16;
+  throw InvalidArgument("kernels: keys have dtype " + std::string(py::str(array.dtype())) +
+                        ", expected float32, float16, or uint16 for bf16");
+}
+
+// One kv head of one layer, whose block lies among others' bytes.
+CacheLayout layout_of(DType dtype, int64_t head_dim, KvCodec key_codec, KvCodec value_codec) {
+  CacheLayout layout;
+  layout.num_kv_heads = 2;
+  layout.head_dim = head_dim;
+  layout.dtype = dtype;
+  layout.key_codec = key_codec;
+  layout.value_codec = value_codec;
+  layout.groups = {{1, 0, 0}};
+  layout.group_of = {0};
+  layout.place_of = {0};
+  return layout;
+}
+
+constexpr int64_t kOwnHead = 1;  // of the two
+
+// keys, values: (16, head_dim) of one head; values may be null.
+void fill_head(const CacheLayout& layout, int64_t layer, int64_t head, const void* keys,
+               const void* values, char* block) {
+  const int64_t bytes = layout.value_bytes();
+  for (int64_t t = 0; t < kBlockTokens; ++t) {
+    const char* key = static_cast<const char*>(keys) + t * layout.head_dim * bytes;
+    char* to = block + layout.keys_offset(layer, head) + t * bytes;
+    for (int64_t d = 0; d < layout.head_dim; ++d) {
+      std::memcpy(to + d * kBlockTokens * bytes, key + d * bytes, static_cast<size_t>(bytes));
+    }
+    if (values == nullptr) continue;
+    const char* value = static_cast<const char*>(values) + t * layout.head_dim * bytes;
+    to = block + layout.values_offset(layer, head) + t * layout.value_stride() * bytes;
+    std::memcpy(to, value, static_cast<size_t>(layout.head_dim * bytes));
+  }
+}
+
+// An exact block, with NaN for the other head.
+std::vector<char> exact_block(const CacheLayout& layout, const py::array& keys,
+                              const py::array* values) {
+  std::vector<char> block(static_cast<size_t>(layout.exact_block_bytes(0)), '\xff');
+  fill_head(layout, 0, kOwnHead, keys.data(), values == nullptr ? nullptr : values->data(),
+            block.data());
+  return block;
+}
+
+Bytes copied(const char* begin, int64_t bytes) {
+  Bytes array(bytes);
+  std::memcpy(array.mutable_data(), begin, static_cast<size_t>(bytes));
+  return array;
+}
+
+void expect_block(const char* name, const py::array& array, const py::array& keys) {
+  expect_shape(name, array, {kBlockTokens, keys.shape(1)});
+  if ((array.flags() & py::array::c_style) != 0 && array.dtype().equal(keys.dtype())) return;
+  throw InvalidArgument(std::string("kernels: ") + name + " are strided or of another dtype");
+}
+
+py::tuple encode_block(const std::string& isa, const py::array& keys, const py::array& values,
+                       const std::string& key_codec, const std::string& value_codec,
+                       const py::object& first_keys) {
+  const Kernels& kernels = kernels_of(isa);
+  if (keys.ndim() != 2 || keys.shape(1) < 2 || keys.shape(1) > 512) {
+    throw InvalidArgument("kernels: keys have other than 16 rows of 2 to 512");
+  }
+  expect_block("keys", keys, keys);
+  expect_block("values", values, keys);
+  const CacheLayout layout =
+      layout_of(stored_dtype(keys), keys.shape(1), codec_of(key_codec), codec_of(value_codec));
+  const std::vector<char> exact = exact_block(layout, keys, &values);
+  std::vector<char> first;
+  if (!first_keys.is_none()) {
+    const py::array given = py::array::ensure(first_keys);
+    expect_block("first_keys", given, keys);
+    first = exact_block(layout, given, nullptr);
+  }
+  // Room around the codes, to see that nothing else is written.
+  const auto untouched = [](char byte) { return byte == 'u'; };
+  std::vector<char> coded(static_cast<size_t>(layout.coded_block_bytes(0)), 'u');
+  encode_head(kernels, layout, 0, kOwnHead,
+              {0, exact.data(), coded.data(), first.empty() ? nullptr : first.data()});
+  const int64_t parts[4][2] = {
+      {layout.key_codes_offset(0, kOwnHead), layout.key_codes_bytes()},
+      {layout.key_scales_offset(0, kOwnHead), layout.key_scales_bytes()},
+      {layout.value_codes_offset(0, kOwnHead), layout.value_codes_bytes()},
+      {layout.value_scales_offset(0, kOwnHead), layout.value_scales_bytes()}};
+  py::tuple found(4);
+  for (size_t i = 0; i < 4; ++i) {
+    char* begin = coded.data() + parts[i][0];
+    found[i] = copied(begin, parts[i][1]);
+    std::fill(begin, begin + parts[i][1], 'u');
+  }
+  if (!std::all_of(coded.begin(), coded.end(), untouched)) {
+    throw onward::Error("kernels: encode_block wrote beyond its place");
+  }
+  return found;
+}
+
+// What a backend of so many threads makes of whole blocks. keys, values: (blocks, layers, heads,
+// 16, head_dim) in f32; group_of: of each layer; first_keys: of block 0, of the same layers. For
+// each group (blocks, bytes), with 'u' wherever nothing was written.
+std::vector<Bytes> encode_blocks(const Floats& keys, const Floats& values,
+                                 const std::string& key_codec, const std::string& value_codec,
+                                 const std::vector<int64_t>& group_of, const Floats& first_keys,
+                                 int threads) {
+  if (keys.ndim() != 5) throw InvalidArgument("kernels: keys have other than 5 dimensions");
+  const std::vector<int64_t> shape(keys.shape(), keys.shape() + 5);
+  expect_shape("keys", keys,
+               {shape[0], static_cast<int64_t>(group_of.size()), shape[2], kBlockTokens, shape[4]});
+  expect_shape("values", values, shape);
+  expect_shape("first_keys", first_keys, {shape[1], shape[2], kBlockTokens, shape[4]});
+  const int64_t count = shape[0], layers = shape[1], head_dim = shape[4];
+  CacheLayout layout = layout_of(DType::f32, head_dim, codec_of(key_codec), codec_of(value_codec));
+  layout.num_kv_heads = shape[2];
+  layout.groups.assign(1 + static_cast<size_t>(*std::max_element(group_of.begin(), group_of.end())),
+                       {});
+  layout.group_of = group_of;
+  layout.place_of.clear();
+  for (const int64_t group : group_of) {
+    layout.place_of.push_back(layout.groups[static_cast<size_t>(group)].layers++);
+  }
+
+  // Block `count` is block 0 of the sequence.
+  std::vector<std::vector<std::vector<char>>> exact(layout.groups.size());
+  std::vector<Bytes> coded;
+  std::vector<BlockEncoding> blocks;
+  for (size_t group = 0; group < exact.size(); ++group) {
+    const int64_t bytes = layout.exact_block_bytes(static_cast<int64_t>(group));
+    exact[group].resize(static_cast<size_t>(count + 1),
+                        std::vector<char>(static_cast<size_t>(bytes)));
+    coded.emplace_back(
+        std::vector<py::ssize_t>{count, layout.coded_block_bytes(static_cast<int64_t>(group))});
+    char* begin = reinterpret_cast<char*>(coded.back().mutable_data());
+    std::fill(begin, begin + coded.back().size(), 'u');
+    for (int64_t b = 0; b < count; ++b) {
+      blocks.push_back({static_cast<int64_t>(group), exact[group][static_cast<size_t>(b)].data(),
+                        begin + b * layout.coded_block_bytes(static_cast<int64_t>(group)),
+                        exact[group].back().data()});
+    }
+  }
+  const auto fill = [&](const float* x, const float* v, int64_t b, int64_t layer, int64_t head) {
+    std::vector<char>& block =
+        exact[static_cast<size_t>(group_of[static_cast<size_t>(layer)])][static_cast<size_t>(b)];
+    fill_head(layout, layer, head, x, v, block.data());
+  };
+  for (int64_t head = 0; head < layers * shape[2]; ++head) {
+    const int64_t vectors = kBlockTokens * head_dim, layer = head / shape[2];
+    for (int64_t b = 0; b < count; ++b) {
+      const int64_t begin = (b * layers * shape[2] + head) * vectors;
+      fill(keys.data() + begin, values.data() + begin, b, layer, head % shape[2]);
+    }
+    fill(first_keys.data() + head * vectors, nullptr, count, layer, head % shape[2]);
+  }
+  const auto backend = make_backend(threads);
+  for (int64_t layer = 0; layer < layers; ++layer) backend->encode(layer, layout, blocks);
+  return coded;
+}
+
+// Of this thread's processor time.
+double thread_seconds() {
+  timespec now = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+double encode_seconds(const std::string& isa, const py::array& keys, const py::array& values,
+                      const std::string& key_codec, const std::string& value_codec, int times) {
+  const Kernels& kernels = kernels_of(isa);
+  expect_block("values", values, keys);
+  const CacheLayout layout =
+      layout_of(stored_dtype(keys), keys.shape(1), codec_of(key_codec), codec_of(value_codec));
+  const std::vector<char> exact = exact_block(layout, keys, &values);
+  std::vector<char> coded(static_cast<size_t>(layout.coded_block_bytes(0)));
+  const double begin = thread_seconds();
+  for (int i = 0; i < times; ++i) {
+    encode_head(kernels, layout, 0, kOwnHead, {0, exact.data(), coded.data(), exact.data()});
+  }
+  return (thread_seconds() - begin) / times;
+}
+
+}  // namespace
+
+void bind_codes(py::module_& k) {
+  k.def("hadamard", &hadamard, py::arg("isa"), py::arg("x"), py::arg("inverse") = false,
+        "The rotation of one vector, or the way back.");
+  k.def("hadamard_lanes", &hadamard_lanes, py::arg("isa"), py::arg("x"),
+        "The rotation of sixteen vectors, the columns of x (n, 16).");
+  k.def("encode_block", &encode_block, py::arg("isa"), py::arg("keys"), py::arg("values"),
+        py::arg("key_codec"), py::arg("value_codec"), py::arg("first_keys") = py::none(),
+        "Bytes of key codes, key scales, value codes and value scales of 16 tokens of one head.");
+  k.def("encode_blocks", &encode_blocks, py::arg("keys"), py::arg("values"), py::arg("key_codec"),
+        py::arg("value_codec"), py::arg("group_of"), py::arg("first_keys"), py::arg("threads"),
+        "Coded blocks as a backend makes them of keys and values (blocks, layers, heads, 16, "
+        "head_dim), float32: for each layer group (blocks, bytes).");
+  k.def("encode_seconds", &encode_seconds, py::arg("isa"), py::arg("keys"), py::arg("values"),
+        py::arg("key_codec"), py::arg("value_codec"), py::arg("times"),
+        "What encode_block takes of one processor, without its arrays.");
+}
