@@ -113,7 +113,7 @@ class TestCacheBlocks:
         ceil(n / 16) - L // 16 of its own. Copies of all would be 4 * 26 blocks."""
         engine = new_engine(
             seeded_model("f32", Shape(num_layers=2))
-        )  # no window: one kind of block
+        )  # no windows
         submit_beams(engine, random_prompt(length), num_beams=4, max_new_tokens=30)
         shared, most, steps, ended = length // BLOCK, 0, 0, False
         while not ended:

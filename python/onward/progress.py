@@ -1,4 +1,5 @@
-"""A progress bar for loading and for long prompts, on stderr, for a person who has waited more than a second.
+"""A progress bar for loading and for long prompts, on stderr, for a person who has waited more than
+a second.
 
 Nothing is written when stderr is not a terminal, and never anything to stdout.
 """
