@@ -46,9 +46,6 @@ struct CacheLayout {
   KvCodec value_codec = KvCodec::exact;
   int64_t window_blocks = 0;  // exact blocks before that of the token itself, where there are codes
   bool exact_first = true;    // block 0 stays exact: the tokens that attention rests on
-  // Coordinates i and i + head_dim / 2 of a key turn together, the slower the larger i. Those below
-  // this i have no mean worth the name and are coded as they are; the others less the centre.
-  int64_t centred_from = 0;
   std::vector<Group> groups;
   std::vector<int64_t> group_of;     // by layer
   std::vector<int64_t> place_of;     // by layer: which of its group
