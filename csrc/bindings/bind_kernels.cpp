@@ -150,6 +150,7 @@ Floats attend(const std::string& isa, const Floats& q, const py::array& keys,
        ? kernels.attend_f16
        : kernels.attend_bf16)({q.data(), row, padded.data(), out_stride, blocks.pointers.data(),
                                blocks.k_offset, blocks.v_offset, round_up(head_dim, kLane),
+                               round_up(head_dim, kLane),
                                head_dim, group, tokens, first_position, window, scale});
   Floats out({tokens, group, head_dim});
   for (int64_t t = 0; t < tokens; ++t) {
@@ -290,5 +291,6 @@ void bind_kernels(py::module_& m) {
         "GB/s for kind 'read', GFLOP/s for 'f32', 'bf16' and 'int8', of so many threads together.");
   bind_linear(k);
   bind_scans(k);
+  bind_attend(k);
   bind_codes(k);
 }

@@ -17,6 +17,7 @@ void bind_kernels(pybind11::module_& m);
 // Adds to the submodule `kernels`.
 void bind_linear(pybind11::module_& kernels);
 void bind_scans(pybind11::module_& kernels);
+void bind_attend(pybind11::module_& kernels);
 void bind_codes(pybind11::module_& kernels);
 
 // The kernels of an instruction set that this machine can run; InvalidArgument for any other.

@@ -25,12 +25,18 @@ class AttendTasks {
   void run(int64_t task);
 
  private:
-  // Tokens of one slice that go together.
+  // Tokens of one slice that go together. Its units of work are the spans of keys that it sees or,
+  // where it sees codes or sinks, the units of CodedAttendArgs (cpu/kernels.h).
   struct Tile {
     const SequenceSlice* slice;
     int64_t first_token;
     int64_t tokens;
-    int64_t first_span;
+    bool mixed;          // sees codes or sinks
+    bool all;            // every key, though there is a window
+    int64_t coded_end;   // blocks
+    int64_t first_coded_span;
+    int64_t end_coded_span;
+    int64_t first_span;  // of exact keys
     int64_t end_span;
     int64_t pieces;
     int64_t states;      // where those of the first kv head begin, if there are several pieces
@@ -38,16 +44,21 @@ class AttendTasks {
   };
   struct Piece {
     int64_t tile;
-    int64_t first_span;
-    int64_t end_span;
+    int64_t first_unit;
+    int64_t end_unit;
   };
 
-  int64_t states_floats(const Tile& tile) const;  // of one kv head
+  Tile tile_of(const SequenceSlice& slice, int64_t first_token, int64_t tokens) const;
+  int64_t units_of(const Tile& tile) const;
+  int64_t unit_floats(const Tile& tile) const;  // of one kv head
+  AttendArgs exact_args(const Tile& tile, int64_t kv_head) const;
+  CodedAttendArgs coded_args(const Tile& tile, int64_t kv_head) const;
 
-  void (*attend_)(const AttendArgs&) = nullptr;
-  void (*merge_spans_)(const AttendArgs&) = nullptr;
+  const Kernels* kernels_ = nullptr;
   const AttendLayerArgs* args_ = nullptr;
   const CacheLayout* layout_ = nullptr;
+  const CacheLayout::Group* seen_ = nullptr;  // the layer's
+  int64_t layer_group_ = 0;
   int64_t group_ = 0;
   std::vector<Tile> tiles_;
   std::vector<Piece> pieces_;

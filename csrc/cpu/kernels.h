@@ -99,7 +99,8 @@ struct AttendArgs {
   int64_t k_offset;
   int64_t v_offset;
   int64_t v_stride;
-  int64_t head_dim;  // 2 to 512
+  int64_t state_width;  // outputs in a state: v_stride or more, a multiple of 16
+  int64_t head_dim;     // 2 to 512
   int64_t group;
   int64_t tokens;
   int64_t first_position;
@@ -108,7 +109,7 @@ struct AttendArgs {
 
   // With states, `attend` takes only the spans [first_span, end_span), and writes not `out` but the
   // state of every row in every one of them that the row sees: (spans, tokens, group, state), a
-  // state being [maximum, 15 unused][16 sum lanes][v_stride outputs]. `merge_spans` makes `out`
+  // state being [maximum, 15 unused][16 sum lanes][state_width outputs]. `merge_spans` makes `out`
   // of them, given all spans that any row sees; it reads neither q nor blocks.
   int64_t first_span = 0;
   int64_t end_span = 0;
@@ -148,6 +149,70 @@ struct AttendArgs {
 //      of register 8 i + j is bit j of stored register i
 // Scales: [n / 32 groups][16 tokens] for int8 and q4_0, [16 tokens] for turbo.
 
+// How a side of a coded block is stored: the numbers of KvCodec (backend/cache_layout.h).
+enum class Codes : uint8_t { exact, int8, q4_0, turbo4, turbo3, turbo2 };
+
+// The same where rows see blocks as codes, or have sinks: of tokens that lie in one block of 16
+// positions, so that they all see the same blocks as codes, those of [coded_begin, coded_end).
+//   coded[b]: like blocks[b], for those; key and value codes and their scales at the offsets.
+//   coded_dim: head_dim rounded up to 32; what follows head_dim in a coded vector is 0.
+// What a row at position t sees is cut into units, each of keys [first, last] and a softmax of its
+// own, from nothing, in tiles of 64 keys at absolute positions:
+//   one for each coded span that any row sees, ascending: the keys of a span of 512 that are coded;
+//   the sinks, where t >= window + sink_tokens: keys [0, sink_tokens), in block 0, with the query
+//     turned by the row of sink_cosines and sink_sines: (a cos - b sin, b cos + a sin) of each pair
+//     (a = q[i], b = q[i + head_dim / 2]), products rounded. Before that a row with sinks sees all
+//     keys as if there were no window;
+//   block 0, where anything is coded and it is not: its keys, with the row's own query;
+//   the tail's spans, ascending: exact keys up to t, from coded_end on, or all where none is coded.
+// The window of a row cuts every unit but the sinks. The state of the first unit in this order that
+// a row sees is taken as it is; the others are merged into it by the rule above, and where values
+// are rotated the output is rotated back when the last coded unit is in it.
+//
+// Exact keys and values, of a coded block too, are multiplied as above. Against coded keys a query,
+// padded, is rotated if keys are, and rounded to 15 bits: with m = max |q|,
+//   n = q * (16256 / m), to nearest even; its scale is m / 16256; all 0 for m < 2^-100;
+//   score = scale * (c + s), c the query's product with the centre where keys have one, before
+//   padding and rotation, as a sum along a row (element i: fma into lane i % 16), else 0;
+//   s = (query's scale) * (chain of fma(float(dot), key's scale, sum) over groups from +0), one
+//   group for turbo, dot the exact integer sum over the group of n times the key's integers.
+// Onto coded values, group by group: the weight of a key is w = p * its value scale; with m = max |w|
+// over the keys of the tile that the row sees,
+//   n = w * (16256 / m), to nearest even (0 for m < 2^-100);
+//   output = fma(float(dot), m / 16256, output * rescale), dot the exact sum over the tile of n
+//   times the value's integers.
+// A NaN or an infinity among q or w makes the scale, and so all that it meets, a NaN.
+struct CodedAttendArgs {
+  AttendArgs exact;  // first_span, end_span and states are of no account
+  const void* const* coded;
+  Codes key_codes;
+  Codes value_codes;
+  int64_t key_codes_offset;
+  int64_t value_codes_offset;
+  int64_t key_scales_offset;
+  int64_t value_scales_offset;
+  int64_t coded_dim;
+  int64_t coded_begin;  // blocks
+  int64_t coded_end;    // coded_begin where nothing is coded
+  const float* centre;  // what coded keys are less of, (head_dim) and zeros up to whole lanes; or null
+  int64_t sink_tokens;  // 0 to 16
+  const float* sink_cosines;  // of the first token: (tokens, head_dim / 2)
+  const float* sink_sines;
+
+  // Units by number: [first_coded_span, end_coded_span), sinks, block 0, [first_tail_span,
+  // end_tail_span). A unit that no row sees has a number all the same.
+  int64_t first_coded_span;
+  int64_t end_coded_span;
+  int64_t first_tail_span;
+  int64_t end_tail_span;
+  // With states, `attend_coded` takes only the units [first_unit, end_unit), and writes not `out`
+  // but the state of every row in them: (units, tokens, group, state). `merge_units` makes `out` of
+  // all units' states.
+  int64_t first_unit = 0;
+  int64_t end_unit = 0;
+  float* states = nullptr;
+};
+
 struct Kernels {
   // "generic", "neon", "neondot", "avx2", "avx2vnni", "avx512", "avx512vnni", "avx512bf16"
   const char* name;
@@ -164,6 +229,10 @@ struct Kernels {
   void (*attend_f16)(const AttendArgs&);
   void (*attend_bf16)(const AttendArgs&);
   void (*merge_spans)(const AttendArgs&);  // uses up the states
+  void (*attend_coded_f32)(const CodedAttendArgs&);
+  void (*attend_coded_f16)(const CodedAttendArgs&);
+  void (*attend_coded_bf16)(const CodedAttendArgs&);
+  void (*merge_units)(const CodedAttendArgs&);
 
   // y[i] = x[i] * (1 / sqrt(mean(x^2) + eps)) * weight[i], i < n. y may be x. (Zhang & Sennrich
   // 2019)

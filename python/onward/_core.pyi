@@ -150,6 +150,15 @@ class Event:
     @property
     def prompt_logprobs(self) -> list[TokenLogprobs]: ...
     @property
+    def cached_tokens(self) -> int:
+        """Of the prompt, not computed again; -1 in all events of a request but its first."""
+
+    @property
+    def prompt_computed(self) -> int:
+        """Tokens of the prompt computed so far, in the events that ``progress`` asks for, which say
+        nothing else; else -1."""
+
+    @property
     def guessed(self) -> int:
         """Tokens guessed by speculation since the sequence's last event."""
 
@@ -246,6 +255,15 @@ class Engine:
         prefill_chunk_tokens: int,
         max_sequences: int = 256,
         draft: Model | None = None,
+        max_context: int = 0,
+        kv_keys: str = "exact",
+        kv_values: str = "exact",
+        kv_window_tokens: int = 128,
+        kv_sinks: bool = True,
+        attention_window: int = 0,
+        kv_cache_bytes: int | None = None,
+        prefix_cache: bool = True,
+        prefix_cache_bytes: int | None = None,
     ) -> None: ...
     def submit(
         self,
@@ -260,6 +278,7 @@ class Engine:
         prompt_logprobs: int = -1,
         priority: int = 0,
         cache: bool = True,
+        progress: bool = False,
     ) -> int:
         """Take a request; returns its id."""
 
@@ -274,6 +293,18 @@ class Engine:
 
     def score(self, token_ids: NDArray[np.int32]) -> NDArray[np.float64]:
         """(tokens - 1): ln of the probability of each token after the first."""
+
+    def store_prefix(self, token_ids: NDArray[np.int32]) -> list[tuple[int, bool, int, bytes]]:
+        """Compute what is missing of a prefix, keep it, and give out its cache blocks: layer group,
+        whether coded, index among the sequence's blocks, bytes."""
+
+    def restore_prefix(
+        self, token_ids: NDArray[np.int32], blocks: Sequence[tuple[int, bool, int, Buffer]]
+    ) -> None:
+        """Keep a prefix that ``store_prefix`` of the same model and options gave out."""
+
+    def forget_prefixes(self) -> None:
+        """Let go of every kept prefix."""
 
     def stats(self) -> dict[str, int]:
         """Counters since the engine was made, and what it holds now."""
@@ -343,6 +374,47 @@ class _Kernels:
         scale: float,
     ) -> NDArray[np.float32]:
         """q (tokens, group, head_dim); keys, values (positions, head_dim)."""
+
+    def attend_layer(
+        self,
+        q: NDArray[np.float32],
+        slices: Sequence[
+            tuple[int, int, Sequence[NDArray[np.uint8] | None], Sequence[NDArray[np.uint8] | None]]
+        ],
+        kv_heads: int,
+        dtype: str,
+        key_codec: str,
+        value_codec: str,
+        layers: int,
+        layer: int,
+        scale: float,
+        threads: int = 1,
+        window: int = 0,
+        sink_tokens: int = 0,
+        window_blocks: int = 0,
+        exact_first: bool = True,
+        sink_cosines: NDArray[np.float32] | None = None,
+        sink_sines: NDArray[np.float32] | None = None,
+    ) -> NDArray[np.float32]:
+        """Attention of one layer on the instruction set in use. q (rows, heads, head_dim), the rows
+        of the slices one after another; a slice: (first position, tokens, exact blocks, coded
+        blocks), a block being the bytes that cache_layout.h describes, or None."""
+
+    def attend_rate(
+        self,
+        caches: Sequence[tuple[str, str, str]],
+        layers: int,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        depth: int,
+        rows: int,
+        threads: int,
+        window_blocks: int,
+        rounds: int,
+    ) -> list[tuple[list[float], int]]:
+        """Seconds of attention alone, all layers, over caches (dtype, key codec, value codec) in
+        turns: for each the seconds of every round, and the bytes of its blocks."""
 
     def rms_norm(
         self, isa: str, x: NDArray[np.float32], weight: NDArray[np.float32], eps: float

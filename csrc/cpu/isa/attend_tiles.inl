@@ -38,7 +38,7 @@ struct AttendRow {
   int64_t last_key;
 };
 
-int64_t state_floats(const AttendArgs& a) { return kStateHead + a.v_stride; }
+int64_t state_floats(const AttendArgs& a) { return kStateHead + a.state_width; }
 
 // The part of a key tile that a register tile of rows sees.
 struct KeyRange {
@@ -253,25 +253,28 @@ void add_ragged_values(const AttendArgs& a, const AttendRow* rows, const KeyRang
   }
 }
 
-template <class Cache, int kRows>
-void attend_tile(const AttendArgs& a, const AttendRow* rows, float* states, int64_t tile) {
-  constexpr int kVectors = tile_vectors(kRows);
-  float* out = states + kStateHead;
+// The part of a tile that these rows see; false where that is nothing.
+template <int kRows>
+bool range_of(const AttendRow* rows, int64_t tile, KeyRange& range) {
   // Positions only grow with the row: the first row sees the earliest key, the last the latest.
   const int64_t first_key = rows[0].first_key;
   const int64_t last_key = rows[kRows - 1].last_key;
-  KeyRange range;
   range.tile_block = tile * kTileBlocks;
   range.first_block = range.tile_block;
   range.last_block = range.tile_block + kTileBlocks - 1;
   if (first_key / kBlockTokens > range.first_block) range.first_block = first_key / kBlockTokens;
   if (last_key / kBlockTokens < range.last_block) range.last_block = last_key / kBlockTokens;
-  if (range.first_block > range.last_block) return;
+  if (range.first_block > range.last_block) return false;
   range.last_key = last_key;
   range.whole = rows[kRows - 1].first_key <= range.first_block * kBlockTokens &&
                 rows[0].last_key >= range.last_block * kBlockTokens + kBlockTokens - 1;
+  return true;
+}
 
-  alignas(64) Probabilities p;
+template <class Cache, int kRows>
+__attribute__((always_inline)) inline void score_tile(const AttendArgs& a, const AttendRow* rows,
+                                                      const KeyRange& range, Probabilities& p) {
+  constexpr int kVectors = tile_vectors(kRows);
   int64_t block = range.first_block;
   for (; block + kVectors <= range.last_block + 1; block += kVectors) {
     score_blocks<Cache, kRows, kVectors>(a, rows, range, block, p);
@@ -279,10 +282,15 @@ void attend_tile(const AttendArgs& a, const AttendRow* rows, float* states, int6
   for (; block <= range.last_block; ++block) {
     score_blocks<Cache, kRows, 1>(a, rows, range, block, p);
   }
+}
 
-  alignas(64) float rescale[kLane];
-  soften<kRows>(a, range, rows, states, p, rescale);
-
+// out: of the first row, a state apart from the next one's.
+template <class Cache, int kRows>
+__attribute__((always_inline)) inline void add_tile_values(const AttendArgs& a,
+                                                           const AttendRow* rows,
+                                                           const KeyRange& range,
+                                                           const float* rescale,
+                                                           const Probabilities& p, float* out) {
   const int64_t tile_key = range.tile_block * kBlockTokens;
   if (range.whole) {
     const int64_t end = (range.last_block + 1) * kBlockTokens;
@@ -291,4 +299,15 @@ void attend_tile(const AttendArgs& a, const AttendRow* rows, float* states, int6
   } else {
     add_ragged_values<Cache, kRows>(a, rows, range, tile_key, rescale, p, out);
   }
+}
+
+template <class Cache, int kRows>
+void attend_tile(const AttendArgs& a, const AttendRow* rows, float* states, int64_t tile) {
+  KeyRange range;
+  if (!range_of<kRows>(rows, tile, range)) return;
+  alignas(64) Probabilities p;
+  score_tile<Cache, kRows>(a, rows, range, p);
+  alignas(64) float rescale[kLane];
+  soften<kRows>(a, range, rows, states, p, rescale);
+  add_tile_values<Cache, kRows>(a, rows, range, rescale, p, states + kStateHead);
 }

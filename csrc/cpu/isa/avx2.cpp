@@ -9,6 +9,7 @@ namespace onward::cpu {
 namespace {
 
 #include "cpu/isa/avx2_lanes.inl"
+#include "cpu/isa/avx2_codes.inl"
 
 // The instruction that moves a sign makes bytes of weight 0 zero, as their product is.
 inline Words multiply_pairs(Words unsigned_bytes, Words signed_bytes) {

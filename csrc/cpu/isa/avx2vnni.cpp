@@ -10,6 +10,7 @@ namespace onward::cpu {
 namespace {
 
 #include "cpu/isa/avx2_lanes.inl"
+#include "cpu/isa/avx2_codes.inl"
 
 inline Words dot(Words sum, Words unsigned_bytes, Words signed_bytes) {
   asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum.lo) : "x"(unsigned_bytes.lo), "x"(signed_bytes.lo));

@@ -11,6 +11,7 @@ namespace {
 
 // clang-format off
 #include "cpu/isa/avx512_lanes.inl"
+#include "cpu/isa/avx512_codes.inl"
 #include "cpu/isa/avx512_emulated_bf16.inl"
 #include "cpu/isa/avx512_pairs.inl"
 #include "cpu/isa/dots_pairs.inl"

@@ -11,6 +11,7 @@ namespace onward::cpu {
 namespace {
 
 #include "cpu/isa/avx512_lanes.inl"
+#include "cpu/isa/avx512_codes.inl"
 
 inline Words dot(Words sum, Words unsigned_bytes, Words signed_bytes) {
   asm("vpdpbusd %2, %1, %0" : "+v"(sum.v) : "v"(unsigned_bytes.v), "v"(signed_bytes.v));

@@ -42,3 +42,11 @@ struct NibbleDot {
     return add_words(add_neighbours(sum), correction);
   }
 };
+
+// Codes that are signed bytes, times weights of 0 to 127: a pair comes to 2 * 127 * 127 = 32,258,
+// which 16 bits hold.
+struct WeightDot {
+  static Words add(Words sum, Words codes, Words weights) {
+    return add_words(sum, add_neighbours(multiply_pairs(weights, codes)));
+  }
+};

@@ -24,3 +24,8 @@ struct NibbleDot {
   static Sum add(Sum sum, Words weights, Words x) { return dot(sum, weights, x); }
   static Words finish(Sum sum, Words) { return sum; }
 };
+
+// Codes that are signed bytes, times weights of 0 to 127.
+struct WeightDot {
+  static Words add(Words sum, Words codes, Words weights) { return dot(sum, codes, weights); }
+};

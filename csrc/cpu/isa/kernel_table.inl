@@ -11,6 +11,8 @@
 #include "cpu/isa/attend_spans.inl"
 #include "cpu/isa/scan_kernels.inl"
 #include "cpu/isa/hadamard.inl"
+#include "cpu/isa/attend_codes.inl"
+#include "cpu/isa/attend_units.inl"
 #include "cpu/isa/encode_kernels.inl"
 // clang-format on
 
@@ -26,6 +28,10 @@ constexpr Kernels kernel_table(const char* name) {
           attend_f16,
           attend_bf16,
           merge_spans,
+          attend_coded_f32,
+          attend_coded_f16,
+          attend_coded_bf16,
+          merge_units,
           rms_norm,
           silu_mul,
           round_bf16,

@@ -9,6 +9,7 @@ namespace onward::cpu {
 namespace {
 
 #include "cpu/isa/neon_lanes.inl"
+#include "cpu/isa/neon_codes.inl"
 
 // Two products of -128 and -127 are 32,512, which 16 bits hold: nothing saturates or wraps.
 inline int32x4_t dot(int32x4_t sum, int32x4_t weights, int32x4_t inputs) {

@@ -10,6 +10,7 @@ namespace onward::cpu {
 namespace {
 
 #include "cpu/isa/neon_lanes.inl"
+#include "cpu/isa/neon_codes.inl"
 
 inline int32x4_t dot(int32x4_t sum, int32x4_t weights, int32x4_t inputs) {
   return vdotq_s32(sum, vreinterpretq_s8_s32(weights), vreinterpretq_s8_s32(inputs));

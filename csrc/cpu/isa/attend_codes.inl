@@ -1,0 +1,403 @@
+// One tile of 64 coded keys or values of causal attention (cpu/kernels.h, CodedAttendArgs): products
+// of bytes with the codes, which are unpacked in registers, once for all rows of a register tile.
+// Included inside the anonymous namespace of a file, after attend_tiles.inl; knows nothing of spans,
+// of units or of what else rows see. Beside what group_tiles.inl asks for, the file has defined
+//   WeightDot, of the kind of ByteDot: add(sum, codes, weights), for codes that are signed bytes and
+//     weights of 0 to 127;
+//   of Words: shift_right and shift_left (of 16-bit halves), merge_bits, toggle_bits, look_up,
+//     times_128, fold_words;
+//   of Lanes: larger_magnitude and store_parts, which rounds to two bytes.
+//
+// Codes are taken in pairs of registers, 2 i and 2 i + 1: of keys that is eight dimensions of 16
+// tokens, of values 32 dimensions of four tokens. A pair lies within one stored register, or is two.
+
+constexpr int64_t kPairDims = 8;     // of keys
+constexpr int64_t kVectorPair = 32;  // dimensions of a pair of values
+constexpr int kParts = 2;            // bytes of a rounded query or weight
+constexpr float kPartsLargest = 16256.0f;
+constexpr float kPartsLeast = 0x1p-100f;
+
+// Rows and blocks whose integer sums of both parts have registers, beside a pair of each block.
+constexpr int kCodeRows = kLanesRegisters == 32 ? kTileRows : 3;
+constexpr int code_blocks(int rows) {
+  return kLanesRegisters != 32 ? 1 : rows <= 3 ? 4 : 2;
+}
+
+struct CodeTable {
+  uint8_t bytes[64];
+};
+// What each index of a byte stands for, plus `zero`. of(index): the integer.
+template <class Integer>
+constexpr CodeTable code_table(int zero, const Integer& of) {
+  CodeTable table = {};
+  for (int i = 0; i < 64; ++i) table.bytes[i] = static_cast<uint8_t>(of(i % 16) + zero);
+  return table;
+}
+
+// A format says how a pair of code registers becomes two Words of bytes: integer + kZero.
+// kGrouped: scales are of 32 dimensions; kSigned: they may be negative.
+template <int kZero>
+struct Int8Codes {
+  static constexpr int kBits = 8;
+  static constexpr bool kGrouped = true, kSigned = false;
+  void load(const char* codes, int64_t, int64_t pair, Words (&out)[2]) const {
+    for (int i = 0; i < 2; ++i) {
+      out[i] = load_words(codes + (2 * pair + i) * kLaneBytes);
+      if constexpr (kZero == 0) out[i] = toggle_bits<0x80>(out[i]);
+    }
+  }
+};
+
+template <int kZero>
+struct NibbleCodes {
+  static constexpr int kBits = 4;
+  Words table;
+  void load(const char* codes, int64_t, int64_t pair, Words (&out)[2]) const {
+    const Words stored = load_words(codes + pair * kLaneBytes);
+    out[0] = look_up(table, low_nibbles(stored));
+    out[1] = look_up(table, high_nibbles(stored));
+  }
+};
+
+template <int kZero>
+struct Q40Codes : NibbleCodes<kZero> {
+  static constexpr bool kGrouped = true, kSigned = true;
+  static constexpr CodeTable kTable = code_table(kZero, [](int i) { return i - 8; });
+  Q40Codes() : NibbleCodes<kZero>{load_words(reinterpret_cast<const char*>(kTable.bytes))} {}
+};
+
+template <int kZero>
+struct Turbo4Codes : NibbleCodes<kZero> {
+  static constexpr bool kGrouped = false, kSigned = false;
+  static constexpr CodeTable kTable =
+      code_table(kZero, [](int i) { return static_cast<int>(kTurbo4Integers[i]); });
+  Turbo4Codes() : NibbleCodes<kZero>{load_words(reinterpret_cast<const char*>(kTable.bytes))} {}
+};
+
+// Half a stored byte holds both registers' two bits: the table knows which of them count.
+template <int kZero>
+struct Turbo2Codes {
+  static constexpr int kBits = 2;
+  static constexpr bool kGrouped = false, kSigned = false;
+  static constexpr CodeTable kFirst =
+      code_table(kZero, [](int i) { return static_cast<int>(kTurbo2Integers[i & 3]); });
+  static constexpr CodeTable kSecond =
+      code_table(kZero, [](int i) { return static_cast<int>(kTurbo2Integers[i >> 2]); });
+  Words first = load_words(reinterpret_cast<const char*>(kFirst.bytes));
+  Words second = load_words(reinterpret_cast<const char*>(kSecond.bytes));
+  void load(const char* codes, int64_t, int64_t pair, Words (&out)[2]) const {
+    const Words stored = load_words(codes + pair / 2 * kLaneBytes);
+    const Words both = low_nibbles(shift_right(stored, pair % 2 * 4));
+    out[0] = look_up(first, both);
+    out[1] = look_up(second, both);
+  }
+};
+
+// The same, and the upper bit takes the place of a bit of the register that does not count: bit 2
+// beside the first one's, bit 0 beside the second one's.
+template <int kZero>
+struct Turbo3Codes {
+  static constexpr int kBits = 3;
+  static constexpr bool kGrouped = false, kSigned = false;
+  static constexpr CodeTable kFirst =
+      code_table(kZero, [](int i) { return static_cast<int>(kTurbo3Integers[i & 7]); });
+  static constexpr CodeTable kSecond = code_table(
+      kZero, [](int i) { return static_cast<int>(kTurbo3Integers[i >> 2 | (i & 1) << 2]); });
+  Words first = load_words(reinterpret_cast<const char*>(kFirst.bytes));
+  Words second = load_words(reinterpret_cast<const char*>(kSecond.bytes));
+  void load(const char* codes, int64_t coded_dim, int64_t pair, Words (&out)[2]) const {
+    const Words lower = load_words(codes + pair / 2 * kLaneBytes);
+    const Words upper = load_words(codes + (coded_dim / kLane + pair / 4) * kLaneBytes);
+    const Words both = low_nibbles(shift_right(lower, pair % 2 * 4));
+    const int64_t bit = pair % 4 * 2;
+    const Words beside = bit == 0 ? shift_left(upper, 2) : shift_right(upper, bit - 2);
+    out[0] = look_up(first, merge_bits<4>(beside, both));
+    out[1] = look_up(second, merge_bits<1>(shift_right(upper, bit + 1), both));
+  }
+};
+
+// What a row's query is to coded keys.
+struct CodedQuery {
+  const int8_t* high;  // (coded_dim)
+  const int8_t* low;
+  const int32_t* corrections;  // of each group: -ByteDot::kZero times the sum of the integers
+  float scale;
+  float centre;
+};
+
+const char* coded_bytes(const CodedAttendArgs& c, int64_t block) {
+  return static_cast<const char*>(c.coded[block]);
+}
+// The block whose codes are fetched while those of `block` are at work.
+int64_t coded_ahead(const CodedAttendArgs& c, int64_t block) {
+  return block + kTileBlocks < c.coded_end ? block + kTileBlocks : c.coded_end - 1;
+}
+// A pair's share of the codes.
+template <int kBits>
+inline void fetch_pair(const char* codes, int64_t pair) {
+  fetch<Fetch::kToL2>(codes + pair * kLane * kBits);
+  if constexpr (kBits == 8) fetch<Fetch::kToL2>(codes + pair * kLane * kBits + kLaneBytes);
+}
+
+// -infinity where a row does not see a key of the block.
+inline Lanes hide_keys(Lanes score, const AttendRow& row, int64_t block) {
+  const int64_t base = block * kBlockTokens;
+  const Lanes hidden = set(-kInfinity), lane = lane_numbers();
+  score = select_less(lane, set(static_cast<float>(row.last_key + 1 - base)), score, hidden);
+  return select_less(lane, set(static_cast<float>(row.first_key - base)), hidden, score);
+}
+
+template <template <int> class CodeFormat, int kRows, int kBlocks>
+__attribute__((always_inline)) inline void score_coded_blocks(
+    const CodedAttendArgs& c, const AttendRow* rows, const CodedQuery* queries,
+    const KeyRange& range, int64_t block, float (*p)[kTileKeys]) {
+  using Format = CodeFormat<128>;
+  const Format format;
+  const int64_t pairs = c.coded_dim / kPairDims;
+  constexpr int64_t kGroupPairs = kGroupValues / kPairDims;
+  const char* codes[kBlocks];
+  const char* scales[kBlocks];
+  const char* ahead[kBlocks];
+#pragma GCC unroll 8
+  for (int b = 0; b < kBlocks; ++b) {
+    codes[b] = coded_bytes(c, block + b) + c.key_codes_offset;
+    scales[b] = coded_bytes(c, block + b) + c.key_scales_offset;
+    const char* next = coded_bytes(c, coded_ahead(c, block + b));
+    ahead[b] = next + c.key_codes_offset;
+    fetch<Fetch::kToL2>(next + c.key_scales_offset);
+  }
+  float* scores = p[0] + (block - range.tile_block) * kBlockTokens;
+  const int64_t groups = Format::kGrouped ? pairs / kGroupPairs : 1;
+  for (int64_t group = 0; group < groups; ++group) {
+    typename ByteDot::Sum sum[kRows][kBlocks][kParts];
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+      for (int b = 0; b < kBlocks; ++b) {
+        sum[r][b][0] = sum[r][b][1] = ByteDot::start(zero_words());
+      }
+    }
+    const int64_t end = Format::kGrouped ? (group + 1) * kGroupPairs : pairs;
+    for (int64_t begin = group * kGroupPairs; begin < end; begin += kGroupPairs) {
+#pragma GCC unroll 4
+      for (int64_t i = 0; i < kGroupPairs; ++i) {
+        const int64_t pair = begin + i;
+        Words bytes[kBlocks][2];
+#pragma GCC unroll 8
+        for (int b = 0; b < kBlocks; ++b) {
+          // Which of a register's bits a pair has is known where the loop is unrolled.
+          format.load(codes[b], c.coded_dim, pair, bytes[b]);
+          fetch_pair<Format::kBits>(ahead[b], pair);
+        }
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; ++half) {
+          decltype(ByteDot::prepare(Words{})) weights[kBlocks];
+#pragma GCC unroll 8
+          for (int b = 0; b < kBlocks; ++b) weights[b] = ByteDot::prepare(bytes[b][half]);
+#pragma GCC unroll 8
+          for (int r = 0; r < kRows; ++r) {
+            const int64_t at = pair * kPairDims + half * 4;
+            const Words high = broadcast_word(queries[r].high + at);
+#pragma GCC unroll 8
+            for (int b = 0; b < kBlocks; ++b) {
+              sum[r][b][0] = ByteDot::add(sum[r][b][0], weights[b], high);
+            }
+            const Words low = broadcast_word(queries[r].low + at);
+#pragma GCC unroll 8
+            for (int b = 0; b < kBlocks; ++b) {
+              sum[r][b][1] = ByteDot::add(sum[r][b][1], weights[b], low);
+            }
+          }
+        }
+      }
+    }
+#pragma GCC unroll 8
+    for (int b = 0; b < kBlocks; ++b) {
+      const Lanes scale = load_f16(reinterpret_cast<const uint16_t*>(scales[b]) + group * kLane);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        float* score = scores + r * kTileKeys + b * kBlockTokens;
+        const Words none = zero_words();
+        Words dot = add_words(times_128(ByteDot::finish(sum[r][b][0], none)),
+                              ByteDot::finish(sum[r][b][1], none));
+        if constexpr (ByteDot::kZero != 0) {
+          dot = add_words(dot, load_word(queries[r].corrections + group));
+        }
+        store(score, fma(to_floats(dot), scale, group == 0 ? zero() : load(score)));
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+    const Lanes query_scale = set(queries[r].scale);
+    const Lanes centre = set(queries[r].centre), scale = set(c.exact.scale);
+#pragma GCC unroll 8
+    for (int b = 0; b < kBlocks; ++b) {
+      float* place = scores + r * kTileKeys + b * kBlockTokens;
+      Lanes score = mul(add(mul(load(place), query_scale), centre), scale);
+      if (!range.whole) score = hide_keys(score, rows[r], block + b);
+      store(place, score);
+    }
+  }
+}
+
+// Scores of kRows rows against a tile's coded keys.
+template <template <int> class CodeFormat, int kRows>
+__attribute__((noinline)) void score_coded_tile(const CodedAttendArgs& c, const AttendRow* rows, const CodedQuery* queries,
+                      const KeyRange& range, float (*p)[kTileKeys]) {
+  if constexpr (kRows > kCodeRows) {
+    score_coded_tile<CodeFormat, kCodeRows>(c, rows, queries, range, p);
+    score_coded_tile<CodeFormat, kRows - kCodeRows>(c, rows + kCodeRows, queries + kCodeRows, range,
+                                               p + kCodeRows);
+  } else {
+    constexpr int kBlocks = code_blocks(kRows);
+    int64_t block = range.first_block;
+    for (; block + kBlocks <= range.last_block + 1; block += kBlocks) {
+      score_coded_blocks<CodeFormat, kRows, kBlocks>(c, rows, queries, range, block, p);
+    }
+    for (; block <= range.last_block; ++block) {
+      score_coded_blocks<CodeFormat, kRows, 1>(c, rows, queries, range, block, p);
+    }
+  }
+}
+
+// The weights of a tile's keys for one group of value scales, as bytes: word 4 * quad + block.
+struct CodedWeights {
+  alignas(64) int8_t parts[kTileRows][kParts][kTileKeys];
+  alignas(64) float scales[kLane];
+  int32_t sums[kTileRows];
+};
+
+template <int kRows, bool kSigned>
+__attribute__((noinline)) void round_weights(const CodedAttendArgs& c, const AttendRow* rows, const KeyRange& range,
+                          const float (*p)[kTileKeys], int64_t group, CodedWeights& weights) {
+  alignas(64) float products[kRows][kTileKeys];
+  alignas(64) float largest[kLane] = {}, inverse[kLane];
+  Lanes scales[kTileBlocks];
+  for (int b = 0; b < kTileBlocks; ++b) {
+    const int64_t block = range.tile_block + b;
+    const bool seen = range.first_block <= block && block <= range.last_block;
+    scales[b] = seen ? load_f16(reinterpret_cast<const uint16_t*>(coded_bytes(c, block) +
+                                                                  c.value_scales_offset) +
+                                group * kLane)
+                     : zero();
+  }
+  for (int r = 0; r < kRows; ++r) {
+    Lanes w[kTileBlocks];
+    for (int b = 0; b < kTileBlocks; ++b) {
+      const int64_t block = range.tile_block + b;
+      const bool seen = range.first_block <= block && block <= range.last_block;
+      w[b] = seen ? mul(load(p[r] + b * kBlockTokens), scales[b]) : zero();
+      // A hidden value is not even multiplied by 0: its scale may be a NaN.
+      if (seen && !range.whole) {
+        const Lanes first = set(static_cast<float>(rows[r].first_key - block * kBlockTokens));
+        w[b] = select_less(lane_numbers(), first, zero(), w[b]);
+      }
+      store(products[r] + b * kBlockTokens, w[b]);
+    }
+    largest[r] = largest_magnitude(larger_magnitude(w[0], w[1]), larger_magnitude(w[2], w[3]));
+  }
+  const Lanes most = load(largest), least = set(kPartsLeast);
+  store(inverse, select_less(most, least, zero(), div(set(kPartsLargest), most)));
+  const Lanes scale =
+      select_less(most, set(kInfinity), div(most, set(kPartsLargest)), set(__builtin_nanf("")));
+  store(weights.scales, select_less(most, least, zero(), scale));
+  for (int r = 0; r < kRows; ++r) {
+    Lanes w[kTileBlocks];
+    for (int b = 0; b < kTileBlocks; ++b) {
+      w[b] = mul(load(products[r] + b * kBlockTokens), set(inverse[r]));
+    }
+    const Words sum = store_parts<!kSigned>(w, weights.parts[r][0], weights.parts[r][1]);
+    if constexpr (kSigned && ByteDot::kZero != 0) {
+      weights.sums[r] = -ByteDot::kZero * fold_words(sum);
+    }
+  }
+}
+
+// 32 dimensions of the output of kRows rows. out: of the first row, a state apart from the next's.
+template <class Format, int kRows>
+__attribute__((always_inline)) inline void add_coded_columns(
+    const CodedAttendArgs& c, const Format& format, const KeyRange& range, const float* rescale,
+    int first_row, const CodedWeights& weights, int64_t column_pair, float* out) {
+  using Sum = typename ByteDot::Sum;
+  Sum sum[kRows][kParts][2];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+    for (int part = 0; part < kParts; ++part) {
+      sum[r][part][0] = sum[r][part][1] = ByteDot::start(zero_words());
+    }
+  }
+  const int64_t column_pairs = c.coded_dim / kVectorPair;
+  for (int64_t block = range.first_block; block <= range.last_block; ++block) {
+    const char* codes = coded_bytes(c, block) + c.value_codes_offset;
+    const char* ahead = coded_bytes(c, coded_ahead(c, block)) + c.value_codes_offset;
+    const int64_t word = (block - range.tile_block) * 4;
+#pragma GCC unroll 4
+    for (int64_t quad = 0; quad < 4; ++quad) {
+      Words bytes[2];
+      format.load(codes, c.coded_dim, quad * column_pairs + column_pair, bytes);
+      fetch_pair<Format::kBits>(ahead, column_pair * 4 + quad);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+        for (int part = 0; part < kParts; ++part) {
+          const Words weight =
+              broadcast_word(weights.parts[first_row + r][part] + quad * 16 + word);
+#pragma GCC unroll 2
+          for (int half = 0; half < 2; ++half) {
+            if constexpr (Format::kSigned) {
+              sum[r][part][half] =
+                  ByteDot::add(sum[r][part][half], ByteDot::prepare(bytes[half]), weight);
+            } else {
+              sum[r][part][half] = WeightDot::add(sum[r][part][half], bytes[half], weight);
+            }
+          }
+        }
+      }
+    }
+  }
+  const int64_t stride = state_floats(c.exact);
+  out += column_pair * kVectorPair;
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+    const Lanes factor = set(rescale[r]), scale = set(weights.scales[first_row + r]);
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+      const Words none = zero_words();
+      Words dot = add_words(times_128(ByteDot::finish(sum[r][0][half], none)),
+                            ByteDot::finish(sum[r][1][half], none));
+      if constexpr (Format::kSigned && ByteDot::kZero != 0) {
+        dot = add_words(dot, load_word(weights.sums + first_row + r));
+      }
+      float* place = out + r * stride + half * kLane;
+      store(place, fma(to_floats(dot), scale, mul(load(place), factor)));
+    }
+  }
+}
+
+// out = out * rescale + p * values of a tile.
+template <template <int> class CodeFormat, int kRows>
+__attribute__((noinline)) void add_coded_tile(const CodedAttendArgs& c, const AttendRow* rows, const KeyRange& range,
+                    const float* rescale, const float (*p)[kTileKeys], float* out) {
+  constexpr bool kSigned = CodeFormat<0>::kSigned;
+  using Format = CodeFormat<kSigned ? 128 : 0>;
+  const Format format;
+  CodedWeights weights;
+  for (int64_t pair = 0; pair < c.coded_dim / kVectorPair; ++pair) {
+    if (pair == 0 || Format::kGrouped) {
+      round_weights<kRows, kSigned>(c, rows, range, p, pair, weights);
+    }
+    if constexpr (kRows > kCodeRows) {
+      add_coded_columns<Format, kCodeRows>(c, format, range, rescale, 0, weights, pair, out);
+      add_coded_columns<Format, kRows - kCodeRows>(c, format, range, rescale + kCodeRows,
+                                                   kCodeRows, weights, pair,
+                                                   out + kCodeRows * state_floats(c.exact));
+    } else {
+      add_coded_columns<Format, kRows>(c, format, range, rescale, 0, weights, pair, out);
+    }
+  }
+  for (int64_t block = range.first_block; block <= range.last_block; ++block) {
+    fetch<Fetch::kToL2>(coded_bytes(c, coded_ahead(c, block)) + c.value_scales_offset);
+  }
+}
