@@ -110,6 +110,7 @@ def test_library_defaults() -> None:
         num_assistant_tokens=None,
         priority=0,
         cache=True,
+        prefill_progress=None,
     )
 
 

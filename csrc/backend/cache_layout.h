@@ -46,6 +46,9 @@ struct CacheLayout {
   KvCodec value_codec = KvCodec::exact;
   int64_t window_blocks = 0;  // exact blocks before that of the token itself, where there are codes
   bool exact_first = true;    // block 0 stays exact: the tokens that attention rests on
+  // Rotary pairs (i, i + head_dim / 2) before this one turn so fast that their mean over some
+  // positions says nothing of others: coded keys are centred in the other ones alone.
+  int64_t first_centred_pair = 0;
   std::vector<Group> groups;
   std::vector<int64_t> group_of;     // by layer
   std::vector<int64_t> place_of;     // by layer: which of its group

@@ -211,9 +211,8 @@ void AttendTasks::run(int64_t task) {
     attend.centre = nullptr;
     if (layout_->exact_first && is_rotated(layout_->key_codec) &&
         tile.first_coded_span < tile.end_coded_span) {
-      key_centre(*kernels_, layout_->dtype,
-                 static_cast<const char*>(attend.exact.blocks[0]) + attend.exact.k_offset,
-                 layout_->head_dim, centre);
+      key_centre(*kernels_, *layout_,
+                 static_cast<const char*>(attend.exact.blocks[0]) + attend.exact.k_offset, centre);
       attend.centre = centre;
     }
     attend.first_unit = piece.first_unit;

@@ -27,7 +27,7 @@ void take_keys(const Kernels& kernels, const CacheLayout& layout, const char* ke
   pad(layout, side);
   if (first_keys == nullptr) return;
   float centre[kMostCoordinates];
-  key_centre(kernels, layout.dtype, first_keys, layout.head_dim, centre);
+  key_centre(kernels, layout, first_keys, centre);
   for (int64_t d = 0; d < layout.head_dim; ++d) {
     for (int64_t t = 0; t < kBlockTokens; ++t) side.x[d * kBlockTokens + t] -= centre[d];
   }
@@ -145,12 +145,14 @@ void widen(const Kernels& kernels, DType dtype, const void* x, int64_t n, float*
   }
 }
 
-void key_centre(const Kernels& kernels, DType dtype, const void* keys, int64_t head_dim,
+void key_centre(const Kernels& kernels, const CacheLayout& layout, const void* keys,
                 float* centre) {
   constexpr int64_t kFirst = 4, kCount = kBlockTokens - kFirst;  // the first ones are sinks
   alignas(64) float x[kMostValues];
-  widen(kernels, dtype, keys, head_dim * kBlockTokens, x);
-  for (int64_t d = 0; d < head_dim; ++d) {
+  widen(kernels, layout.dtype, keys, layout.head_dim * kBlockTokens, x);
+  for (int64_t d = 0; d < layout.head_dim; ++d) {
+    centre[d] = 0.0f;
+    if (d % (layout.head_dim / 2) < layout.first_centred_pair) continue;
     float sum = 0.0f;
     for (int64_t t = kFirst; t < kBlockTokens; ++t) sum += x[d * kBlockTokens + t];
     centre[d] = sum * (1.0f / static_cast<float>(kCount));

@@ -119,7 +119,8 @@ struct AttendArgs {
 // Keys and values as codes (csrc/backend/cache_layout.h). A vector of a head is padded with zeros
 // to n coordinates, a multiple of 32. Then, but for q4_0, a key becomes the key less the centre,
 // the mean of the keys at positions 4 to 15 of the sequence as block 0 stores them (sum in float32,
-// ascending, times 1/12), where that block stays exact; and keys and values are rotated (`hadamard`
+// ascending, times 1/12; 0 in the rotary pairs that the layout does not centre), where that block
+// stays exact; and keys and values are rotated (`hadamard`
 // below). A decoded coordinate is scale * integer.
 //   int8: scale = largest magnitude of 32 coordinates / 127, rounded to f16; the integer is x over
 //     the scale as stored, rounded to nearest even, at most 127 either way, and 0 where the scale

@@ -10,6 +10,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
@@ -106,7 +107,8 @@ class Generation:
         self._where = where
         self._conversational = conversational
         self._prompt_token_ids = prompt_token_ids
-        self._options = options
+        self._progress = options.prefill_progress
+        self._options = replace(options, prefill_progress=None)  # of no account for the result
         self._new_sink = new_sink
         self._outputs: dict[int, _Output] = {}
         self._prompt_logprobs: list[TokenLogprobs] = []
@@ -133,8 +135,8 @@ class Generation:
             except StopIteration as error:  # would end a stream quietly, and asyncio cannot hold it
                 raise RuntimeError(f"{self._where}: a rule raised StopIteration") from error
         if event.prompt_computed >= 0:
-            assert self._options.prefill_progress is not None
-            self._options.prefill_progress(event.prompt_computed, len(self._prompt_token_ids))
+            assert self._progress is not None
+            self._progress(event.prompt_computed, len(self._prompt_token_ids))
             return ""
         output = self._outputs.get(event.sequence)
         if output is None:

@@ -1,4 +1,4 @@
-"""A progress bar for loading, on stderr, for a person who has waited more than a second.
+"""A progress bar for loading and for long prompts, on stderr, for a person who has waited more than a second.
 
 Nothing is written when stderr is not a terminal, and never anything to stdout.
 """
@@ -15,7 +15,10 @@ REDRAW_S = 0.1
 
 
 class ProgressBar:
-    """``with ProgressBar("loading x") as progress: work(progress)``; called with (done, total)."""
+    """``with ProgressBar("loading x") as progress: work(progress)``; called with (done, total).
+
+    It goes away at the total, or at the end of the block where there is one.
+    """
 
     def __init__(self, title: str) -> None:
         self._title = title
@@ -24,6 +27,8 @@ class ProgressBar:
         self._drawn = False
 
     def __call__(self, done: int, total: int) -> None:
+        if done >= total:
+            return self.erase()
         now = time.monotonic()
         if not self._watched or now < self._next_draw:
             return
@@ -45,6 +50,11 @@ class ProgressBar:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self.erase()
+
+    def erase(self) -> None:
+        """Leave nothing on the line."""
         if self._drawn:
+            self._drawn = False
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()

@@ -10,9 +10,11 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
+from onward.cli.cache_flags import add_cache_arguments, cache_options
 from onward.errors import InvalidArgument
 from onward.option_table import OPTIONS
 from onward.option_values import Option
+from onward.progress import ProgressBar
 
 if TYPE_CHECKING:
     from onward.llm import LLM
@@ -20,8 +22,9 @@ if TYPE_CHECKING:
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """Those of ``add_loading_arguments``, --draft-model, --verbose."""
+    """Those of ``add_loading_arguments`` and ``add_cache_arguments``, --draft-model, --verbose."""
     group = add_loading_arguments(parser)
+    add_cache_arguments(parser)
     group.add_argument(
         "--draft-model", metavar="MODEL", help="a smaller model of the same vocabulary that guesses"
     )
@@ -61,7 +64,7 @@ def add_generation_arguments(parser: argparse.ArgumentParser) -> None:
         "generation", "Where a flag is absent, the model's generation_config.json decides."
     )
     for option in OPTIONS:
-        if option.kind == "callables":
+        if option.kind in ("callable", "callables"):
             continue  # for Python alone
         flag = "--" + option.name.replace("_", "-")
         text = option.help.replace("%", "%%")
@@ -132,7 +135,13 @@ def load(arguments: argparse.Namespace) -> LLM:
         head_dtype=arguments.head_dtype,
         threads=arguments.threads,
         packed_cache=arguments.packed_cache,
+        **cache_options(arguments),
     )
+
+
+def with_prefill_bar(options: dict[str, Any]) -> dict[str, Any]:
+    """The options, and a bar on stderr while a long prompt is read."""
+    return {**options, "prefill_progress": ProgressBar("reading the prompt")}
 
 
 def read_stdin() -> str:
@@ -158,6 +167,8 @@ def timings_line(result: Result) -> str:
     """The timings of one result, for a person."""
     timings, usage = result.timings, result.usage
     parts = [f"{usage.prompt_tokens} + {usage.completion_tokens} tokens"]
+    if usage.cached_tokens:
+        parts.append(f"{usage.cached_tokens} of the prompt were kept")
     if timings.time_to_first_token_s is not None:
         parts.append(f"first token after {timings.time_to_first_token_s:.3f} s")
     if timings.prefill_tokens_per_s is not None:

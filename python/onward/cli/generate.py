@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     prompt = _prompt(arguments.prompt)
-    options = flags.generation_options(arguments)
+    options = flags.with_prefill_bar(flags.generation_options(arguments))
     with flags.load(arguments) as llm:
         if arguments.json:
             result = llm.generate(prompt, **options)
