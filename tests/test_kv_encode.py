@@ -132,6 +132,23 @@ def test_a_token_does_not_know_its_neighbours(isa: str, codec: str) -> None:
         assert_bits(scales[:, 6], expected_scales[:, 6])
 
 
+@pytest.mark.parametrize("first_centred_pair", [0, 1, 13, 20])
+@pytest.mark.parametrize("codec", kv_codes.CODECS)
+def test_fast_coordinates_are_coded_as_they_are(
+    isa: str, codec: str, first_centred_pair: int
+) -> None:
+    keys, first = normal(1, 16, 40) + 2 * normal(2, 40), normal(3, 16, 40) + 2 * normal(2, 40)
+    found, scales, *_ = kernels.encode_block(
+        isa, keys, keys, codec, codec, first, first_centred_pair
+    )
+    wanted = kv_codes.prepare(keys, codec, first, first_centred_pair)
+    codes, expected_scales = kv_codes.encode(wanted, codec, keys=True)
+    assert_bits(found, kv_codes.pack(codes, codec, True))
+    assert_bits(scales.view(np.float16).reshape(-1, 16), expected_scales)
+    if first_centred_pair == 20:
+        assert_bits(found, kernels.encode_block(isa, keys, keys, codec, codec)[0])
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("head_dim", [36, 64])
 def test_an_exact_side_is_copied(isa: str, head_dim: int, dtype: str) -> None:

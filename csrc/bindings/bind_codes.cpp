@@ -135,17 +135,22 @@ void expect_block(const char* name, const py::array& array, const py::array& key
   throw InvalidArgument(std::string("kernels: ") + name + " are strided or of another dtype");
 }
 
-py::tuple encode_block(const std::string& isa, const py::array& keys, const py::array& values,
-                       const std::string& key_codec, const std::string& value_codec,
-                       const py::object& first_keys) {
-  const Kernels& kernels = kernels_of(isa);
+void expect_sides(const py::array& keys, const py::array& values) {
   if (keys.ndim() != 2 || keys.shape(1) < 2 || keys.shape(1) > 512) {
     throw InvalidArgument("kernels: keys have other than 16 rows of 2 to 512");
   }
   expect_block("keys", keys, keys);
   expect_block("values", values, keys);
-  const CacheLayout layout =
+}
+
+py::tuple encode_block(const std::string& isa, const py::array& keys, const py::array& values,
+                       const std::string& key_codec, const std::string& value_codec,
+                       const py::object& first_keys, int64_t first_centred_pair) {
+  const Kernels& kernels = kernels_of(isa);
+  expect_sides(keys, values);
+  CacheLayout layout =
       layout_of(stored_dtype(keys), keys.shape(1), codec_of(key_codec), codec_of(value_codec));
+  layout.first_centred_pair = first_centred_pair;
   const std::vector<char> exact = exact_block(layout, keys, &values);
   std::vector<char> first;
   if (!first_keys.is_none()) {
@@ -245,7 +250,7 @@ double thread_seconds() {
 double encode_seconds(const std::string& isa, const py::array& keys, const py::array& values,
                       const std::string& key_codec, const std::string& value_codec, int times) {
   const Kernels& kernels = kernels_of(isa);
-  expect_block("values", values, keys);
+  expect_sides(keys, values);
   const CacheLayout layout =
       layout_of(stored_dtype(keys), keys.shape(1), codec_of(key_codec), codec_of(value_codec));
   const std::vector<char> exact = exact_block(layout, keys, &values);
@@ -266,6 +271,7 @@ void bind_codes(py::module_& k) {
         "The rotation of sixteen vectors, the columns of x (n, 16).");
   k.def("encode_block", &encode_block, py::arg("isa"), py::arg("keys"), py::arg("values"),
         py::arg("key_codec"), py::arg("value_codec"), py::arg("first_keys") = py::none(),
+        py::arg("first_centred_pair") = 0,
         "Bytes of key codes, key scales, value codes and value scales of 16 tokens of one head.");
   k.def("encode_blocks", &encode_blocks, py::arg("keys"), py::arg("values"), py::arg("key_codec"),
         py::arg("value_codec"), py::arg("group_of"), py::arg("first_keys"), py::arg("threads"),

@@ -18,8 +18,7 @@ inline bool is_rotated(KvCodec codec) { return codec != KvCodec::exact && codec 
 void widen(const Kernels& kernels, DType dtype, const void* x, int64_t n, float* y);
 
 // The centre of a head's keys (cpu/kernels.h), of its keys in block 0, (head_dim, 16).
-void key_centre(const Kernels& kernels, const CacheLayout& layout, const void* keys,
-                float* centre);
+void key_centre(const Kernels& kernels, const CacheLayout& layout, const void* keys, float* centre);
 
 // One layer and kv head of a block, both sides.
 void encode_head(const Kernels& kernels, const CacheLayout& layout, int64_t layer, int64_t kv_head,

@@ -443,6 +443,7 @@ class _Kernels:
         key_codec: str,
         value_codec: str,
         first_keys: NDArray[Any] | None = None,
+        first_centred_pair: int = 0,
     ) -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]:
         """Bytes of key codes, key scales, value codes, value scales. keys, values and those of
         block 0: (16, head_dim) of one head."""

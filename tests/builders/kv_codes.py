@@ -92,17 +92,20 @@ def inverse_hadamard(x: F32) -> F32:
 # --- codes and scales: (16, D) and (groups, 16) ---
 
 
-def key_centre(first_keys: F32) -> F32:
+def key_centre(first_keys: F32, first_centred_pair: int = 0) -> F32:
     total = np.zeros(first_keys.shape[1], np.float32)
     for row in first_keys[4:]:
         total = total + row
-    return total * (np.float32(1) / np.float32(12))
+    mean: F32 = total * (np.float32(1) / np.float32(12))
+    for half in mean.reshape(2, -1):
+        half[:first_centred_pair] = 0
+    return mean
 
 
-def prepare(x: F32, codec: str, first_keys: F32 | None = None) -> F32:
+def prepare(x: F32, codec: str, first_keys: F32 | None = None, first_centred_pair: int = 0) -> F32:
     """What is coded: padded, less the centre, rotated."""
     if first_keys is not None and rotated(codec):
-        x = x - key_centre(first_keys)
+        x = x - key_centre(first_keys, first_centred_pair)
     padded = np.zeros((len(x), coded_dim(x.shape[1])), np.float32)
     padded[:, : x.shape[1]] = x
     return hadamard(padded) if rotated(codec) else padded
