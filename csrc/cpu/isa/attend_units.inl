@@ -315,7 +315,7 @@ template <class Cache>
 void attend_coded(const CodedAttendArgs& c) {
   CodedChunk chunk;
   over_chunks(c, chunk, [&] {
-    if (c.coded_begin < c.coded_end) prepare_queries(c, chunk);
+    if (coded_spans(c) > 0) prepare_queries(c, chunk);
     if (c.states == nullptr) {
       fold_units(c, chunk, [&](int64_t unit) {
         attend_unit<Cache>(c, chunk, unit, chunk.states[1]);
