@@ -13,7 +13,14 @@ import numpy as np
 import pytest
 
 from builders.beam_requests import drain_beams, log_probs_after, search, submit_beams
-from builders.core_engine import Shape, complete, random_prompt, seeded_model, submit
+from builders.core_engine import (
+    Shape,
+    complete,
+    new_engine,
+    random_prompt,
+    seeded_model,
+    submit,
+)
 from builders.distributions import log_probabilities, table_engine
 from onward import _core
 
@@ -104,7 +111,7 @@ class TestCacheBlocks:
         """While four beams live on a prompt of L tokens, with n tokens in the cache each, only
         blocks that hold output differ: L // 16 are shared, and each beam has at most
         ceil(n / 16) - L // 16 of its own. Copies of all would be 4 * 26 blocks."""
-        engine = engine_for("f32", 2, 512)
+        engine = new_engine(seeded_model("f32", Shape(num_layers=2)))  # no window: blocks of one kind
         submit_beams(engine, random_prompt(length), num_beams=4, max_new_tokens=30)
         shared, most, steps, ended = length // BLOCK, 0, 0, False
         while not ended:

@@ -23,7 +23,14 @@ def model() -> _core.Model:
 
 
 def engine_of(chunk: int = 16, max_sequences: int = 256) -> _core.Engine:
-    return _core.Engine(model(), threads=1, prefill_chunk_tokens=chunk, max_sequences=max_sequences)
+    """Each sequence by itself: what is shared has tests of its own (test_prefix_reuse.py)."""
+    return _core.Engine(
+        model(),
+        threads=1,
+        prefill_chunk_tokens=chunk,
+        max_sequences=max_sequences,
+        prefix_cache=False,
+    )
 
 
 def beams(count: int) -> _core.BeamOptions:

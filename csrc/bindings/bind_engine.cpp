@@ -4,10 +4,13 @@
 #include <pybind11/stl.h>
 
 #include <chrono>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "bindings/bindings.h"
@@ -95,6 +98,39 @@ class PyEngine {
   bool broken_by_fork_ = false;
 };
 
+onward::KvCodec codec(const char* which, const std::string& name) {
+  static const std::map<std::string, onward::KvCodec> kCodecs = {
+      {"exact", onward::KvCodec::exact},   {"int8", onward::KvCodec::int8},
+      {"q4_0", onward::KvCodec::q4_0},     {"turbo4", onward::KvCodec::turbo4},
+      {"turbo3", onward::KvCodec::turbo3}, {"turbo2", onward::KvCodec::turbo2}};
+  const auto found = kCodecs.find(name);
+  if (found == kCodecs.end()) {
+    throw onward::InvalidArgument(std::string(which) + ": found '" + name +
+                                  "', expected exact, int8, q4_0, turbo4, turbo3 or turbo2");
+  }
+  return found->second;
+}
+
+std::unique_ptr<PyEngine> make_engine(std::shared_ptr<Model> model, int threads,
+                                      int64_t prefill_chunk_tokens, int64_t max_sequences,
+                                      std::shared_ptr<Model> draft, int64_t max_context,
+                                      const std::string& kv_keys, const std::string& kv_values,
+                                      int64_t kv_window_tokens, bool kv_sinks,
+                                      int64_t attention_window,
+                                      std::optional<int64_t> kv_cache_bytes, bool prefix_cache,
+                                      std::optional<int64_t> prefix_cache_bytes) {
+  EngineOptions options;
+  options.prefill_chunk_tokens = prefill_chunk_tokens;
+  options.max_sequences = max_sequences;
+  options.max_context = max_context;
+  options.cache = {codec("kv_keys", kv_keys), codec("kv_values", kv_values), kv_window_tokens,
+                   kv_sinks, attention_window};
+  if (kv_cache_bytes) options.cache_bytes = *kv_cache_bytes;
+  options.prefixes.reuse = prefix_cache;
+  if (prefix_cache_bytes) options.prefixes.kept_bytes = *prefix_cache_bytes;
+  return std::make_unique<PyEngine>(std::move(model), threads, options, std::move(draft));
+}
+
 std::vector<int32_t> to_vector(const TokenIds& ids) {
   if (ids.ndim() != 1) {
     throw onward::InvalidArgument("token_ids: have " + std::to_string(ids.ndim()) +
@@ -107,7 +143,7 @@ int64_t submit(PyEngine& engine, const TokenIds& prompt, int64_t max_new_tokens,
                const SamplingOptions& sampling, int64_t num_sequences,
                const std::optional<BeamOptions>& beams, const SpeculationOptions& speculation,
                const std::vector<py::object>& end_rules, int64_t prompt_logprobs, int64_t priority,
-               bool cache) {
+               bool cache, bool progress) {
   Request request;
   request.prompt = to_vector(prompt);
   request.max_new_tokens = max_new_tokens;
@@ -119,6 +155,7 @@ int64_t submit(PyEngine& engine, const TokenIds& prompt, int64_t max_new_tokens,
   request.prompt_logprobs = prompt_logprobs;
   request.priority = priority;
   request.cache = cache;
+  request.progress = progress;
   return engine.alone([&](Engine& e) { return e.submit(std::move(request)); });
 }
 
@@ -137,6 +174,36 @@ py::array_t<double> score(PyEngine& engine, const TokenIds& token_ids) {
   return py::array_t<double>(static_cast<py::ssize_t>(scores.size()), scores.data());
 }
 
+// (group, coded, index of the block, its bytes) each.
+using StoredBlocks = std::vector<std::tuple<int64_t, bool, int64_t, py::bytes>>;
+
+StoredBlocks store_prefix(PyEngine& engine, const TokenIds& token_ids) {
+  const std::vector<int32_t> ids = to_vector(token_ids);
+  const std::vector<onward::StoredBlock> blocks =
+      engine.alone([&](Engine& e) { return e.store_prefix(ids, SignalPoll()); });
+  StoredBlocks result;
+  for (const onward::StoredBlock& block : blocks) {
+    result.emplace_back(block.group, block.coded, block.index,
+                        py::bytes(block.bytes.data(), block.bytes.size()));
+  }
+  return result;
+}
+
+void restore_prefix(PyEngine& engine, const TokenIds& token_ids,
+                    const std::vector<std::tuple<int64_t, bool, int64_t, py::buffer>>& blocks) {
+  const std::vector<int32_t> ids = to_vector(token_ids);
+  std::vector<onward::StoredBlock> stored;
+  for (const auto& [group, coded, index, buffer] : blocks) {
+    const py::buffer_info info = buffer.request();
+    if (PyBuffer_IsContiguous(info.view(), 'C') == 0) {
+      throw onward::InvalidArgument("block: is strided, expected contiguous memory");
+    }
+    const char* bytes = static_cast<const char*>(info.ptr);
+    stored.push_back({group, coded, index, {bytes, bytes + info.size * info.itemsize}});
+  }
+  engine.alone([&](Engine& e) { e.restore_prefix(ids, stored); });
+}
+
 py::dict stats(PyEngine& engine) {
   const onward::EngineStats stats = engine.alone([](Engine& e) { return e.stats(); });
   py::dict result;
@@ -146,9 +213,19 @@ py::dict stats(PyEngine& engine) {
   result["kv_computations"] = stats.kv_computations;
   result["running"] = stats.running;
   result["waiting"] = stats.waiting;
+  result["preempted"] = stats.preempted;
   result["cache_blocks_in_use"] = stats.cache_blocks_in_use;
   result["cache_block_bytes"] = stats.cache_block_bytes;
   result["cache_bytes_reserved"] = stats.cache_bytes_reserved;
+  result["cache_bytes"] = stats.cache_bytes;
+  result["cache_bytes_limit"] = stats.cache_bytes_limit;
+  result["prefix_tokens"] = stats.prefix_tokens;
+  result["prefix_bytes"] = stats.prefix_bytes;
+  result["prefix_evictions"] = stats.prefix_evictions;
+  result["prefix_lookups"] = stats.prefixes.lookups;
+  result["prefix_hits"] = stats.prefixes.hits;
+  result["prefix_hit_tokens"] = stats.prefixes.hit_tokens;
+  result["prefix_lookup_tokens"] = stats.prefixes.lookup_tokens;
   return result;
 }
 
@@ -156,19 +233,18 @@ py::dict stats(PyEngine& engine) {
 
 void bind_engine(py::module_& m) {
   py::class_<PyEngine>(m, "Engine")
-      .def(py::init([](std::shared_ptr<Model> model, int threads, int64_t prefill_chunk_tokens,
-                       int64_t max_sequences, std::shared_ptr<Model> draft) {
-             return std::make_unique<PyEngine>(std::move(model), threads,
-                                               EngineOptions{prefill_chunk_tokens, max_sequences},
-                                               std::move(draft));
-           }),
-           py::arg("model"), py::kw_only(), py::arg("threads"), py::arg("prefill_chunk_tokens"),
-           py::arg("max_sequences") = 256, py::arg("draft") = py::none())
+      .def(py::init(&make_engine), py::arg("model"), py::kw_only(), py::arg("threads"),
+           py::arg("prefill_chunk_tokens"), py::arg("max_sequences") = 256,
+           py::arg("draft") = py::none(), py::arg("max_context") = 0,
+           py::arg("kv_keys") = "exact", py::arg("kv_values") = "exact",
+           py::arg("kv_window_tokens") = 128, py::arg("kv_sinks") = true,
+           py::arg("attention_window") = 0, py::arg("kv_cache_bytes") = py::none(),
+           py::arg("prefix_cache") = true, py::arg("prefix_cache_bytes") = py::none())
       .def("submit", &submit, py::arg("prompt"), py::kw_only(), py::arg("max_new_tokens"),
            py::arg("sampling"), py::arg("num_sequences") = 1, py::arg("beams") = py::none(),
            py::arg("speculation") = SpeculationOptions(),
            py::arg("end_rules") = std::vector<py::object>(), py::arg("prompt_logprobs") = -1,
-           py::arg("priority") = 0, py::arg("cache") = true)
+           py::arg("priority") = 0, py::arg("cache") = true, py::arg("progress") = false)
       .def("step",
            [](PyEngine& engine) {
              return engine.alone([](Engine& e) { return e.step(SignalPoll()); });
@@ -182,6 +258,10 @@ void bind_engine(py::module_& m) {
           py::arg("request"), py::arg("sequence") = py::none())
       .def("logits", &logits, py::arg("token_ids"))
       .def("score", &score, py::arg("token_ids"))
+      .def("store_prefix", &store_prefix, py::arg("token_ids"))
+      .def("restore_prefix", &restore_prefix, py::arg("token_ids"), py::arg("blocks"))
+      .def("forget_prefixes",
+           [](PyEngine& engine) { engine.alone([](Engine& e) { e.forget_prefixes(); }); })
       .def("stats", &stats)
       .def("reset_after_fork", &PyEngine::reset_after_fork)
       .def_property_readonly(

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
-#include "cache/block_pool.h"
+#include "cache/cache_place.h"
 #include "cpu/cpu_backend.h"
 #include "model/decoder.h"
 #include "model/observing_backend.h"
@@ -114,13 +114,14 @@ void observe_inputs(const std::shared_ptr<Model>& model, const TokenIds& token_i
 
   py::gil_scoped_release release;
   onward::Decoder decoder(model, backend);
-  onward::BlockPool pool(backend, decoder.cache_layout());
-  onward::BlockTable blocks(pool);
+  onward::CacheBudget budget;
+  onward::BlockStore store(backend, decoder.cache_layout(), budget);
+  onward::CachePlace place(store);
   const int64_t tokens = token_ids.size();
-  blocks.make_writable(0, tokens);
+  place.prepare(tokens);
   onward::StepBatch batch;  // one step, and no logits
   batch.token_ids.assign(token_ids.data(), token_ids.data() + tokens);
-  batch.slices.push_back({0, tokens, 0, blocks.blocks()});
+  batch.slices.push_back({0, tokens, 0, place.blocks()});
   std::vector<float> logits;
   decoder.forward(batch, no_poll, logits);
 }

@@ -91,6 +91,8 @@ void bind_events(py::module_& m) {
       .def_property_readonly("score", &score)
       .def_readonly("logprobs", &Event::logprobs)
       .def_readonly("prompt_logprobs", &Event::prompt_logprobs)
+      .def_readonly("cached_tokens", &Event::cached_tokens)
+      .def_readonly("prompt_computed", &Event::prompt_computed)
       .def_readonly("guessed", &Event::guessed)
       .def_readonly("accepted", &Event::accepted)
       .def("raise_failure", &raise_failure)

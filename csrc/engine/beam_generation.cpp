@@ -23,12 +23,12 @@ double gumbel(const Sampler& sampler, uint64_t step, uint64_t beam_and_token) {
 }  // namespace
 
 BeamGeneration::BeamGeneration(int64_t id, Request request, int64_t vocab_size, int64_t max_context,
-                               BlockPool& pool)
-    : Generation(id, std::move(request), vocab_size, max_context),
+                               KvCache& cache)
+    : Generation(id, std::move(request), vocab_size, max_context, cache),
       search_(*this->request().beams,
               static_cast<int64_t>(this->request().sampling.stop_token_ids.size()), room(),
               this->request().sampling.logprobs >= 0) {
-  sequences_.push_back(new_sequence(0, pool));
+  sequences_.push_back(new_sequence(0));
   considered_.resize(1);
 }
 
@@ -38,6 +38,16 @@ std::vector<Sequence*> BeamGeneration::sequences() {
     if (!considered_[beam]) active.push_back(sequences_[beam].get());
   }
   return active;
+}
+
+std::vector<Sequence*> BeamGeneration::all_sequences() {
+  std::vector<Sequence*> all;
+  for (const auto& sequence : sequences_) all.push_back(sequence.get());
+  return all;
+}
+
+void BeamGeneration::keep_prefixes() {
+  for (const Sequence* sequence : all_sequences()) keep(*sequence);
 }
 
 void BeamGeneration::choose(Sequence& sequence, float* logits, int64_t) {
@@ -170,6 +180,7 @@ void BeamGeneration::tell_results(std::vector<Event>& events) {
     throw InvalidArgument(
         "beam search: every token of every beam is masked, expected at least one that may follow");
   }
+  keep_prefixes();
   sequences_.clear();
   finished_ = true;
   for (size_t rank = 0; rank < results.size(); ++rank) {

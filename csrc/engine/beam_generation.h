@@ -15,14 +15,16 @@ namespace onward {
 class BeamGeneration final : public Generation {
  public:
   BeamGeneration(int64_t id, Request request, int64_t vocab_size, int64_t max_context,
-                 BlockPool& pool);
+                 KvCache& cache);
 
   int64_t width() const override { return request().beams->num_beams; }
   std::vector<Sequence*> sequences() override;
   bool finished() const override { return finished_; }
   void drop(int64_t) override { finished_ = true; }
+  void keep_prefixes() override;
 
  protected:
+  std::vector<Sequence*> all_sequences() override;
   void choose(Sequence& sequence, float* logits, int64_t rows) override;
   void tell(std::vector<Event>& events) override;
 

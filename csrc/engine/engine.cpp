@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <limits>
 #include <string>
 
 #include "engine/beam_generation.h"
@@ -22,22 +23,41 @@ void require(bool condition, const std::string& name, int64_t found, const std::
   throw InvalidArgument(name + ": found " + std::to_string(found) + ", expected " + expected);
 }
 
+// Endless where only so many of the newest tokens are seen: the model's positions never run out.
+int64_t context_of(const DecoderSpec& spec, const EngineOptions& options) {
+  const int64_t most = options.cache.attention_window > 0
+                           ? std::numeric_limits<int32_t>::max()
+                           : spec.max_context;
+  return options.max_context > 0 ? std::min(options.max_context, most) : most;
+}
+
+std::string of_bytes(int64_t bytes) { return std::to_string(bytes) + " bytes"; }
+
 }  // namespace
 
 Engine::Engine(std::shared_ptr<const Model> model, std::unique_ptr<Backend> backend,
                const EngineOptions& options, std::shared_ptr<const Model> draft)
     : model_(std::move(model)),
       backend_(std::move(backend)),
-      decoder_(model_, *backend_),
-      pool_(*backend_, decoder_.cache_layout()),
-      scheduler_(options.prefill_chunk_tokens, options.max_sequences) {
+      decoder_(model_, *backend_, options.cache),
+      max_context_(context_of(model_->spec, options)),
+      budget_{options.cache_bytes, 0},
+      cache_(*backend_, decoder_.cache_layout(), budget_, options.prefixes),
+      scheduler_(options.prefill_chunk_tokens, options.max_sequences, cache_) {
   require(options.prefill_chunk_tokens >= 1, "prefill_chunk_tokens", options.prefill_chunk_tokens,
           "at least 1");
   require(options.max_sequences >= 1, "max_sequences", options.max_sequences, "at least 1");
+  require(options.max_context >= 0, "max_context", options.max_context, "at least 1");
+  require(options.cache_bytes >= 1, "kv_cache_bytes", options.cache_bytes, "at least 1");
+  require(options.cache.window_tokens >= 0, "kv_window_tokens", options.cache.window_tokens,
+          "at least 0");
+  require(options.cache.attention_window >= 0, "attention_window", options.cache.attention_window,
+          "at least 1");
   if (!draft) return;
   require(draft->spec.vocab_size == model_->spec.vocab_size, "draft model: vocab_size",
           draft->spec.vocab_size, std::to_string(model_->spec.vocab_size) + ", the model's");
-  draft_ = std::make_unique<DraftModel>(std::move(draft), *backend_, options.prefill_chunk_tokens);
+  draft_ = std::make_unique<DraftModel>(std::move(draft), *backend_, options.prefill_chunk_tokens,
+                                        budget_);
 }
 
 void Engine::check_tokens(const char* where, const std::vector<int32_t>& token_ids) const {
@@ -45,10 +65,12 @@ void Engine::check_tokens(const char* where, const std::vector<int32_t>& token_i
   if (token_ids.empty()) {
     throw InvalidArgument(std::string(where) + ": no token ids, expected at least one");
   }
-  if (static_cast<int64_t>(token_ids.size()) > spec.max_context) {
+  if (static_cast<int64_t>(token_ids.size()) > max_context_) {
     throw InvalidArgument(std::string(where) + ": has " + std::to_string(token_ids.size()) +
-                          " tokens, expected at most the model's context of " +
-                          std::to_string(spec.max_context));
+                          " tokens, expected at most " +
+                          (max_context_ == spec.max_context ? "the model's context of "
+                                                            : "max_context, which is ") +
+                          std::to_string(max_context_));
   }
   for (const int32_t id : token_ids) {
     if (id >= 0 && id < spec.vocab_size) continue;
@@ -86,22 +108,44 @@ void Engine::check(const Request& request) const {
   require(width <= scheduler_.max_sequences(), request.beams ? "num_beams" : "num_sequences", width,
           "at most max_sequences, which is " + std::to_string(scheduler_.max_sequences()));
   request.sampling.validate(model_->spec.vocab_size);
+  check_fits(request);
+}
+
+// What the request takes when all its sequences have written all they may.
+void Engine::check_fits(const Request& request) const {
+  const CacheLayout& layout = cache_.layout();
+  const auto prompt = static_cast<int64_t>(request.prompt.size());
+  const int64_t room = std::min(request.max_new_tokens, max_context_ - prompt);
+  const int64_t sequences = request.beams ? request.beams->num_beams : request.num_sequences;
+  // Beside the first one: what is written, and what of the prompt is no longer shared, which is the
+  // last block and those that go over to codes.
+  const int64_t own_blocks = layout.coded() ? layout.window_blocks + 2 : 1;
+  const int64_t own = std::min(prompt, own_blocks * CacheLayout::kBlockTokens) + room;
+  const int64_t step = step_bytes(layout, std::min(prompt, scheduler_.step_tokens()));
+  const int64_t bytes = sequence_bytes(layout, prompt + room) + step +
+                        (sequences - 1) * (sequence_bytes(layout, own) + step_bytes(layout, 1));
+  if (bytes <= budget_.limit_bytes) return;
+  throw InvalidArgument("kv_cache_bytes: " + std::to_string(sequences) + " x (" +
+                        std::to_string(prompt) + " + " + std::to_string(room) +
+                        ") tokens of prompt and output take " + of_bytes(bytes) +
+                        ", expected at most " + of_bytes(budget_.limit_bytes) +
+                        "; write fewer tokens (max_new_tokens) or allow more bytes");
 }
 
 std::unique_ptr<Generation> Engine::make_generation(Request request) {
-  const int64_t vocab_size = model_->spec.vocab_size, context = model_->spec.max_context;
+  const int64_t vocab_size = model_->spec.vocab_size, context = max_context_;
   const bool writes =
       request.max_new_tokens > 0 && static_cast<int64_t>(request.prompt.size()) < context;
   if (request.beams && writes) {
     return std::make_unique<BeamGeneration>(next_id_, std::move(request), vocab_size, context,
-                                            pool_);
+                                            cache_);
   }
   if (request.beams) {  // as many empty outputs
     request.num_sequences = request.beams->num_return_sequences;
     request.beams.reset();
   }
   return std::make_unique<SampledGeneration>(next_id_, std::move(request), vocab_size, context,
-                                             pool_);
+                                             cache_);
 }
 
 int64_t Engine::submit(Request request) {
@@ -114,6 +158,9 @@ int64_t Engine::submit(Request request) {
 
 void Engine::cancel(int64_t request) {
   const auto matches = [request](const auto& generation) { return generation->id() == request; };
+  for (const auto& generation : generations_) {
+    if (matches(generation)) generation->keep_prefixes();
+  }
   generations_.erase(std::remove_if(generations_.begin(), generations_.end(), matches),
                      generations_.end());
 }
@@ -137,10 +184,15 @@ std::vector<Event> Engine::step(const Decoder::Poll& poll) {
     decoder_.forward(plan.batch, poll, logits_);
     ++stats_.steps;
     for (const Share& share : plan.shares) {
-      share.sequence->place.computed += share.tokens;
+      share.sequence->place.advance(share.first_position + share.tokens);
       count(share.tokens, share.prefill);
     }
     choose(plan.shares);
+    for (const Share& share : plan.shares) {
+      if (share.generation->failed()) continue;
+      share.generation->keep_prompt(*share.sequence, share.first_position);
+      share.sequence->place.settle();
+    }
   }
   return report();
 }
@@ -224,30 +276,44 @@ void Engine::count(int64_t tokens, bool prefill) {
   stats_.kv_computations += tokens;
 }
 
+// Between two steps: others can only give up their places.
+void Engine::prepare(CachePlace& place, int64_t end) {
+  while (!cache_.prepare(place, end)) {
+    if (scheduler_.preempt(generations_)) continue;
+    throw InvalidArgument("kv_cache_bytes: " + std::to_string(end) + " tokens take " +
+                          of_bytes(sequence_bytes(cache_.layout(), end)) + ", expected at most " +
+                          of_bytes(budget_.limit_bytes));
+  }
+}
+
 template <typename Consume>
-void Engine::read(const std::vector<int32_t>& token_ids, const Decoder::Poll& poll,
-                  const Consume& consume) {
-  check_tokens("token_ids", token_ids);
-  const int64_t tokens = static_cast<int64_t>(token_ids.size());
-  BlockTable blocks(pool_);
-  blocks.make_writable(0, tokens);
+void Engine::read(const std::vector<int32_t>& token_ids, CachePlace& place, bool wants_logits,
+                  const Decoder::Poll& poll, const Consume& consume) {
+  const auto tokens = static_cast<int64_t>(token_ids.size());
   std::vector<float> logits;  // (chunk, vocab_size)
-  for (int64_t first = 0; first < tokens; first += scheduler_.step_tokens()) {
+  while (place.computed() < tokens) {
+    const int64_t first = place.computed();
     const int64_t chunk = std::min(scheduler_.step_tokens(), tokens - first);
+    prepare(place, first + chunk);
     StepBatch batch;
     batch.token_ids.assign(token_ids.begin() + first, token_ids.begin() + first + chunk);
-    batch.slices.push_back({0, chunk, first, blocks.blocks()});
-    for (int64_t row = 0; row < chunk; ++row) batch.logits_rows.push_back(row);
+    batch.slices.push_back({0, chunk, first, place.blocks()});
+    place.append_encodings(batch.encodings);
+    for (int64_t row = 0; wants_logits && row < chunk; ++row) batch.logits_rows.push_back(row);
     decoder_.forward(batch, poll, logits);
     count(chunk, true);
+    place.advance(first + chunk);
+    place.settle();
     consume(first, logits);
   }
 }
 
 std::vector<float> Engine::logits(const std::vector<int32_t>& token_ids,
                                   const Decoder::Poll& poll) {
+  check_tokens("token_ids", token_ids);
   std::vector<float> all;
-  read(token_ids, poll, [&](int64_t, const std::vector<float>& logits) {
+  CachePlace place = cache_.empty_place();
+  read(token_ids, place, true, poll, [&](int64_t, const std::vector<float>& logits) {
     all.insert(all.end(), logits.begin(), logits.end());
   });
   return all;
@@ -255,10 +321,12 @@ std::vector<float> Engine::logits(const std::vector<int32_t>& token_ids,
 
 std::vector<double> Engine::score(const std::vector<int32_t>& token_ids,
                                   const Decoder::Poll& poll) {
-  const int64_t tokens = static_cast<int64_t>(token_ids.size());
+  check_tokens("token_ids", token_ids);
+  const auto tokens = static_cast<int64_t>(token_ids.size());
   const int64_t vocab_size = model_->spec.vocab_size;
   std::vector<double> scores;
-  read(token_ids, poll, [&](int64_t first, const std::vector<float>& logits) {
+  CachePlace place = cache_.empty_place();
+  read(token_ids, place, true, poll, [&](int64_t first, const std::vector<float>& logits) {
     const int64_t rows = static_cast<int64_t>(logits.size()) / vocab_size;
     for (int64_t row = 0; row < rows && first + row + 1 < tokens; ++row) {
       scores.push_back(log_probability(logits.data() + row * vocab_size, vocab_size,
@@ -268,16 +336,87 @@ std::vector<double> Engine::score(const std::vector<int32_t>& token_ids,
   return scores;
 }
 
+std::vector<StoredBlock> Engine::store_prefix(const std::vector<int32_t>& token_ids,
+                                              const Decoder::Poll& poll) {
+  check_tokens("token_ids", token_ids);
+  const auto tokens = static_cast<int64_t>(token_ids.size());
+  CachePlace place = cache_.begin(token_ids, tokens);
+  read(token_ids, place, false, poll, [](int64_t, const std::vector<float>&) {});
+  std::vector<StoredBlock> stored;
+  const auto store = [&](int64_t group, BlockStore::Kind kind, int64_t index, const Block* block) {
+    if (block == nullptr) return;
+    const auto bytes = static_cast<size_t>(cache_.store().block_bytes(group, kind));
+    stored.push_back({group, kind == BlockStore::kCoded, index, std::vector<char>(bytes)});
+    backend_->download(stored.back().bytes.data(), block->memory, bytes);
+  };
+  for (int64_t group = 0; group < cache_.layout().num_groups(); ++group) {
+    for (int64_t index = 0; index < cache_.layout().blocks_for(tokens); ++index) {
+      store(group, BlockStore::kExact, index, place.exact(group, index));
+      store(group, BlockStore::kCoded, index, place.coded(group, index));
+    }
+  }
+  cache_.remember(token_ids, place, tokens);
+  return stored;
+}
+
+void Engine::restore_prefix(const std::vector<int32_t>& token_ids,
+                            const std::vector<StoredBlock>& blocks) {
+  check_tokens("token_ids", token_ids);
+  const auto tokens = static_cast<int64_t>(token_ids.size());
+  const CacheLayout& layout = cache_.layout();
+  CachePlace place = cache_.empty_place();
+  for (const StoredBlock& stored : blocks) {
+    const auto kind = stored.coded ? BlockStore::kCoded : BlockStore::kExact;
+    require(stored.group >= 0 && stored.group < layout.num_groups(), "block: layer group",
+            stored.group, "one of " + std::to_string(layout.num_groups()));
+    require(stored.index >= 0 && stored.index < layout.blocks_for(tokens), "block: index",
+            stored.index, "below " + std::to_string(layout.blocks_for(tokens)));
+    require(!stored.coded || layout.coded(), "block: coded", 1, "an exact one, as all are here");
+    const int64_t bytes = cache_.store().block_bytes(stored.group, kind);
+    require(static_cast<int64_t>(stored.bytes.size()) == bytes, "block: bytes",
+            static_cast<int64_t>(stored.bytes.size()), std::to_string(bytes));
+    const Block* taken = stored.coded ? place.coded(stored.group, stored.index)
+                                      : place.exact(stored.group, stored.index);
+    require(taken == nullptr, "block: index", stored.index, "each once");
+    Block* block = cache_.take(stored.group, kind);
+    while (block == nullptr && scheduler_.preempt(generations_)) {
+      block = cache_.take(stored.group, kind);
+    }
+    if (block == nullptr) {
+      throw InvalidArgument("kv_cache_bytes: " + std::to_string(tokens) + " tokens take " +
+                            of_bytes(sequence_bytes(layout, tokens)) + ", expected at most " +
+                            of_bytes(budget_.limit_bytes));
+    }
+    backend_->upload(block->memory, stored.bytes.data(), stored.bytes.size());
+    place.hold(stored.group, kind, stored.index, block);
+  }
+  place.resume(tokens);
+  cache_.remember(token_ids, place, tokens);
+  if (cache_.match(token_ids, tokens) < tokens) {
+    throw InvalidArgument("blocks: are not all that " + std::to_string(tokens) +
+                          " tokens need, expected those of one prefix");
+  }
+}
+
 EngineStats Engine::stats() const {
   EngineStats stats = stats_;
   stats.running = static_cast<int64_t>(generations_.size());
   for (const auto& generation : generations_) stats.waiting += generation->admitted ? 0 : 1;
-  stats.cache_blocks_in_use = pool_.blocks_in_use();
-  stats.cache_block_bytes = pool_.layout().exact_block_bytes(0);
-  stats.cache_bytes_reserved = pool_.blocks_reserved() * pool_.layout().exact_block_bytes(0);
+  stats.preempted = scheduler_.preempted();
+  stats.cache_blocks_in_use = cache_.blocks_in_use();
+  for (int64_t group = 0; group < cache_.layout().num_groups(); ++group) {
+    stats.cache_block_bytes += cache_.layout().exact_block_bytes(group);
+  }
+  stats.cache_bytes = budget_.used_bytes;
+  stats.cache_bytes_reserved = cache_.store().bytes_reserved();
+  stats.cache_bytes_limit = budget_.limit_bytes;
+  stats.prefix_tokens = cache_.tree().tokens();
+  stats.prefix_bytes = cache_.tree().bytes();
+  stats.prefix_evictions = cache_.tree().evictions();
+  stats.prefixes = cache_.prefix_stats();
   if (draft_) {
-    stats.cache_blocks_in_use += draft_->blocks_in_use();
-    stats.cache_bytes_reserved += draft_->blocks_reserved() * draft_->block_bytes();
+    stats.cache_blocks_in_use += draft_->cache().blocks_in_use();
+    stats.cache_bytes_reserved += draft_->cache().store().bytes_reserved();
   }
   return stats;
 }

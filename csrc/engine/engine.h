@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "cache/block_pool.h"
+#include "cache/kv_cache.h"
 #include "engine/generation.h"
 #include "engine/request.h"
 #include "engine/scheduler.h"
@@ -19,6 +19,18 @@ namespace onward {
 struct EngineOptions {
   int64_t prefill_chunk_tokens = 256;  // tokens of one step at most, decodes included
   int64_t max_sequences = 256;         // sequences in the cache at a time; more requests wait
+  int64_t max_context = 0;             // tokens of a sequence at most; 0: as many as the model's
+  CacheFormat cache;
+  int64_t cache_bytes = CacheBudget::kNoLimit;  // of keys and values, a draft model's included
+  PrefixOptions prefixes;
+};
+
+// A prefix as it lies in the cache, for a file: the blocks that a token after it sees.
+struct StoredBlock {
+  int64_t group = 0;
+  bool coded = false;
+  int64_t index = 0;  // among the sequence's blocks
+  std::vector<char> bytes;
 };
 
 class Engine {
@@ -48,29 +60,43 @@ class Engine {
   // prefill. NumericsError when a logit is not finite.
   std::vector<double> score(const std::vector<int32_t>& token_ids, const Decoder::Poll& poll);
 
+  // Computes what is not kept of a prefix, keeps it, and gives it out.
+  std::vector<StoredBlock> store_prefix(const std::vector<int32_t>& token_ids,
+                                        const Decoder::Poll& poll);
+  // Keeps a prefix that an engine of the same model and options has given out. InvalidArgument for
+  // blocks that are not those of such a prefix, or where the cache does not hold them.
+  void restore_prefix(const std::vector<int32_t>& token_ids,
+                      const std::vector<StoredBlock>& blocks);
+  void forget_prefixes() { cache_.forget_all(); }
+
   EngineStats stats() const;
+  int64_t max_context() const { return max_context_; }
   const Model& model() const { return *model_; }
   const Backend& backend() const { return *backend_; }
 
  private:
   void check_tokens(const char* where, const std::vector<int32_t>& token_ids) const;
   void check(const Request& request) const;
+  void check_fits(const Request& request) const;
   std::unique_ptr<Generation> make_generation(Request request);
   void guess(const Decoder::Poll& poll);
   // Hands the step's logits to those whose they are.
   void choose(const std::vector<Share>& shares);
   std::vector<Event> report();
-  // One prefill in chunks, in a place of its own; consume(first, logits) gets the logits of a
-  // chunk's tokens from position `first` on: (chunk tokens, vocab_size).
+  // The rest of a prefill, in chunks; consume(first, logits) gets the logits of a chunk's tokens
+  // from position `first` on, (chunk tokens, vocab_size), where they are wanted.
   template <typename Consume>
-  void read(const std::vector<int32_t>& token_ids, const Decoder::Poll& poll,
-            const Consume& consume);
+  void read(const std::vector<int32_t>& token_ids, CachePlace& place, bool wants_logits,
+            const Decoder::Poll& poll, const Consume& consume);
+  void prepare(CachePlace& place, int64_t end);
   void count(int64_t tokens, bool prefill);
 
   std::shared_ptr<const Model> model_;
   std::unique_ptr<Backend> backend_;
   Decoder decoder_;
-  BlockPool pool_;
+  int64_t max_context_;
+  CacheBudget budget_;
+  KvCache cache_;
   std::unique_ptr<DraftModel> draft_;
   Scheduler scheduler_;
   std::vector<float> logits_;  // (logits rows of the step, vocab_size)

@@ -8,17 +8,45 @@
 
 namespace onward {
 
-Generation::Generation(int64_t id, Request request, int64_t vocab_size, int64_t max_context)
+Generation::Generation(int64_t id, Request request, int64_t vocab_size, int64_t max_context,
+                       KvCache& cache)
     : vocab_size_(vocab_size),
       id_(id),
       request_(std::move(request)),
       room_(std::min(request_.max_new_tokens,
                      max_context - static_cast<int64_t>(request_.prompt.size()))),
-      sampling_(std::make_shared<const SamplingOptions>(request_.sampling)) {}
+      sampling_(std::make_shared<const SamplingOptions>(request_.sampling)),
+      cache_(cache) {}
 
-std::unique_ptr<Sequence> Generation::new_sequence(int64_t index, BlockPool& pool) const {
+std::unique_ptr<Sequence> Generation::new_sequence(int64_t index) const {
   Sampler sampler(sampling_, vocab_size_, request_.prompt, static_cast<uint64_t>(index));
-  return std::make_unique<Sequence>(index, request_.prompt, std::move(sampler), pool);
+  auto sequence =
+      std::make_unique<Sequence>(index, request_.prompt, std::move(sampler), cache_);
+  // Whole blocks: the last one, which the sequence goes on to write, stays its own.
+  constexpr int64_t kTokens = CacheLayout::kBlockTokens;
+  sequence->keep_at.push_back(sequence->size() / kTokens * kTokens);
+  return sequence;
+}
+
+void Generation::begin_with(const Sequence& sequence, int64_t tokens) {
+  if (sequence.generated() == 0 && cached_tokens_ < 0) cached_tokens_ = tokens;
+}
+
+void Generation::keep_prompt(Sequence& sequence, int64_t first) {
+  if (!shares_prefixes()) return;
+  const int64_t computed = sequence.place.computed();
+  for (const int64_t count : sequence.keep_at) {
+    if (count > first && count <= computed) cache_.remember(sequence.tokens(), sequence.place, count);
+  }
+}
+
+void Generation::keep(const Sequence& sequence) {
+  if (!shares_prefixes() || failed()) return;
+  cache_.remember(sequence.tokens(), sequence.place, sequence.place.computed());
+}
+
+void Generation::lose_places() {
+  for (Sequence* sequence : all_sequences()) sequence->lose_place();
 }
 
 bool Generation::calls_rules() const {
@@ -31,9 +59,11 @@ void Generation::take(Sequence& sequence, int64_t first_position, float* logits,
   const int64_t last = static_cast<int64_t>(prompt.size()) - 1;
   int64_t row = 0;
   for (; row < rows && first_position + row < last; ++row) {
+    if (first_position + row < prompt_rows_) continue;  // computed again after its place was lost
     float* scores = logits + row * vocab_size_;
     require_finite(scores, vocab_size_);
     log_softmax(scores, vocab_size_);
+    ++prompt_rows_;
     const int32_t token = prompt[static_cast<size_t>(first_position + row + 1)];
     TokenLogprobs found{token, scores[token], scores[token], {}, {}};
     found.raw_top = best_tokens(scores, vocab_size_, request_.prompt_logprobs);
@@ -43,7 +73,6 @@ void Generation::take(Sequence& sequence, int64_t first_position, float* logits,
 }
 
 void Generation::report(std::vector<Event>& events) {
-  const size_t before = events.size();
   if (failure_) {
     Event failed = event(0);
     failed.finish = FinishReason::error;
@@ -52,8 +81,24 @@ void Generation::report(std::vector<Event>& events) {
     events.push_back(std::move(failed));
     return;
   }
+  if (request_.progress) tell_progress(events);
+  const size_t before = events.size();
   tell(events);
-  if (events.size() > before) events[before].prompt_logprobs = std::exchange(prompt_logprobs_, {});
+  if (events.size() == before) return;
+  events[before].prompt_logprobs = std::exchange(prompt_logprobs_, {});
+  events[before].cached_tokens = std::exchange(cached_tokens_, -1);
+}
+
+void Generation::tell_progress(std::vector<Event>& events) {
+  const auto size = static_cast<int64_t>(request_.prompt.size());
+  for (const Sequence* sequence : all_sequences()) {
+    const int64_t computed = std::min(sequence->place.computed(), size);
+    if (computed <= told_computed_) continue;
+    told_computed_ = computed;
+    Event read = event(0);
+    read.prompt_computed = computed;
+    events.push_back(std::move(read));
+  }
 }
 
 bool Generation::ends_by_rule(const std::vector<int32_t>& tokens) const {

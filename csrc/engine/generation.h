@@ -12,7 +12,7 @@ namespace onward {
 
 class Generation {
  public:
-  Generation(int64_t id, Request request, int64_t vocab_size, int64_t max_context);
+  Generation(int64_t id, Request request, int64_t vocab_size, int64_t max_context, KvCache& cache);
   virtual ~Generation() = default;
   Generation(const Generation&) = delete;
   Generation& operator=(const Generation&) = delete;
@@ -21,6 +21,21 @@ class Generation {
   const Request& request() const { return request_; }
   // Tokens that a sequence may still write at its start.
   int64_t room() const { return room_; }
+
+  // Whether sequences begin with what is kept of other ones, and are kept themselves.
+  bool shares_prefixes() const { return request_.cache; }
+  // Of which sequence a prefix may be taken over: not where every token's logits are wanted.
+  bool may_skip(const Sequence& sequence) const {
+    return shares_prefixes() && (sequence.generated() > 0 || !wants_prompt_logits());
+  }
+  // A sequence has begun with so many tokens that it need not compute.
+  void begin_with(const Sequence& sequence, int64_t tokens);
+  // Keeps what the step has computed of a sequence where it is worth it; `first`: of its share.
+  void keep_prompt(Sequence& sequence, int64_t first);
+  // Gives up the places of all sequences; they are computed again later.
+  void lose_places();
+  // Keeps what the sequences have computed so far: nobody goes on with them.
+  virtual void keep_prefixes() = 0;
 
   // Sequences at most, from now on.
   virtual int64_t width() const = 0;
@@ -49,7 +64,10 @@ class Generation {
   bool admitted = false;  // has a place among the sequences
 
  protected:
-  std::unique_ptr<Sequence> new_sequence(int64_t index, BlockPool& pool) const;
+  std::unique_ptr<Sequence> new_sequence(int64_t index) const;
+  void keep(const Sequence& sequence);
+  // All that have a place or may get one.
+  virtual std::vector<Sequence*> all_sequences() = 0;
   bool ends_by_rule(const std::vector<int32_t>& tokens) const;
   bool is_stop_token(int32_t token) const;
   Event event(int64_t sequence) const;
@@ -58,14 +76,22 @@ class Generation {
   virtual void choose(Sequence& sequence, float* logits, int64_t rows) = 0;
   virtual void tell(std::vector<Event>& events) = 0;
 
+  KvCache& cache() { return cache_; }
+
   const int64_t vocab_size_;
 
  private:
+  void tell_progress(std::vector<Event>& events);
+
   int64_t id_;
   Request request_;
   int64_t room_;
   std::shared_ptr<const SamplingOptions> sampling_;
+  KvCache& cache_;
   std::vector<TokenLogprobs> prompt_logprobs_;
+  int64_t prompt_rows_ = 0;      // tokens of the prompt whose logits have been seen
+  int64_t cached_tokens_ = -1;   // to be told; -1: not yet known, or told
+  int64_t told_computed_ = 0;    // of the prompt
   std::exception_ptr failure_;
 };
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "cache/kv_cache.h"
 #include "sampling/beam_search.h"
 #include "sampling/rules.h"
 #include "sampling/sampling_options.h"
@@ -34,6 +35,7 @@ struct Request {
   int64_t prompt_logprobs = -1;  // like SamplingOptions::logprobs, of the prompt
   int64_t priority = 0;          // higher goes first (scheduler.h)
   bool cache = true;             // false: every step computes all positions again
+  bool progress = false;         // tell how far the prompt is computed, step by step
 };
 
 enum class FinishReason : uint8_t { none, stop, length, error };
@@ -48,6 +50,9 @@ struct Event {
   double score = std::numeric_limits<double>::quiet_NaN();  // of a finished hypothesis
   std::optional<TokenLogprobs> logprobs;                    // where they are asked for
   std::vector<TokenLogprobs> prompt_logprobs;  // of the tokens after the first, once a request
+  int64_t cached_tokens = -1;    // of the prompt, not computed again: once a request, else -1
+  int64_t prompt_computed = -1;  // tokens of the prompt, where that is asked for; such an event says
+                                 // nothing else
   int64_t guessed = 0;                         // by speculation, since the sequence's last event
   int64_t accepted = 0;                        // of these
   std::exception_ptr failure;                  // with FinishReason::error
@@ -61,9 +66,16 @@ struct EngineStats {
   int64_t kv_computations = 0;  // tokens whose keys and values were computed (each in all layers)
   int64_t running = 0;          // requests that have not ended
   int64_t waiting = 0;          // of these, those that have no place among the sequences yet
-  int64_t cache_blocks_in_use = 0;
-  int64_t cache_block_bytes = 0;
-  int64_t cache_bytes_reserved = 0;
+  int64_t preempted = 0;        // times that a request gave up its place for others
+  int64_t cache_blocks_in_use = 0;   // by sequences
+  int64_t cache_block_bytes = 0;     // of an exact block, in all layers
+  int64_t cache_bytes = 0;           // of blocks in use, and of those that are only kept
+  int64_t cache_bytes_reserved = 0;  // taken from the device
+  int64_t cache_bytes_limit = 0;     // of cache_bytes
+  int64_t prefix_tokens = 0;         // kept
+  int64_t prefix_bytes = 0;
+  int64_t prefix_evictions = 0;      // kept blocks that were let go for others
+  PrefixStats prefixes;
 };
 
 }  // namespace onward

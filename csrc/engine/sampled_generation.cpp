@@ -7,11 +7,11 @@
 namespace onward {
 
 SampledGeneration::SampledGeneration(int64_t id, Request request, int64_t vocab_size,
-                                     int64_t max_context, BlockPool& pool)
-    : Generation(id, std::move(request), vocab_size, max_context) {
+                                     int64_t max_context, KvCache& cache)
+    : Generation(id, std::move(request), vocab_size, max_context, cache) {
   for (int64_t index = 0; index < this->request().num_sequences; ++index) {
     lanes_.emplace_back();
-    lanes_.back().sequence = new_sequence(index, pool);
+    lanes_.back().sequence = new_sequence(index);
   }
   if (room() == 0 && !wants_prompt_logits()) end_all();  // there is nothing to compute
 }
@@ -28,6 +28,18 @@ std::vector<Sequence*> SampledGeneration::sequences() {
     if (!begun_) break;  // the first one reads the prompt for all
   }
   return active;
+}
+
+std::vector<Sequence*> SampledGeneration::all_sequences() {
+  std::vector<Sequence*> all;
+  for (Lane& lane : lanes_) {
+    if (lane.sequence) all.push_back(lane.sequence.get());
+  }
+  return all;
+}
+
+void SampledGeneration::keep_prefixes() {
+  for (const Sequence* sequence : all_sequences()) keep(*sequence);
 }
 
 void SampledGeneration::choose(Sequence& sequence, float* logits, int64_t rows) {
@@ -90,7 +102,8 @@ void SampledGeneration::tell(std::vector<Event>& events) {
     for (size_t i = 1; i < lanes_.size(); ++i) {
       Lane& lane = lanes_[i];
       if (lane.dropped) continue;
-      lane.sequence->place = CachePlace(reader.place.blocks.fork(), reader.place.computed);
+      lane.sequence->place = reader.place.fork();
+      lane.sequence->begun = true;
       lane.sequence->last_turn = reader.last_turn;
     }
   }
@@ -101,7 +114,9 @@ void SampledGeneration::tell(std::vector<Event>& events) {
       std::move(lane.events.begin(), lane.events.end(), std::back_inserter(events));
     }
     lane.events.clear();
-    if (ended || (lane.dropped && shared_)) lane.sequence.reset();
+    if (!lane.sequence || !(ended || (lane.dropped && shared_))) continue;
+    keep(*lane.sequence);
+    lane.sequence.reset();
   }
   if (finished() && events.size() > before) events.back().ends_request = true;
 }
@@ -117,7 +132,9 @@ void SampledGeneration::drop(int64_t sequence) {
   lane.dropped = true;
   lane.events.clear();
   // The first one has to read the prompt for the others.
-  if (shared_) lane.sequence.reset();
+  if (!shared_ || !lane.sequence) return;
+  keep(*lane.sequence);
+  lane.sequence.reset();
 }
 
 }  // namespace onward

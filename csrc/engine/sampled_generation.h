@@ -12,14 +12,16 @@ namespace onward {
 class SampledGeneration final : public Generation {
  public:
   SampledGeneration(int64_t id, Request request, int64_t vocab_size, int64_t max_context,
-                    BlockPool& pool);
+                    KvCache& cache);
 
   int64_t width() const override;
   std::vector<Sequence*> sequences() override;
   bool finished() const override;
   void drop(int64_t sequence) override;
+  void keep_prefixes() override;
 
  protected:
+  std::vector<Sequence*> all_sequences() override;
   void choose(Sequence& sequence, float* logits, int64_t rows) override;
   void tell(std::vector<Event>& events) override;
 

@@ -1,6 +1,10 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
+#include <exception>
+#include <string>
+
+#include "onward/error.h"
 
 namespace onward {
 namespace {
@@ -18,6 +22,18 @@ int64_t ahead(const Generation& generation) {
 }
 
 bool waits_longer(const Waiting& a, const Waiting& b) { return a.since < b.since; }
+
+// Waiting costs a step and saves the reading of so many tokens at least.
+constexpr int64_t kWorthWaiting = 64;
+
+int64_t common_prefix(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
+  const auto end = a.begin() + static_cast<std::ptrdiff_t>(std::min(a.size(), b.size()));
+  return std::mismatch(a.begin(), end, b.begin()).first - a.begin();
+}
+
+int64_t whole_blocks(int64_t tokens) {
+  return tokens / CacheLayout::kBlockTokens * CacheLayout::kBlockTokens;
+}
 
 // Of those served in the same step, the one who was served first.
 bool has_turn_before(const Waiting& a, const Waiting& b) {
@@ -40,22 +56,111 @@ void Scheduler::admit(const Generations& generations) {
   std::stable_sort(waiting.begin(), waiting.end(), [](const Generation* a, const Generation* b) {
     return a->arrival - ahead(*a) < b->arrival - ahead(*b);
   });
+  if (waiting.empty()) return;
+  std::vector<Sequence*> reading = readers(generations);
+  int64_t room = cache_.available_bytes() - step_bytes(cache_.layout(), step_tokens_);
+  bool alone = true;
+  for (const auto& generation : generations) {
+    if (!generation->admitted) continue;
+    alone = false;
+    room -= growth_bytes(*generation);
+  }
   // Nobody overtakes the first one, however many places it needs: it would never get them.
   for (Generation* generation : waiting) {
     if (generation->width() > places) break;
+    const std::vector<Sequence*> sequences = generation->sequences();
+    if (!sequences.empty() && generation->shares_prefixes() &&
+        waits_for_reader(*sequences.front(), reading)) {
+      continue;  // there would be nothing to do for it yet
+    }
+    const int64_t growth = growth_bytes(*generation);
+    if (growth > room && !alone) break;
+    alone = false;
+    room -= growth;
     places -= generation->width();
     generation->admitted = true;
     // Its turns begin now: those who have a place are not made to wait for those who had none.
-    for (Sequence* sequence : generation->sequences()) sequence->last_turn = turn_ - 1;
+    for (Sequence* sequence : sequences) {
+      sequence->last_turn = turn_ - 1;
+      if (generation->shares_prefixes()) reading.push_back(sequence);
+    }
   }
+}
+
+// What its sequences take until their next token, beyond what they have or find.
+int64_t Scheduler::growth_bytes(Generation& generation) const {
+  int64_t bytes = 0;
+  for (const Sequence* sequence : generation.sequences()) {
+    int64_t has = sequence->place.bytes();
+    if (!sequence->begun && generation.may_skip(*sequence)) {
+      has = cache_.shared_bytes(sequence->tokens(), sequence->size() - 1);
+    }
+    bytes += std::max<int64_t>(0, sequence_bytes(cache_.layout(), sequence->size() + 1) - has);
+  }
+  return bytes;
+}
+
+// Those that have begun to compute what others may take over.
+std::vector<Sequence*> Scheduler::readers(const Generations& generations) const {
+  std::vector<Sequence*> reading;
+  for (const auto& generation : generations) {
+    if (!generation->admitted || !generation->shares_prefixes()) continue;
+    for (Sequence* sequence : generation->sequences()) {
+      if (sequence->begun && sequence->pending() > 1) reading.push_back(sequence);
+    }
+  }
+  return reading;
+}
+
+bool Scheduler::waits_for_reader(const Sequence& sequence, const std::vector<Sequence*>& readers) {
+  if (!cache_.reuses()) return false;
+  int64_t found = -1;  // looked up when there is a reason to
+  for (Sequence* reader : readers) {
+    if (reader == &sequence) continue;
+    const int64_t shared = whole_blocks(
+        std::min(common_prefix(sequence.tokens(), reader->tokens()), sequence.size() - 1));
+    if (shared < kWorthWaiting) continue;
+    if (found < 0) found = cache_.match(sequence.tokens(), sequence.size() - 1);
+    if (shared < found + kWorthWaiting) continue;
+    if (reader->place.computed() < shared) {
+      reader->keep_at.push_back(shared);
+      return true;
+    }
+    cache_.remember(reader->tokens(), reader->place, shared);
+    found = -1;
+  }
+  return false;
+}
+
+// Gives a sequence what is kept of its beginning. False: it waits for a reader.
+bool Scheduler::begin(Generation& generation, Sequence& sequence,
+                      const std::vector<Sequence*>& readers) {
+  if (sequence.begun) return true;
+  if (generation.may_skip(sequence)) {
+    if (waits_for_reader(sequence, readers)) return false;
+    const int64_t limit = sequence.size() - 1;
+    const int64_t known = whole_blocks(cache_.known(sequence.tokens(), limit));
+    sequence.place = cache_.begin(sequence.tokens(), limit);
+    // Where others went another way, but where nobody can go on: the next one shall.
+    if (known > sequence.place.computed()) sequence.keep_at.push_back(known);
+    generation.begin_with(sequence, sequence.place.computed());
+  }
+  sequence.begun = true;
+  return true;
 }
 
 std::vector<Share> Scheduler::share_out(const Generations& generations) {
   std::vector<Waiting> turns;
   std::vector<Waiting> prompts;
+  std::vector<Sequence*> reading = readers(generations);
   for (const auto& generation : generations) {
     if (!generation->admitted) continue;
     for (Sequence* sequence : generation->sequences()) {
+      const bool newly = !sequence->begun;
+      if (!begin(*generation, *sequence, reading)) continue;
+      if (newly && generation->shares_prefixes() && sequence->pending() > 1) {
+        reading.push_back(sequence);
+      }
       if (sequence->decodes()) {
         turns.push_back({generation.get(), sequence, sequence->last_turn - ahead(*generation)});
       } else {
@@ -81,7 +186,7 @@ std::vector<Share> Scheduler::share_out(const Generations& generations) {
     --budget;
     if (turn.sequence->decodes()) {
       shares.push_back(
-          {turn.generation, turn.sequence, turn.sequence->place.computed, 1, turn.prefill()});
+          {turn.generation, turn.sequence, turn.sequence->place.computed(), 1, turn.prefill()});
     } else {
       head_has_turn = true;  // takes its share below, with what is left of the step
     }
@@ -95,7 +200,7 @@ std::vector<Share> Scheduler::share_out(const Generations& generations) {
     if (budget == 0) break;
     const int64_t tokens = std::min(prompt.sequence->pending(), budget);
     budget -= tokens;
-    shares.push_back({prompt.generation, prompt.sequence, prompt.sequence->place.computed, tokens,
+    shares.push_back({prompt.generation, prompt.sequence, prompt.sequence->place.computed(), tokens,
                       prompt.prefill()});
   }
   for (size_t i = 0; i < decodes; ++i) {
@@ -113,17 +218,64 @@ std::vector<Share> Scheduler::share_out(const Generations& generations) {
   return shares;
 }
 
+// What guesses need is the first to go: false when nobody has any.
+bool Scheduler::drop_draft_places(const Generations& generations) {
+  bool dropped = false;
+  for (const auto& generation : generations) {
+    for (Sequence* sequence : generation->sequences()) {
+      if (sequence->draft_place && sequence->draft_place->bytes() > 0) dropped = true;
+      sequence->draft_place.reset();
+    }
+  }
+  return dropped;
+}
+
+bool Scheduler::preempt(const Generations& generations) {
+  Generation* youngest = nullptr;
+  for (const auto& generation : generations) {
+    if (!generation->admitted) continue;
+    const auto since = [](const Generation& g) { return g.arrival - ahead(g); };
+    if (youngest == nullptr || since(*generation) >= since(*youngest)) youngest = generation.get();
+  }
+  if (youngest == nullptr) return false;
+  youngest->lose_places();
+  youngest->admitted = false;
+  ++preempted_;
+  return true;
+}
+
+// Room in the cache for every share; who gets none, or gives up its place for another, is out.
+void Scheduler::make_places(std::vector<Share>& shares, const Generations& generations) {
+  for (const Share& share : shares) {
+    CachePlace& place = share.sequence->place;
+    const int64_t end = share.first_position + share.tokens;
+    while (share.generation->admitted && !cache_.prepare(place, end)) {
+      if (drop_draft_places(generations)) continue;
+      preempt(generations);  // at worst the sequence itself
+      const auto admitted = [](const auto& generation) { return generation->admitted; };
+      if (std::any_of(generations.begin(), generations.end(), admitted)) continue;
+      // Nobody is left to make room. Its request was measured when it came in: not to be seen.
+      share.generation->fail(std::make_exception_ptr(
+          Error("cache: " + std::to_string(cache_.available_bytes()) + " bytes left, expected room for " +
+                std::to_string(end) + " tokens of the only sequence")));
+    }
+  }
+  const auto is_out = [](const Share& share) { return !share.generation->admitted; };
+  shares.erase(std::remove_if(shares.begin(), shares.end(), is_out), shares.end());
+}
+
 StepPlan Scheduler::plan(const Generations& generations) {
   StepPlan plan;
   plan.shares = share_out(generations);
+  make_places(plan.shares, generations);
   StepBatch& batch = plan.batch;
   for (Share& share : plan.shares) {
     Sequence& sequence = *share.sequence;
     const int64_t end = share.first_position + share.tokens;
     const int64_t first_row = static_cast<int64_t>(batch.token_ids.size());
-    sequence.place.blocks.make_writable(share.first_position, end);
+    sequence.place.append_encodings(batch.encodings);
     batch.slices.push_back(
-        {first_row, share.tokens, share.first_position, sequence.place.blocks.blocks()});
+        {first_row, share.tokens, share.first_position, sequence.place.blocks()});
     for (int64_t position = share.first_position; position < end; ++position) {
       batch.token_ids.push_back(sequence.token_at(position));
     }

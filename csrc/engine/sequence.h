@@ -7,26 +7,17 @@
 #include <utility>
 #include <vector>
 
-#include "cache/block_pool.h"
+#include "cache/kv_cache.h"
 #include "sampling/sampler.h"
 
 namespace onward {
 
-// How far the keys and values of a sequence are in a cache.
-struct CachePlace {
-  explicit CachePlace(BlockPool& pool) : blocks(pool) {}
-  CachePlace(BlockTable blocks, int64_t computed) : blocks(std::move(blocks)), computed(computed) {}
-
-  BlockTable blocks;
-  int64_t computed = 0;  // positions
-};
-
 class Sequence {
  public:
   // index: which of its request's sequences.
-  Sequence(int64_t index, const std::vector<int32_t>& prompt, Sampler sampler, BlockPool& pool)
+  Sequence(int64_t index, const std::vector<int32_t>& prompt, Sampler sampler, KvCache& cache)
       : sampler(std::move(sampler)),
-        place(pool),
+        place(cache.empty_place()),
         index_(index),
         prompt_size_(static_cast<int64_t>(prompt.size())),
         tokens_(prompt) {}
@@ -38,7 +29,7 @@ class Sequence {
   int64_t generated() const { return size() - prompt_size_; }
 
   // Tokens still to be computed, guesses not counted.
-  int64_t pending() const { return size() - place.computed; }
+  int64_t pending() const { return size() - place.computed(); }
   bool decodes() const { return pending() == 1; }
 
   // Tokens of the next step from position `first` on: its own, then guesses.
@@ -50,19 +41,28 @@ class Sequence {
   // Takes one more token. `keep_cache` false: all positions have to be computed again.
   void append(int32_t token, bool keep_cache) {
     tokens_.push_back(token);
-    if (!keep_cache) place.computed = 0;
+    if (!keep_cache) place.clear();
   }
 
   // After guesses were checked: those that did not stand have to be computed again, in the draft
   // model's cache too.
   void forget_wrong_guesses() {
-    place.computed = std::min(place.computed, size() - 1);
-    if (draft_place) draft_place->computed = std::min(draft_place->computed, size() - 1);
+    place.retreat(size() - 1);
+    if (draft_place) draft_place->retreat(size() - 1);
+  }
+
+  // Everything has to be computed again, or found among the kept prefixes.
+  void lose_place() {
+    place.clear();
+    draft_place.reset();
+    guesses.clear();
+    begun = false;
   }
 
   // A sequence that says the same so far and shares the cache.
   Sequence fork(int64_t index) const {
-    Sequence twin(index, tokens_, sampler, place.blocks.fork(), place.computed);
+    Sequence twin(index, tokens_, sampler, place.fork());
+    twin.begun = true;
     twin.prompt_size_ = prompt_size_;
     twin.last_turn = last_turn;
     return twin;
@@ -72,14 +72,15 @@ class Sequence {
   CachePlace place;
   std::vector<int32_t> guesses;             // checked in the next step
   std::unique_ptr<CachePlace> draft_place;  // in the draft model's cache
+  bool begun = false;  // the place has what was kept of its beginning, and is its own from then on
+  std::vector<int64_t> keep_at;  // numbers of tokens at which its prefix is worth keeping
   int64_t last_turn = -1;                   // the step in which all its tokens were last computed
   int64_t last_served = -1;                 // which of all shares was its last
 
  private:
-  Sequence(int64_t index, const std::vector<int32_t>& tokens, Sampler sampler, BlockTable blocks,
-           int64_t computed)
+  Sequence(int64_t index, const std::vector<int32_t>& tokens, Sampler sampler, CachePlace place)
       : sampler(std::move(sampler)),
-        place(std::move(blocks), computed),
+        place(std::move(place)),
         index_(index),
         tokens_(tokens) {}
 

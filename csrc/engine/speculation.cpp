@@ -38,25 +38,29 @@ struct DraftModel::Writer {
   bool writes() const { return !failed && static_cast<int64_t>(guesses.size()) < wanted; }
 };
 
-DraftModel::DraftModel(std::shared_ptr<const Model> model, Backend& backend, int64_t step_tokens)
+DraftModel::DraftModel(std::shared_ptr<const Model> model, Backend& backend, int64_t step_tokens,
+                       CacheBudget& budget)
     : model_(std::move(model)),
       backend_(backend),
       decoder_(model_, backend),
-      pool_(backend, decoder_.cache_layout()),
+      cache_(backend, decoder_.cache_layout(), budget, {false, 0}),
       step_tokens_(step_tokens) {}
 
 void DraftModel::catch_up(Writer& writer, const Decoder::Poll& poll) {
   CachePlace& place = writer.place();
   const int64_t end = writer.sequence->size() - 1;
-  while (place.computed < end) {
-    const int64_t chunk = std::min(step_tokens_, end - place.computed);
-    place.blocks.make_writable(place.computed, place.computed + chunk);
+  place.settle();
+  while (place.computed() < end) {
+    const int64_t first = place.computed();
+    const int64_t chunk = std::min(step_tokens_, end - first);
+    writer.failed = !cache_.prepare(place, first + chunk);
+    if (writer.failed) return;
     StepBatch batch;
-    const auto begin = writer.tokens.begin() + place.computed;
-    batch.token_ids.assign(begin, begin + chunk);
-    batch.slices.push_back({0, chunk, place.computed, place.blocks.blocks()});
+    batch.token_ids.assign(writer.tokens.begin() + first, writer.tokens.begin() + first + chunk);
+    batch.slices.push_back({0, chunk, first, place.blocks()});
     decoder_.forward(batch, poll, logits_);
-    place.computed += chunk;
+    place.advance(first + chunk);
+    place.settle();
   }
 }
 
@@ -64,7 +68,7 @@ void DraftModel::guess(const std::vector<Wish>& wishes, const Decoder::Poll& pol
   std::vector<Writer> writers;
   for (const Wish& wish : wishes) {
     Sequence& sequence = *wish.sequence;
-    if (!sequence.draft_place) sequence.draft_place = std::make_unique<CachePlace>(pool_);
+    if (!sequence.draft_place) sequence.draft_place = std::make_unique<CachePlace>(cache_.empty_place());
     sequence.forget_wrong_guesses();  // of a step that was given up
     const int64_t room = model_->spec.max_context - sequence.size();
     if (std::min(wish.guesses, room) <= 0) continue;
@@ -82,10 +86,11 @@ void DraftModel::guess(const std::vector<Wish>& wishes, const Decoder::Poll& pol
     for (Writer& writer : writers) {
       if (!writer.writes()) continue;
       CachePlace& place = writer.place();
-      place.blocks.make_writable(place.computed, place.computed + 1);
+      writer.failed = !cache_.prepare(place, place.computed() + 1);
+      if (writer.failed) continue;
       const int64_t row = static_cast<int64_t>(batch.token_ids.size());
       batch.token_ids.push_back(writer.tokens.back());
-      batch.slices.push_back({row, 1, place.computed, place.blocks.blocks()});
+      batch.slices.push_back({row, 1, place.computed(), place.blocks()});
       batch.logits_rows.push_back(row);
       writing.push_back(&writer);
     }
@@ -93,7 +98,7 @@ void DraftModel::guess(const std::vector<Wish>& wishes, const Decoder::Poll& pol
     decoder_.forward(batch, poll, logits_);
     backend_.run_on_host(static_cast<int64_t>(writing.size()), [&](int64_t i) {
       Writer& writer = *writing[static_cast<size_t>(i)];
-      ++writer.place().computed;
+      writer.place().advance(writer.place().computed() + 1);
       try {
         const Choice choice = writer.sampler.sample(logits_.data() + i * vocab_size, writer.tokens);
         writer.tokens.push_back(choice.token);

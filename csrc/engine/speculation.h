@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "cache/block_pool.h"
+#include "cache/kv_cache.h"
 #include "engine/sequence.h"
 #include "model/decoder.h"
 
@@ -23,19 +23,19 @@ std::vector<int32_t> look_up(const std::vector<int32_t>& tokens, int64_t ngram, 
 // its distribution is like the other's.
 class DraftModel {
  public:
-  DraftModel(std::shared_ptr<const Model> model, Backend& backend, int64_t step_tokens);
+  DraftModel(std::shared_ptr<const Model> model, Backend& backend, int64_t step_tokens,
+             CacheBudget& budget);
 
   struct Wish {
     Sequence* sequence;
     int64_t guesses;
   };
-  // Fills in the guesses of each sequence. A poll that throws leaves them without.
+  // Fills in the guesses of each sequence, of none that the cache has no room for. A poll that
+  // throws leaves them without.
   void guess(const std::vector<Wish>& wishes, const Decoder::Poll& poll);
 
   const Model& model() const { return *model_; }
-  int64_t blocks_in_use() const { return pool_.blocks_in_use(); }
-  int64_t blocks_reserved() const { return pool_.blocks_reserved(); }
-  int64_t block_bytes() const { return pool_.layout().exact_block_bytes(0); }
+  const KvCache& cache() const { return cache_; }
 
  private:
   struct Writer;
@@ -45,7 +45,7 @@ class DraftModel {
   std::shared_ptr<const Model> model_;
   Backend& backend_;
   Decoder decoder_;
-  BlockPool pool_;
+  KvCache cache_;
   int64_t step_tokens_;
   std::vector<float> logits_;
 };

@@ -5,33 +5,61 @@
 #include <cstring>
 
 #include "model/rope.h"
+#include "onward/error.h"
 
 namespace onward {
 namespace {
 
 LinearInput plain(const float* x) { return {x, Vector{}, 0, 0}; }
 
-CacheLayout make_layout(const Model& model) {
+constexpr int64_t kSmallestCodedHead = 32, kLargestCodedHead = 256;
+
+}  // namespace
+
+CacheLayout make_cache_layout(const Model& model, const CacheFormat& format) {
+  const DecoderSpec& spec = model.spec;
   CacheLayout layout;
-  layout.num_kv_heads = model.spec.num_kv_heads;
-  layout.head_dim = model.spec.head_dim;
+  layout.num_kv_heads = spec.num_kv_heads;
+  layout.head_dim = spec.head_dim;
   layout.dtype = model.cache_dtype;
-  for (int64_t layer = 0; layer < model.spec.num_layers; ++layer) {
-    const int64_t window = model.spec.window(layer);
-    int64_t group = 0;
-    while (group < layout.num_groups() && layout.groups[static_cast<size_t>(group)].window != window) ++group;
-    if (group == layout.num_groups()) layout.groups.push_back({0, window, 0});
-    layout.group_of.push_back(group);
-    layout.place_of.push_back(layout.groups[static_cast<size_t>(group)].layers++);
+  layout.key_codec = format.keys;
+  layout.value_codec = format.values;
+  layout.exact_first = format.exact_first || !layout.coded();
+  layout.window_blocks = layout.blocks_for(format.window_tokens);
+  if (layout.coded() && (spec.head_dim < kSmallestCodedHead || spec.head_dim > kLargestCodedHead)) {
+    throw InvalidArgument("kv_dtype: this model's heads are of " + std::to_string(spec.head_dim) +
+                          " values, expected 32 to 256 for a coded cache");
+  }
+  const int64_t streamed = format.attention_window;
+  if (streamed > 0 && spec.rope.dynamic_factor != 0) {
+    throw InvalidArgument(
+        "attention_window: this model's rotary positions are scaled by the length of the text, "
+        "expected positions of their own");
+  }
+  if (streamed > 0 && !layout.exact_first) {
+    throw InvalidArgument("kv_sinks: is off, expected on with attention_window, which rests on them");
+  }
+  for (int64_t layer = 0; layer < spec.num_layers; ++layer) {
+    const int64_t own = spec.window(layer);
+    const bool sinks = streamed > 0 && (own == 0 || own > streamed);
+    const int64_t window = sinks ? streamed : own;
+    const auto same = [&](const CacheLayout::Group& group) {
+      return group.window == window && (group.sink_tokens > 0) == sinks;
+    };
+    auto group = std::find_if(layout.groups.begin(), layout.groups.end(), same);
+    if (group == layout.groups.end()) {
+      layout.groups.push_back({0, window, sinks ? CacheFormat::kSinkTokens : 0});
+      group = layout.groups.end() - 1;
+    }
+    layout.group_of.push_back(group - layout.groups.begin());
+    layout.place_of.push_back(group->layers++);
   }
   return layout;
 }
 
-}  // namespace
-
 // Device buffers of one step, grown to the largest step seen. Rows are padded (backend.h).
 struct Decoder::Activations {
-  explicit Activations(Backend& backend) : backend(backend) {}
+  Activations(Backend& backend, bool sinks) : backend(backend), sinks(sinks) {}
   ~Activations() { release(); }
 
   void reserve(const Model& model, int64_t rows, int64_t logits_rows) {
@@ -45,6 +73,10 @@ struct Decoder::Activations {
       grow(gated, rows * layer.down.inputs);
       grow(cosines, rows * spec.head_dim / 2);
       grow(sines, rows * spec.head_dim / 2);
+      if (sinks) {
+        grow(sink_cosines, rows * spec.head_dim / 2);
+        grow(sink_sines, rows * spec.head_dim / 2);
+      }
       capacity_rows = rows;
     }
     if (logits_rows > capacity_logits_rows) {
@@ -56,6 +88,7 @@ struct Decoder::Activations {
   }
 
   Backend& backend;
+  bool sinks;
   int64_t capacity_rows = 0;
   int64_t capacity_logits_rows = 0;
   float* x = nullptr;         // (rows, hidden): the residual stream
@@ -64,6 +97,8 @@ struct Decoder::Activations {
   float* gated = nullptr;     // (rows, intermediate)
   float* cosines = nullptr;   // (rows, head_dim / 2)
   float* sines = nullptr;     // (rows, head_dim / 2)
+  float* sink_cosines = nullptr;  // (rows, head_dim / 2), with sinks
+  float* sink_sines = nullptr;
   float* last = nullptr;      // (logits_rows, hidden)
   float* logits = nullptr;    // (logits_rows, vocab)
 
@@ -74,17 +109,20 @@ struct Decoder::Activations {
     buffer = static_cast<float*>(backend.allocate(static_cast<size_t>(values) * sizeof(float)));
   }
   void release() {
-    for (float* buffer : {x, qkv, attended, gated, cosines, sines, last, logits}) {
+    for (float* buffer : {x, qkv, attended, gated, cosines, sines, sink_cosines, sink_sines, last,
+                          logits}) {
       backend.release(buffer);
     }
   }
 };
 
-Decoder::Decoder(std::shared_ptr<const Model> model, Backend& backend)
-    : model_(std::move(model)),
-      backend_(backend),
-      layout_(make_layout(*model_)),
-      activations_(std::make_unique<Activations>(backend)) {}
+Decoder::Decoder(std::shared_ptr<const Model> model, Backend& backend, const CacheFormat& format)
+    : model_(std::move(model)), backend_(backend), layout_(make_cache_layout(*model_, format)) {
+  for (const CacheLayout::Group& group : layout_.groups) {
+    if (group.sink_tokens > 0) sink_reach_ = group.window + group.sink_tokens - 1;
+  }
+  activations_ = std::make_unique<Activations>(backend, sink_reach_ > 0);
+}
 
 Decoder::~Decoder() = default;
 
@@ -93,14 +131,7 @@ void Decoder::forward(const StepBatch& batch, const Poll& poll, std::vector<floa
   Activations& a = *activations_;
   a.reserve(*model_, rows, static_cast<int64_t>(batch.logits_rows.size()));
 
-  std::vector<float> cosines, sines;  // (rows, head_dim / 2)
-  for (const SequenceSlice& slice : batch.slices) {
-    for (int64_t token = 0; token < slice.tokens; ++token) {
-      append_rope(model_->spec.rope, slice.first_position + token, cosines, sines);
-    }
-  }
-  backend_.upload(a.cosines, cosines.data(), cosines.size() * sizeof(float));
-  backend_.upload(a.sines, sines.data(), sines.size() * sizeof(float));
+  upload_rope(batch);
 
   backend_.embed(model_->embed, batch.token_ids.data(), rows, a.x);
   for (int64_t index = 0; index < model_->spec.num_layers; ++index) {
@@ -108,6 +139,26 @@ void Decoder::forward(const StepBatch& batch, const Poll& poll, std::vector<floa
   }
   poll();
   head(batch, logits);
+}
+
+void Decoder::upload_rope(const StepBatch& batch) {
+  const RopeSpec& rope = model_->spec.rope;
+  std::vector<float> cosines, sines, sink_cosines, sink_sines;  // (rows, head_dim / 2)
+  for (const SequenceSlice& slice : batch.slices) {
+    for (int64_t token = 0; token < slice.tokens; ++token) {
+      const int64_t position = slice.first_position + token;
+      append_rope(rope, position, cosines, sines);
+      if (sink_reach_ == 0) continue;
+      append_turn(rope, position, std::min(position, sink_reach_), sink_cosines, sink_sines);
+    }
+  }
+  const auto upload = [&](float* device, const std::vector<float>& values) {
+    if (!values.empty()) backend_.upload(device, values.data(), values.size() * sizeof(float));
+  };
+  upload(activations_->cosines, cosines);
+  upload(activations_->sines, sines);
+  upload(activations_->sink_cosines, sink_cosines);
+  upload(activations_->sink_sines, sink_sines);
 }
 
 LinearInput Decoder::normed(const float* x, const Vector& norm) const {
@@ -135,6 +186,12 @@ void Decoder::layer(int64_t index, const StepBatch& batch, int64_t rows, const P
   rotate.num_heads = spec.num_heads;
   rotate.layer = index;
   backend_.rotate_and_append(rotate, layout_, batch.slices);
+  const int64_t group = layout_.group_of[static_cast<size_t>(index)];
+  std::vector<BlockEncoding> encodings;
+  for (const BlockEncoding& encoding : batch.encodings) {
+    if (encoding.group == group) encodings.push_back(encoding);
+  }
+  if (!encodings.empty()) backend_.encode(index, layout_, encodings);
 
   AttendLayerArgs attend;
   attend.qkv = a.qkv;
@@ -142,6 +199,10 @@ void Decoder::layer(int64_t index, const StepBatch& batch, int64_t rows, const P
   attend.out = a.attended;
   attend.num_heads = spec.num_heads;
   attend.layer = index;
+  if (layout_.groups[static_cast<size_t>(group)].sink_tokens > 0) {
+    attend.sink_cosines = a.sink_cosines;
+    attend.sink_sines = a.sink_sines;
+  }
   attend.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.head_dim)));
   poll();
   backend_.attend(attend, layout_, batch.slices);

@@ -13,17 +13,37 @@ namespace onward {
 
 // One step: consecutive rows belong to consecutive tokens of each slice.
 struct StepBatch {
-  std::vector<int32_t> token_ids;     // (rows)
-  std::vector<SequenceSlice> slices;  // cover the rows in order
-  std::vector<int64_t> logits_rows;   // rows whose logits are wanted
+  std::vector<int32_t> token_ids;        // (rows)
+  std::vector<SequenceSlice> slices;     // cover the rows in order
+  std::vector<BlockEncoding> encodings;  // made in each layer before its attention
+  std::vector<int64_t> logits_rows;      // rows whose logits are wanted
 };
+
+// How the keys and values of a decoder are kept, beside the dtype of exact blocks, which is the
+// model's.
+struct CacheFormat {
+  KvCodec keys = KvCodec::exact;
+  KvCodec values = KvCodec::exact;
+  // Where there are codes: newest tokens that stay exact, in whole blocks before a token's own one,
+  // and whether the first block does.
+  int64_t window_tokens = 128;
+  bool exact_first = true;
+  // StreamingLLM (Xiao et al. 2023), an approximation: a token sees the first kSinkTokens and the
+  // newest so many, at the distances they have in the cache; 0: all, as the model was made.
+  int64_t attention_window = 0;
+
+  static constexpr int64_t kSinkTokens = 4;
+};
+
+// InvalidArgument where the decoder's heads or positions do not go with the format.
+CacheLayout make_cache_layout(const Model& model, const CacheFormat& format);
 
 class Decoder {
  public:
   // Called between the verbs of a step; it may throw to give the step up.
   using Poll = std::function<void()>;
 
-  Decoder(std::shared_ptr<const Model> model, Backend& backend);
+  Decoder(std::shared_ptr<const Model> model, Backend& backend, const CacheFormat& format = {});
   ~Decoder();
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
@@ -39,12 +59,14 @@ class Decoder {
   struct Activations;
 
   LinearInput normed(const float* x, const Vector& norm) const;
+  void upload_rope(const StepBatch& batch);
   void layer(int64_t index, const StepBatch& batch, int64_t rows, const Poll& poll);
   void head(const StepBatch& batch, std::vector<float>& logits);
 
   std::shared_ptr<const Model> model_;
   Backend& backend_;
   CacheLayout layout_;
+  int64_t sink_reach_ = 0;  // the last position that sees the sinks where they are; 0: no sinks
   std::unique_ptr<Activations> activations_;
 };
 

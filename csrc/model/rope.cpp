@@ -21,12 +21,16 @@ std::vector<float> dynamic_inv_freq(const RopeSpec& rope, int64_t position) {
   return inv_freq;
 }
 
+// The product is rounded to float32, as the reference does; at position 100,000 that is the largest
+// difference between implementations.
+double angle_of(int64_t position, float frequency) {
+  return static_cast<float>(position) * frequency;
+}
+
 void append(const std::vector<float>& inv_freq, const RopeSpec& rope, int64_t position,
             std::vector<float>& cosines, std::vector<float>& sines) {
   for (const float frequency : inv_freq) {
-    // The product is rounded to float32, as the reference does; at position 100,000 that is the
-    // largest difference between implementations.
-    const double angle = static_cast<float>(position) * frequency;
+    const double angle = angle_of(position, frequency);
     cosines.push_back(static_cast<float>(std::cos(angle)) * rope.attention_factor);
     sines.push_back(static_cast<float>(std::sin(angle)) * rope.attention_factor);
   }
@@ -40,6 +44,15 @@ void append_rope(const RopeSpec& rope, int64_t position, std::vector<float>& cos
     append(dynamic_inv_freq(rope, position), rope, position, cosines, sines);
   } else {
     append(rope.inv_freq, rope, position, cosines, sines);
+  }
+}
+
+void append_turn(const RopeSpec& rope, int64_t from, int64_t to, std::vector<float>& cosines,
+                 std::vector<float>& sines) {
+  for (const float frequency : rope.inv_freq) {
+    const double angle = angle_of(to, frequency) - angle_of(from, frequency);
+    cosines.push_back(static_cast<float>(std::cos(angle)));
+    sines.push_back(static_cast<float>(std::sin(angle)));
   }
 }
 

@@ -150,6 +150,15 @@ class Event:
     @property
     def prompt_logprobs(self) -> list[TokenLogprobs]: ...
     @property
+    def cached_tokens(self) -> int:
+        """Of the prompt, not computed again; -1 in all events of a request but its first."""
+
+    @property
+    def prompt_computed(self) -> int:
+        """Tokens of the prompt computed so far, in the events that ``progress`` asks for, which say
+        nothing else; else -1."""
+
+    @property
     def guessed(self) -> int:
         """Tokens guessed by speculation since the sequence's last event."""
 
@@ -246,6 +255,15 @@ class Engine:
         prefill_chunk_tokens: int,
         max_sequences: int = 256,
         draft: Model | None = None,
+        max_context: int = 0,
+        kv_keys: str = "exact",
+        kv_values: str = "exact",
+        kv_window_tokens: int = 128,
+        kv_sinks: bool = True,
+        attention_window: int = 0,
+        kv_cache_bytes: int | None = None,
+        prefix_cache: bool = True,
+        prefix_cache_bytes: int | None = None,
     ) -> None: ...
     def submit(
         self,
@@ -260,6 +278,7 @@ class Engine:
         prompt_logprobs: int = -1,
         priority: int = 0,
         cache: bool = True,
+        progress: bool = False,
     ) -> int:
         """Take a request; returns its id."""
 
@@ -274,6 +293,18 @@ class Engine:
 
     def score(self, token_ids: NDArray[np.int32]) -> NDArray[np.float64]:
         """(tokens - 1): ln of the probability of each token after the first."""
+
+    def store_prefix(self, token_ids: NDArray[np.int32]) -> list[tuple[int, bool, int, bytes]]:
+        """Compute what is missing of a prefix, keep it, and give out its cache blocks: layer group,
+        whether coded, index among the sequence's blocks, bytes."""
+
+    def restore_prefix(
+        self, token_ids: NDArray[np.int32], blocks: Sequence[tuple[int, bool, int, Buffer]]
+    ) -> None:
+        """Keep a prefix that ``store_prefix`` of the same model and options gave out."""
+
+    def forget_prefixes(self) -> None:
+        """Let go of every kept prefix."""
 
     def stats(self) -> dict[str, int]:
         """Counters since the engine was made, and what it holds now."""

@@ -60,6 +60,7 @@ def request_options(
         "prompt_logprobs": _count(options.prompt_logprobs, vocab_size),
         "priority": options.priority,
         "cache": options.cache,
+        "progress": options.prefill_progress is not None,
     }
     if options.num_beams > 1:
         beams = _core.BeamOptions()

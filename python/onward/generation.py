@@ -111,7 +111,7 @@ class Generation:
         self._outputs: dict[int, _Output] = {}
         self._prompt_logprobs: list[TokenLogprobs] = []
         self._ended = False
-        self._guessed = self._accepted = 0
+        self._guessed = self._accepted = self._cached_tokens = 0
         self._started = time.perf_counter()
         self._first: float | None = None
         self._last = self._started
@@ -132,6 +132,10 @@ class Generation:
                 raise type(error)(f"{self._where}: {error}") from None
             except StopIteration as error:  # would end a stream quietly, and asyncio cannot hold it
                 raise RuntimeError(f"{self._where}: a rule raised StopIteration") from error
+        if event.prompt_computed >= 0:
+            assert self._options.prefill_progress is not None
+            self._options.prefill_progress(event.prompt_computed, len(self._prompt_token_ids))
+            return ""
         output = self._outputs.get(event.sequence)
         if output is None:
             output = _Output(self._new_sink(), self._options.stop_token_ids)
@@ -139,6 +143,7 @@ class Generation:
         if output.finish_reason is not None:
             return ""  # computed before the engine heard of the stop string
         self._last = event.time
+        self._cached_tokens = max(self._cached_tokens, event.cached_tokens)
         if event.token >= 0 and self._first is None:
             self._first = event.time
         self._prompt_logprobs += map(_logprobs, event.prompt_logprobs)
@@ -160,8 +165,9 @@ class Generation:
 
     def ended_here(self, event: Event) -> bool:
         """Whether a stop string has ended the event's output, which the engine does not know."""
-        return event.finish_reason is None and (
-            self._outputs[event.sequence].finish_reason is not None
+        output = self._outputs.get(event.sequence)  # none yet: the event told of the prompt
+        return (
+            event.finish_reason is None and output is not None and output.finish_reason is not None
         )
 
     def result(self) -> Result:
@@ -182,8 +188,14 @@ class Generation:
             token_ids=best.token_ids,
             finish_reason=best.finish_reason,
             stop_reason=best.stop_reason,
-            usage=Usage(prompt_tokens, tokens),
-            timings=Timings.measure(prompt_tokens, tokens, self._started, self._first, self._last),
+            usage=Usage(prompt_tokens, tokens, self._cached_tokens),
+            timings=Timings.measure(
+                prompt_tokens - self._cached_tokens,
+                tokens,
+                self._started,
+                self._first,
+                self._last,
+            ),
             options=options,
             prompt_token_ids=self._prompt_token_ids,
             sequences=sequences,

@@ -7,11 +7,8 @@ driver. Holds no rule of its own about any of them.
 from __future__ import annotations
 
 import os
-import secrets
 import warnings
-from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -20,22 +17,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onward import _core
+from onward.cache_options import CacheOptions
 from onward.chat_template import ChatTemplate, chat_prompt_ids
-from onward.driver import Call, Driver
+from onward.driver import Driver
 from onward.errors import ArgumentTypeError, InvalidArgument, TokenizerError
-from onward.generation import Generation, Stream
-from onward.grammar import CONSTRAINT_OPTIONS
+from onward.generation import Stream
 from onward.hub import ModelFiles, find_model
 from onward.loading import LoadedModel, check_dtypes, load_model
 from onward.model_defaults import read_model_defaults, without_counterpart
 from onward.option_values import check_integer, shown
-from onward.options import resolve, with_draft, with_options
+from onward.options import with_options
+from onward.prefix_cache import PrefixCache
 from onward.progress import ProgressBar
 from onward.prompts import Prompt, PromptReader, TokenIds, is_batch
 from onward.requests import RequestWriter
 from onward.result import Result
 from onward.scoring import Score, windows
 from onward.spec import DecoderSpec
+from onward.submission import Submitter
 from onward.tokenizer import Tokenizer
 from onward.workers import Workers
 
@@ -66,6 +65,18 @@ class LLM:
         max_sequences: sequences that have a place in the cache at a time; further requests wait.
         draft_model: a smaller model of the same vocabulary, which guesses tokens that this one
             checks several at a time: the same output, sooner where it guesses well.
+        kv_dtype: what keys and values of the cache are held in: "auto" for the floats that go with
+            the weights, "f32", "f16", "bf16", or codes: "int8", "turbo8v4", "turbo4", "turbo3",
+            "turbo2", "q4_0", "keys/values" for one of each. Codes are for all but the first block
+            and the newest tokens, which stay exact (docs/kv.md).
+        kv_window_tokens: newest tokens that stay exact beside codes, in whole blocks of 16.
+        kv_sinks: whether the first block stays exact beside codes.
+        kv_cache_bytes: what keys and values may take; None is most of the memory that is free.
+            Requests wait for room, and one that can never fit is refused.
+        max_context: tokens of prompt and output together at most; None is what the model allows.
+        attention_window: an approximation (StreamingLLM), for endless texts: each token sees the
+            first 4 and the newest so many tokens only. None: all, as the model was made.
+        prefix_cache: whether the beginnings of finished requests are kept for later ones.
         packed_cache: a folder that keeps the weights as they are in memory. The first load of a
             model in some dtypes writes them there (the progress bar runs a second time), later ones
             read them instead of the model's tensors, until its files change.
@@ -86,6 +97,13 @@ class LLM:
         max_sequences: int = 256,
         draft_model: str | os.PathLike[str] | None = None,
         packed_cache: str | os.PathLike[str] | None = None,
+        kv_dtype: str | tuple[str, str] = "auto",
+        kv_window_tokens: int = 128,
+        kv_sinks: bool = True,
+        kv_cache_bytes: int | None = None,
+        max_context: int | None = None,
+        attention_window: int | None = None,
+        prefix_cache: bool = True,
     ) -> None:
         if device != "cpu":
             raise InvalidArgument(f'device: is {shown(device)}, expected "cpu" (no cuda yet)')
@@ -94,26 +112,36 @@ class LLM:
             threads = _core.default_threads()
         self._threads = check_integer("threads", threads, 1, MAX_THREADS)
         chunk = check_integer("prefill_chunk_tokens", prefill_chunk_tokens, 1, 2**31 - 1)
-        self._max_sequences = check_integer("max_sequences", max_sequences, 1, 2**31 - 1)
+        most_sequences = check_integer("max_sequences", max_sequences, 1, 2**31 - 1)
+        cache_options = CacheOptions.read(
+            kv_dtype,
+            kv_window_tokens,
+            kv_sinks,
+            kv_cache_bytes,
+            max_context,
+            attention_window,
+            prefix_cache,
+        )
         files = find_model(model)
         self._name = files.name
 
-        def load(files: ModelFiles) -> LoadedModel:
+        def load(files: ModelFiles, kv_dtype: object = "auto") -> LoadedModel:
             with ProgressBar(f"loading {files.name}") as progress:
-                return load_model(files, dtype, self._threads, progress, head_dtype, packed_cache)
+                return load_model(
+                    files, dtype, self._threads, progress, head_dtype, packed_cache, kv_dtype
+                )
 
-        loaded = load(files)
+        loaded = load(files, kv_dtype)
         self._spec = loaded.spec
         self._dtype = loaded.dtypes.name
         self._weight_bytes = loaded.core.weight_bytes
         self._tokenizer, self._no_tokenizer = _read_tokenizer(loaded)
         self._files, self._metadata = files, loaded.metadata
         self._template: ChatTemplate | None = None
-        self._reader = PromptReader(loaded.spec.vocab_size, loaded.spec.max_context)
-        self._requests = RequestWriter(
-            self._tokenizer, loaded.spec.vocab_size, loaded.spec.max_context
-        )
-        self._defaults = read_model_defaults(
+        self._context = cache_options.context(loaded.spec.max_context)
+        self._reader = PromptReader(loaded.spec.vocab_size, self._context)
+        requests = RequestWriter(self._tokenizer, loaded.spec.vocab_size, self._context)
+        defaults = read_model_defaults(
             loaded.generation_config,
             loaded.config,
             self._tokenizer.eos_token_ids if self._tokenizer else (),
@@ -126,15 +154,27 @@ class LLM:
             )
         self._workers = Workers()
         draft = None if draft_model is None else load(find_model(draft_model))
-        self._has_draft = draft is not None
         self._driver = Driver(
             _core.Engine(
                 loaded.core,
                 threads=self._threads,
                 prefill_chunk_tokens=chunk,
-                max_sequences=self._max_sequences,
+                max_sequences=most_sequences,
                 draft=None if draft is None else draft.core,
+                **cache_options.engine_arguments(loaded.kv),
             )
+        )
+        self._kv = loaded.kv
+        self._cache = PrefixCache(self._driver)
+        self._submitter = Submitter(
+            self._driver,
+            self._reader,
+            requests,
+            defaults,
+            self._text_tokenizer,
+            lambda: bool(self._chat_template().names),
+            most_sequences,
+            draft is not None,
         )
 
     @overload
@@ -160,8 +200,8 @@ class LLM:
         ``[[1, 2], [3]]`` are two, ``[]`` is none. Prompts are continued as they are; ``chat`` puts
         a conversation into the form the model was trained on.
         """
-        call, generations, batch = self._begin(prompt, options)
-        results = self._finish(call, generations)
+        call, generations, batch = self._submitter.begin(prompt, options)
+        results = self._submitter.finish(call, generations)
         return results if batch else results[0]
 
     @overload
@@ -180,9 +220,9 @@ class LLM:
     async def agenerate(self, prompt: Any, **options: Any) -> Result | list[Result]:
         """``generate`` for asyncio: the event loop goes on, and calls that are awaited together
         share the engine's steps. Cancelling the task frees the engine after the present step."""
-        call, generations, batch = await self._workers.run(self._begin, prompt, options)
+        call, generations, batch = await self._workers.run(self._submitter.begin, prompt, options)
         try:
-            results = await self._workers.run(self._finish, call, generations)
+            results = await self._workers.run(self._submitter.finish, call, generations)
         finally:
             call.close()
         return results if batch else results[0]
@@ -200,31 +240,6 @@ class LLM:
         finally:
             stream.close()
 
-    def _begin(
-        self, prompt: Any, options: Mapping[str, object]
-    ) -> tuple[Call, list[Generation], bool]:
-        self._driver.check_open()
-        batch = is_batch(prompt)
-        return *self._submit(list(prompt) if batch else [prompt], batch, options), batch
-
-    def _finish(self, call: Call, generations: list[Generation]) -> list[Result]:
-        unfinished = dict(zip(call.requests, generations, strict=True))
-        try:
-            while unfinished:
-                event = call.next_event()
-                generation = unfinished.get(event.request)
-                if generation is None:
-                    continue  # computed before the engine heard of the stop string
-                generation.push(event)
-                if generation.finished:
-                    del unfinished[event.request]
-                    call.cancel(event.request)
-                elif generation.ended_here(event):
-                    call.cancel(event.request, event.sequence)
-        finally:
-            call.close()
-        return [generation.result() for generation in generations]
-
     @with_options
     def stream(self, prompt: str | TokenIds, **options: Unpack[GenerationKwargs]) -> Stream:
         """Continue one prompt and hand out the text as it comes.
@@ -234,7 +249,7 @@ class LLM:
         self._driver.check_open()
         if is_batch(prompt):
             raise InvalidArgument("prompt: is a list of prompts, expected one prompt to stream")
-        call, generations = self._submit([prompt], False, options, streamed=True)
+        call, generations = self._submitter.submit([prompt], False, options, streamed=True)
         return Stream(call, generations[0])
 
     @overload
@@ -368,8 +383,18 @@ class LLM:
 
     @property
     def context(self) -> int:
-        """Tokens of prompt and output together that the model allows."""
-        return self._spec.max_context
+        """Tokens of prompt and output together: what the model allows, or ``max_context``."""
+        return self._context
+
+    @property
+    def kv_dtype(self) -> str:
+        """What keys and values are held in, by its shortest name."""
+        return self._kv.name
+
+    @property
+    def cache(self) -> PrefixCache:
+        """What is kept of finished requests."""
+        return self._cache
 
     @property
     def weight_bytes(self) -> int:
@@ -423,58 +448,6 @@ class LLM:
                 else ChatTemplate.from_gguf(self._metadata, tokenizer)
             )
         return self._template
-
-    def _submit(
-        self,
-        prompts: Sequence[object],
-        batch: bool,
-        given: Mapping[str, object],
-        *,
-        streamed: bool = False,
-    ) -> tuple[Call, list[Generation]]:
-        """Check everything, then hand all requests to the engine."""
-        options = with_draft(resolve(given, self._defaults), self._has_draft)
-        if options.stop or any(getattr(options, name) is not None for name in CONSTRAINT_OPTIONS):
-            self._text_tokenizer()
-        samples = options.best_of or options.num_return_sequences
-        name = "num_return_sequences" if options.best_of is None else "best_of"
-        if options.num_beams > 1:
-            name, samples = "num_beams", options.num_beams
-        elif streamed and samples > 1:
-            raise InvalidArgument(f"{name}: is {samples}, expected 1 where the text is streamed")
-        if samples > self._max_sequences:
-            raise InvalidArgument(
-                f"{name}: is {samples}, expected at most max_sequences, "
-                f"which is {self._max_sequences}"
-            )
-        wheres = [f"prompt[{i}]" for i in range(len(prompts))] if batch else ["prompt"]
-        rows = []
-        for where, prompt in zip(wheres, prompts, strict=True):
-            encoder = self._text_tokenizer() if isinstance(prompt, str) else None
-            rows.append(self._reader.read(where, prompt, encoder))
-        constraint = self._requests.constraint(options)
-        copies: Counter[bytes] = Counter()
-        requests, generations = [], []
-        for where, ids, prompt in zip(wheres, rows, prompts, strict=True):
-            seed, stream = options.seed, copies[ids.tobytes()] * samples
-            if seed is None:
-                seed, stream = secrets.randbits(64), 0
-            copies[ids.tobytes()] += 1
-            effective = replace(options, seed=seed)
-            prompt_ids = tuple(ids.tolist())
-            written = self._requests.write(effective, prompt_ids, stream, constraint)
-            requests.append((ids, written))
-            conversational = isinstance(prompt, str) and bool(self._chat_template().names)
-            generations.append(
-                Generation(
-                    where,
-                    prompt_ids,
-                    effective,
-                    partial(self._requests.new_sink, effective, prompt_ids),
-                    conversational=conversational,
-                )
-            )
-        return self._driver.submit(requests), generations
 
 
 def _score(ids: NDArray[np.int32], engine: _core.Engine) -> NDArray[np.float64]:

@@ -21,6 +21,7 @@ from onward import architectures
 from onward.architectures import PlannedTensor
 from onward.errors import InvalidArgument, WeightError
 from onward.hub import ModelFiles
+from onward.kv_dtypes import KvDtypes, parse_kv_dtype
 from onward.message_text import label, labels, shown
 from onward.spec import DecoderSpec
 from onward.weights import Checkpoint, open_checkpoint, packed
@@ -45,6 +46,7 @@ class LoadedModel:
     core: _core.Model
     spec: DecoderSpec
     dtypes: WeightDtypes
+    kv: KvDtypes
     files: ModelFiles
     generation_config: dict[str, Any]
     config: dict[str, Any]
@@ -58,8 +60,11 @@ def load_model(
     progress: Progress | None = None,
     head_dtype: str | None = None,
     packed_cache: str | os.PathLike[str] | None = None,
+    kv_dtype: object = "auto",
 ) -> LoadedModel:
     """Load a model with its weights in the dtypes that ``choose_dtypes`` gives.
+
+    ``kv_dtype`` (onward.kv_dtypes) may ask for another float dtype of the cache than theirs.
 
     With ``packed_cache``, a folder, the packed weights are taken from there, or else are written
     there, in which case ``progress`` goes from 0 to all a second time. What is wrong with that
@@ -81,6 +86,8 @@ def load_model(
         dtypes = choose_dtypes(
             plan, lambda source: checkpoint.describe(source)[0], dtype, head_dtype
         )
+        kv = parse_kv_dtype(kv_dtype, dtypes.cache)
+        dtypes = dataclasses.replace(dtypes, cache=kv.exact)
         source = _Source(spec, plan, checkpoint, dtypes, threads, progress)
         core = _pack(source) if folder is None else _kept(folder, files.name, source)
     finally:
@@ -89,6 +96,7 @@ def load_model(
         core=core,
         spec=spec,
         dtypes=dtypes,
+        kv=kv,
         files=files,
         generation_config=checkpoint.generation_config,
         config=checkpoint.config,

@@ -1,20 +1,115 @@
-"""What the machine has: its memory. Knows nothing of models."""
+"""What the machine has: its memory, what this process takes of it and may still take.
+
+Knows nothing of models. Everything is read from files below a root, so that a test can bring its
+own.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+ROOT = Path("/")
 
 
-def memory_bytes() -> dict[str, int | None]:
-    """Installed and available memory, where the system tells."""
-    found: dict[str, int | None] = {"total": None, "available": None}
+@dataclass(frozen=True)
+class _Names:
+    """What a version of control groups calls its files, and the part of its statistics that counts
+    cached file pages which the kernel drops first, children included."""
+
+    limit: str
+    usage: str
+    reclaimable: str
+
+
+_V2 = _Names("memory.max", "memory.current", "inactive_file")
+_V1 = _Names("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+
+
+def memory_bytes(root: Path = ROOT) -> dict[str, int | None]:
+    """Installed memory, and what of it this process may still take, where the system tells."""
+    return {
+        "total": _meminfo(root).get("MemTotal"),
+        "available": available_memory_bytes(root),
+    }
+
+
+def available_memory_bytes(root: Path = ROOT) -> int | None:
+    """Memory that this process may still take; None where the system does not tell.
+
+    The smallest of what the kernel calls available (MemAvailable) and, for the process's control
+    group and every group above it, limit - (usage - reclaimable file pages). Swap is not counted.
+    """
+    found = [*_group_rooms(root)]
+    available = _meminfo(root).get("MemAvailable")
+    if available is not None:
+        found.append(available)
+    return min(found, default=None)
+
+
+def _meminfo(root: Path) -> dict[str, int]:
+    """/proc/meminfo in bytes."""
+    return {
+        name.rstrip(":"): int(value) * 1024 for name, value in _pairs(root / "proc" / "meminfo")
+    }
+
+
+def _group_rooms(root: Path) -> Iterator[int]:
+    """What each control group that has a limit leaves to the process."""
+    for line in _lines(root / "proc" / "self" / "cgroup"):
+        # hierarchy:controllers:path, and for version 2 "0::path"
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        groups = root / "sys" / "fs" / "cgroup"
+        if "memory" in controllers.split(","):
+            names, groups = _V1, groups / "memory"
+        elif number == "0" and not controllers:
+            names = _V2
+        else:
+            continue
+        # Inside a container the path may be the host's: then only its last parent, the root of
+        # what is mounted, is there, and that is the container's own group.
+        parts = PurePosixPath(path).relative_to("/") if path.startswith("/") else PurePosixPath()
+        if ".." in parts.parts:
+            parts = PurePosixPath()
+        for place in (parts, *parts.parents):
+            room = _room(groups / place, names)
+            if room is not None:
+                yield room
+
+
+def _room(group: Path, names: _Names) -> int | None:
+    """What one group leaves; None where it has no limit, or is not there."""
+    limit, usage = _number(group / names.limit), _number(group / names.usage)
+    if limit is None or usage is None:
+        return None
+    reclaimable = dict(_pairs(group / "memory.stat")).get(names.reclaimable, "0")
+    return max(0, limit - max(0, usage - int(reclaimable)))
+
+
+def _number(path: Path) -> int | None:
+    """The one number of a file; None for "max" and where there is no such file."""
+    text = "".join(_lines(path)).strip()
+    return int(text) if text.isdecimal() else None
+
+
+def _pairs(path: Path) -> Iterator[tuple[str, str]]:
+    """The first two words of each line, where the second is a number."""
+    for line in _lines(path):
+        words = line.split()
+        if len(words) >= 2 and words[1].isdecimal():
+            yield words[0], words[1]
+
+
+def _lines(path: Path) -> list[str]:
     try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return path.read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
-        return found
-    for line in lines:
-        name, _, value = line.partition(":")
-        key = {"MemTotal": "total", "MemAvailable": "available"}.get(name)
-        if key is not None:
-            found[key] = int(value.split()[0]) * 1024
-    return found
+        return []
+
+
+def resident_bytes(root: Path = ROOT) -> int | None:
+    """What this process holds in memory now; None where the system does not tell."""
+    kibibytes = dict(_pairs(root / "proc" / "self" / "status")).get("VmRSS:")
+    return None if kibibytes is None else int(kibibytes) * 1024

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 else:  # numpy takes its time, and the command line's --help is in a hurry
     LogitsProcessor = StoppingCriterion = Callable[..., Any]
 
+PrefillProgress: TypeAlias = Callable[[int, int], object]
+"""Tokens of the prompt that are computed or were kept, and all of them."""
+
 OPTIONS: tuple[Option, ...] = (
     Option("max_new_tokens", "integer", 256, "tokens to generate at most; 0 gives no text", low=0),
     Option(
@@ -376,6 +379,12 @@ OPTIONS: tuple[Option, ...] = (
         high=1_000_000,
     ),
     Option("cache", "flag", True, "False computes the whole sequence anew for every token"),
+    Option(
+        "prefill_progress",
+        "callable",
+        None,
+        "called with the prompt's tokens that are computed and with all, step by step",
+    ),
 )
 BY_NAME: dict[str, Option] = {option.name: option for option in OPTIONS}
 
@@ -438,3 +447,4 @@ class GenerationKwargs(TypedDict, total=False):
     num_assistant_tokens: int | None
     priority: int
     cache: bool
+    prefill_progress: PrefillProgress | None

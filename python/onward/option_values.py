@@ -23,6 +23,7 @@ Kind = Literal[
     "early_stopping",
     "texts",
     "constraint",
+    "callable",
     "callables",
     "ids",
     "allowed_ids",
@@ -76,6 +77,10 @@ def check(option: Option, value: object, vocab_size: int) -> Any:
             return value
         case "constraint":
             return value  # grammar.py looks at the four of them together
+        case "callable":
+            if value is not None and not callable(value):
+                raise _wrong_type(option.name, value, "a function or None")
+            return value
         case "callables":
             return _check_callables(option.name, value)
         case "number":

@@ -19,6 +19,7 @@ from onward.option_table import (
     OPTIONS,
     GenerationKwargs,
     LogitsProcessor,
+    PrefillProgress,
     StoppingCriterion,
 )
 from onward.option_values import check
@@ -94,6 +95,7 @@ class GenerationOptions:
     num_assistant_tokens: int | None
     priority: int
     cache: bool
+    prefill_progress: PrefillProgress | None
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,9 @@ class Usage:
 
     prompt_tokens: int
     completion_tokens: int
+    cached_tokens: int = 0
+    """Of the prompt: keys and values that an earlier request had left, and that were not computed
+    again."""
 
     @property
     def total_tokens(self) -> int:
@@ -40,13 +43,13 @@ class Timings:
     time_per_output_token_s: float | None
     """Mean gap between tokens after the first."""
     prefill_tokens_per_s: float | None
-    """Prompt tokens divided by the time to the first token."""
+    """Prompt tokens that were computed, divided by the time to the first token."""
     decode_tokens_per_s: float | None
     total_s: float
 
     @classmethod
     def measure(
-        cls, prompt_tokens: int, tokens: int, started: float, first: float | None, last: float
+        cls, computed_tokens: int, tokens: int, started: float, first: float | None, last: float
     ) -> Timings:
         """From the clock readings at submission, at the first token and at the last event."""
         to_first = None if first is None else first - started
@@ -54,7 +57,7 @@ class Timings:
         return cls(
             time_to_first_token_s=to_first,
             time_per_output_token_s=per_token,
-            prefill_tokens_per_s=prompt_tokens / to_first if to_first else None,
+            prefill_tokens_per_s=computed_tokens / to_first if to_first else None,
             decode_tokens_per_s=1 / per_token if per_token else None,
             total_s=last - started,
         )

@@ -1,0 +1,83 @@
+"""What may be asked for as ``kv_dtype``, what it resolves to, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from onward.errors import ArgumentTypeError, InvalidArgument
+from onward.kv_dtypes import CODES, FLOATS, KV_DTYPES, KvDtypes, parse_kv_dtype
+
+
+@pytest.mark.parametrize(
+    ("value", "exact", "expected"),
+    [
+        ("auto", "bf16", KvDtypes("bf16", "bf16", "bf16")),
+        ("f32", "f16", KvDtypes("f32", "f32", "f32")),
+        ("int8", "f32", KvDtypes("int8", "int8", "f32")),
+        ("turbo8v4", "f16", KvDtypes("int8", "turbo4", "f16")),
+        ("turbo3", "bf16", KvDtypes("turbo3", "turbo3", "bf16")),
+        ("int8/turbo4", "f16", KvDtypes("int8", "turbo4", "f16")),
+        ("f16/turbo4", "bf16", KvDtypes("f16", "turbo4", "f16")),
+        ("q4_0/f32", "bf16", KvDtypes("q4_0", "f32", "f32")),
+        ("auto/turbo2", "bf16", KvDtypes("bf16", "turbo2", "bf16")),
+        ("auto/f16", "f32", KvDtypes("f16", "f16", "f16")),
+        ("f16/f16", "f32", KvDtypes("f16", "f16", "f16")),
+        (("int8", "turbo4"), "f16", KvDtypes("int8", "turbo4", "f16")),
+        (("f32", "auto"), "f16", KvDtypes("f32", "f32", "f32")),
+    ],
+)
+def test_what_it_resolves_to(value: Any, exact: str, expected: KvDtypes) -> None:
+    assert parse_kv_dtype(value, exact) == expected
+
+
+def test_names_and_codes() -> None:
+    assert set(KV_DTYPES) == {"auto", *FLOATS, *CODES, "turbo8v4"}
+    for name in KV_DTYPES[1:]:
+        found = parse_kv_dtype(name, "f16")
+        assert found.name == name
+        assert found.coded == (name not in FLOATS)
+    assert parse_kv_dtype("auto", "bf16").name == "bf16"
+    assert parse_kv_dtype("int8/turbo4", "bf16").name == "turbo8v4"
+    assert parse_kv_dtype("turbo4/int8", "bf16").name == "turbo4/int8"
+    assert parse_kv_dtype("auto/turbo4", "bf16").name == "bf16/turbo4"
+    assert parse_kv_dtype("f16/turbo4", "f16").coded
+    # A name is read back as what it is the name of, also where the model's own dtype is another.
+    for keys in KV_DTYPES[1:]:
+        for values in CODES:
+            if keys != "turbo8v4":
+                found = parse_kv_dtype((keys, values), "f16")
+                assert parse_kv_dtype(found.name, found.exact) == found
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("f8", "kv_dtype: is 'f8', expected one of auto, f32, f16, bf16, int8, turbo8v4, q4_0, "),
+        ("INT8", "kv_dtype: is 'INT8', expected one of"),
+        ("", "kv_dtype: is '', expected one of"),
+        ("f16/f32", "kv_dtype: names f16 for keys and f32 for values, expected one float dtype"),
+        (("bf16", "f16"), "kv_dtype: names bf16 for keys and f16 for values"),
+        ("int8/", "kv_dtype: is '' in 'int8/', expected one of auto, f32, f16, bf16, int8, q4_0"),
+        ("int8/turbo5", "kv_dtype: is 'turbo5' in 'int8/turbo5', expected one of"),
+        ("turbo8v4/int8", "kv_dtype: is 'turbo8v4' in 'turbo8v4/int8', expected one of"),
+        ("int8/int8/int8", "kv_dtype: is 'int8/int8/int8', 3 names, expected one, or two"),
+        (("int8",), r"kv_dtype: is ('int8',), 1 names, expected one, or two"),
+    ],
+)
+def test_what_is_refused(value: Any, told: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        parse_kv_dtype(value, "f16")
+    assert str(caught.value).startswith(told)
+
+
+@pytest.mark.parametrize("value", [None, 8, True, ["int8", "int8"], ("int8", 4), b"int8"])
+def test_what_is_no_name(value: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match=r"^kv_dtype: is .*, expected "):
+        parse_kv_dtype(value, "f16")
+
+
+def test_the_dtype_of_exact_blocks_is_a_float() -> None:
+    with pytest.raises(InvalidArgument, match="exact: is 'int8', expected one of f32, f16, bf16"):
+        parse_kv_dtype("int8", "int8")
