@@ -1,4 +1,4 @@
-"""Attention sinks: the first tokens stay visible beside the window, seen with a query of their own."""
+"""Attention sinks: the first tokens stay visible beside the window, to a query of their own."""
 
 from __future__ import annotations
 
@@ -62,7 +62,11 @@ def test_the_query_for_the_sinks_is_turned() -> None:
     """By no angle at all, sinks are keys like others."""
     cache = CodedCache(90, group=2, window=WINDOW, sink_tokens=4)
     found = cache.attend(80, 1)
-    still = type("Still", (CodedCache,), {"angles": lambda *_: (np.ones((1, 32), np.float32), np.zeros((1, 32), np.float32))})
+    still = type(
+        "Still",
+        (CodedCache,),
+        {"angles": lambda *_: (np.ones((1, 32), np.float32), np.zeros((1, 32), np.float32))},
+    )
     straight = still(90, group=2, window=WINDOW, sink_tokens=4).attend(80, 1)
     assert np.abs(found - straight).max() > 1e-3
     keys, values = (x[:, 0] for x in cache.exact)

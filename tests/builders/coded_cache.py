@@ -1,7 +1,7 @@
-"""Cache blocks of random codes and numbers, what they stand for, and attention over them in float64.
+"""Cache blocks of random codes and numbers, what they stand for, and attention over them.
 
-A token in block b sees the blocks [coded_begin, max(coded_begin, b - window_blocks)) as codes and all
-others exactly (csrc/backend/cache_layout.h). Whatever no row sees is a null pointer or NaN.
+Which blocks a token sees as codes: csrc/backend/cache_layout.h. Whatever no row sees is a null
+pointer or NaN.
 """
 
 from __future__ import annotations
@@ -187,28 +187,44 @@ class CodedCache:
         )
         return keys, values
 
+    def _decoded_side(self, keys: bool) -> F64:
+        """(positions, kv_heads, coded_dim), rotated back, keys without the centre."""
+        codec, dims = self.key_codec if keys else self.value_codec, coded_dim(self.head_dim)
+        matrix = hadamard(np.eye(dims, dtype=np.float32)).astype(np.float64)
+        side = np.zeros((self.blocks * BLOCK, self.kv_heads, dims))
+        side[..., : self.head_dim] = self.exact[0 if keys else 1]
+        for block in range(self.blocks if codec != "exact" else 0):
+            for head in range(self.kv_heads):
+                stored, scale = self._codes[block, head, keys]
+                numbers = decode(unpack(stored, codec, keys, dims), scale, codec)
+                x = numbers.astype(np.float64)
+                if rotated(codec):
+                    x = x @ matrix.T
+                side[block * BLOCK : (block + 1) * BLOCK, head] = x
+        return side
+
     @cached_property
     def decoded(self) -> tuple[F64, F64]:
-        """Like ``exact``, of the codes."""
-        sides = []
-        dims = coded_dim(self.head_dim)
-        matrix = hadamard(np.eye(dims, dtype=np.float32)).astype(np.float64)
-        for keys in (True, False):
-            codec = self.key_codec if keys else self.value_codec
-            side = self.exact[0 if keys else 1].copy()
-            for block in range(self.blocks if codec != "exact" else 0):
-                for head in range(self.kv_heads):
-                    stored, scale = self._codes[block, head, keys]
-                    numbers = decode(unpack(stored, codec, keys, dims), scale, codec)
-                    x = numbers.astype(np.float64)
-                    if rotated(codec):
-                        x = x @ matrix.T
-                    if keys and rotated(codec) and self.exact_first:
-                        first = self.exact[0][:BLOCK, head].astype(np.float32)
-                        x[:, : self.head_dim] += key_centre(first)
-                    side[block * BLOCK : (block + 1) * BLOCK, head] = x[:, : self.head_dim]
-            sides.append(side)
-        return sides[0], sides[1]
+        """Like ``exact``, of the codes; keys with what else a rounded query meets."""
+        return self._decoded_side(True), self._decoded_side(False)[..., : self.head_dim]
+
+    def coded_scores(self, q: F32, kv: int) -> F64:
+        """Of all keys as codes. Queries against turbo are rounded to bytes, which is coarse."""
+        dims, codec = coded_dim(self.head_dim), self.key_codec
+        padded = np.zeros(dims, np.float32)
+        padded[: self.head_dim] = q
+        centre = np.zeros(self.head_dim)
+        if codec not in ("exact", "q4_0") and self.exact_first:
+            centre = key_centre(self.exact[0][:BLOCK, kv].astype(np.float32)).astype(np.float64)
+        wide = padded.astype(np.float64)
+        if codec.startswith("turbo") and q.any():
+            turned = hadamard(padded)
+            largest = np.abs(turned).max()
+            steps = np.rint(turned * (np.float32(127) / largest)).astype(np.float64)
+            matrix = hadamard(np.eye(dims, dtype=np.float32)).astype(np.float64)
+            wide = steps * (float(largest) / 127) @ matrix.T
+        scores: F64 = self.decoded[0][:, kv] @ wide + q.astype(np.float64) @ centre
+        return scores
 
     # --- attention ---
 
@@ -235,12 +251,14 @@ class CodedCache:
         for t, position in enumerate(range(first, first + tokens)):
             begin, end = (BLOCK * b for b in self.coded_blocks(position))
             keys, values = (x[: position + 1].copy() for x in self.exact)
-            keys[begin:end], values[begin:end] = (x[begin:end] for x in self.decoded)
+            values[begin:end] = self.decoded[1][begin:end]
             seen = np.arange(position + 1) >= self.first_key(position)
             cosines, sines = (x.astype(np.float64)[0] for x in self.angles(position, 1))
             for head in range(self.kv_heads * self.group):
                 q, kv = queries[t, head], head // self.group
                 scores = keys[:, kv] @ q
+                rough = self.coded_scores(self.queries(position, 1)[0, head], kv)
+                scores[begin:end] = rough[begin:end]
                 visible = seen.copy()
                 if self.sinking(position):
                     a, b = q[:half], q[half:]
@@ -259,7 +277,9 @@ Slice = tuple[CodedCache, int, int, list[Raw | None], list[Raw | None]]
 def attend_slices(slices: list[Slice], threads: int, q: F32 | None = None) -> F32:
     """One step over slices of caches that differ in positions and seed alone."""
     one = slices[0][0]
-    assert all(replace(s[0], positions=0, seed=0) == replace(one, positions=0, seed=0) for s in slices)
+    assert all(
+        replace(s[0], positions=0, seed=0) == replace(one, positions=0, seed=0) for s in slices
+    )
     if q is None:
         q = np.concatenate([cache.queries(first, tokens) for cache, first, tokens, *_ in slices])
     angles = [cache.angles(first, tokens) for cache, first, tokens, *_ in slices]
