@@ -177,8 +177,10 @@ CodedAttendArgs AttendTasks::coded_args(const Tile& tile, int64_t kv_head) const
   coded.value_codes_offset = layout_->value_codes_offset(args_->layer, kv_head);
   coded.key_scales_offset = layout_->key_scales_offset(args_->layer, kv_head);
   coded.value_scales_offset = layout_->value_scales_offset(args_->layer, kv_head);
-  coded.next_codes = layout_->key_codes_bytes() + layout_->value_codes_bytes();
-  coded.next_scales = layout_->key_scales_bytes() + layout_->value_scales_bytes();
+  coded.next_codes =
+      layout_->key_codes_offset(args_->layer, kv_head + 1) - coded.key_codes_offset;
+  coded.next_scales =
+      layout_->key_scales_offset(args_->layer, kv_head + 1) - coded.key_scales_offset;
   coded.coded_dim = layout_->coded_dim();
   coded.sink_tokens = seen_->sink_tokens;
   const int64_t sink_offset = row * (layout_->head_dim / 2);
