@@ -177,8 +177,8 @@ enum class Codes : uint8_t { exact, int8, q4_0, turbo4, turbo3, turbo2 };
 //   padding and rotation, as a sum along a row (element i: fma into lane i % 16), else 0;
 //   s = (query's scale) * (chain of fma(float(dot), key's scale, sum) over groups from +0), one
 //   group for turbo, dot the exact integer sum over the group of n times the key's integers.
-// Onto coded values, group by group: the weight of a key is w = p * its value scale; with m = max |w|
-// over the keys of the tile that the row sees,
+// Onto coded values, group by group: the weight of a key is w = p * its value scale; with m = max
+// |w| over the keys of the tile that the row sees,
 //   n = w * (16256 / m), to nearest even (0 for m < 2^-100);
 //   output = fma(float(dot), m / 16256, output * rescale), dot the exact sum over the tile of n
 //   times the value's integers.
@@ -197,8 +197,9 @@ struct CodedAttendArgs {
   int64_t coded_dim;
   int64_t coded_begin;  // blocks
   int64_t coded_end;    // coded_begin where nothing is coded
-  const float* centre;  // what coded keys are less of, (head_dim) and zeros up to whole lanes; or null
-  int64_t sink_tokens;  // 0 to 16
+  const float*
+      centre;  // what coded keys are less of, (head_dim) and zeros up to whole lanes; or null
+  int64_t sink_tokens;        // 0 to 16
   const float* sink_cosines;  // of the first token: (tokens, head_dim / 2)
   const float* sink_sines;
 

@@ -1,15 +1,18 @@
-// One tile of 64 coded keys or values of causal attention (cpu/kernels.h, CodedAttendArgs): products
-// of bytes with the codes, which are unpacked in registers, once for all rows of a register tile.
-// Included inside the anonymous namespace of a file, after attend_tiles.inl; knows nothing of spans,
-// of units or of what else rows see. Beside what group_tiles.inl asks for, the file has defined
-//   WeightDot, of the kind of ByteDot: add(sum, codes, weights), for codes that are signed bytes and
+// One tile of 64 coded keys or values of causal attention (cpu/kernels.h, CodedAttendArgs):
+// products of bytes with the codes, which are unpacked in registers, once for all rows of a
+// register tile. Included inside the anonymous namespace of a file, after attend_tiles.inl; knows
+// nothing of spans, of units or of what else rows see. Beside what group_tiles.inl asks for, the
+// file has defined
+//   WeightDot, of the kind of ByteDot: add(sum, codes, weights), for codes that are signed bytes
+//   and
 //     weights of 0 to 127;
 //   of Words: shift_right and shift_left (of 16-bit halves), merge_bits, toggle_bits, look_up,
 //     times_128, fold_words;
 //   of Lanes: larger_magnitude and store_parts, which rounds to two bytes.
 //
 // Codes are taken in pairs of registers, 2 i and 2 i + 1: of keys that is eight dimensions of 16
-// tokens, of values 32 dimensions of four tokens. A pair lies within one stored register, or is two.
+// tokens, of values 32 dimensions of four tokens. A pair lies within one stored register, or is
+// two.
 
 constexpr int64_t kPairDims = 8;     // of keys
 constexpr int64_t kVectorPair = 32;  // dimensions of a pair of values
@@ -127,7 +130,7 @@ struct Turbo3Codes {
 // What a row's query is to coded keys.
 struct CodedQuery {
   const int8_t* parts[kParts];  // (coded_dim) each, the high one first
-  const int32_t* corrections;  // of each group: -ByteDot::kZero times the sum of the integers
+  const int32_t* corrections;   // of each group: -ByteDot::kZero times the sum of the integers
   float scale;
   float centre;
 };
@@ -160,9 +163,11 @@ inline Lanes hide_keys(Lanes score, const AttendRow& row, int64_t block) {
 }
 
 template <template <int> class CodeFormat, int kRows, int kBlocks>
-__attribute__((always_inline)) inline void score_coded_blocks(
-    const CodedAttendArgs& c, const AttendRow* rows, const CodedQuery* queries,
-    const KeyRange& range, int64_t block, float (*p)[kTileKeys]) {
+__attribute__((always_inline)) inline void score_coded_blocks(const CodedAttendArgs& c,
+                                                              const AttendRow* rows,
+                                                              const CodedQuery* queries,
+                                                              const KeyRange& range, int64_t block,
+                                                              float (*p)[kTileKeys]) {
   using Format = CodeFormat<128>;
   const Format format;
   const int64_t pairs = c.coded_dim / kPairDims;
@@ -258,8 +263,9 @@ __attribute__((always_inline)) inline void score_coded_blocks(
 
 // Scores of kRows rows against a tile's coded keys.
 template <template <int> class CodeFormat, int kRows>
-__attribute__((noinline)) void score_coded_tile(const CodedAttendArgs& c, const AttendRow* rows, const CodedQuery* queries,
-                      const KeyRange& range, float (*p)[kTileKeys]) {
+__attribute__((noinline)) void score_coded_tile(const CodedAttendArgs& c, const AttendRow* rows,
+                                                const CodedQuery* queries, const KeyRange& range,
+                                                float (*p)[kTileKeys]) {
   constexpr int kQueryParts = CodeFormat<128>::kQueryParts, kMost = code_rows(kQueryParts);
   if constexpr (kRows > kMost) {
     score_coded_tile<CodeFormat, kMost>(c, rows, queries, range, p);
@@ -284,8 +290,9 @@ struct CodedWeights {
 };
 
 template <int kRows, bool kSigned>
-__attribute__((noinline)) void round_weights(const CodedAttendArgs& c, const AttendRow* rows, const KeyRange& range,
-                          const float (*p)[kTileKeys], int64_t group, CodedWeights& weights) {
+__attribute__((noinline)) void round_weights(const CodedAttendArgs& c, const AttendRow* rows,
+                                             const KeyRange& range, const float (*p)[kTileKeys],
+                                             int64_t group, CodedWeights& weights) {
   alignas(64) float products[kRows][kTileKeys];
   alignas(64) float largest[kLane] = {}, inverse[kLane];
   Lanes scales[kTileBlocks];
@@ -393,8 +400,9 @@ __attribute__((always_inline)) inline void add_coded_columns(
 
 // out = out * rescale + p * values of a tile.
 template <template <int> class CodeFormat, int kRows>
-__attribute__((noinline)) void add_coded_tile(const CodedAttendArgs& c, const AttendRow* rows, const KeyRange& range,
-                    const float* rescale, const float (*p)[kTileKeys], float* out) {
+__attribute__((noinline)) void add_coded_tile(const CodedAttendArgs& c, const AttendRow* rows,
+                                              const KeyRange& range, const float* rescale,
+                                              const float (*p)[kTileKeys], float* out) {
   constexpr bool kSigned = CodeFormat<0>::kSigned;
   using Format = CodeFormat<kSigned ? 128 : 0>;
   const Format format;

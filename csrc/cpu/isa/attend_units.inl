@@ -207,14 +207,14 @@ void turn_query(const CodedAttendArgs& c, int64_t token, const float* q, float* 
   }
 }
 
-// Block 0 and the tail's first tile, which come after the codes. Many rows leave memory time enough.
+// Block 0 and the tail's first tile, which come after the codes. Many rows leave memory time
+// enough.
 template <class Cache>
 void fetch_exact(const CodedAttendArgs& c, int64_t rows) {
   const AttendArgs& a = c.exact;
   if (rows > kTileRows) return;
   const int64_t end = (a.first_position + a.tokens - 1) / kBlockTokens + 1;
-  const int64_t bytes =
-      a.v_offset - a.k_offset + kBlockTokens * a.v_stride * Cache::kElementBytes;
+  const int64_t bytes = a.v_offset - a.k_offset + kBlockTokens * a.v_stride * Cache::kElementBytes;
   for (int64_t i = c.coded_begin > 0 ? -1 : 0; i < kTileBlocks; ++i) {
     const int64_t block = i < 0 ? 0 : c.coded_end + i;
     if (block >= end) break;

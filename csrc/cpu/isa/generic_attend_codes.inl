@@ -197,10 +197,8 @@ struct KeyRun {
 // What the token at a position sees of a unit.
 KeyRun keys_of_unit(const CodedAttendArgs& c, int64_t position, int64_t unit) {
   const int64_t window = c.exact.window;
-  const bool sinking =
-      c.sink_tokens > 0 && window > 0 && position >= window + c.sink_tokens;
-  const int64_t first =
-      c.sink_tokens > 0 && !sinking ? 0 : first_key_of(c.exact, position);
+  const bool sinking = c.sink_tokens > 0 && window > 0 && position >= window + c.sink_tokens;
+  const int64_t first = c.sink_tokens > 0 && !sinking ? 0 : first_key_of(c.exact, position);
   const bool any_coded = c.coded_begin < c.coded_end;
   const int64_t coded_spans = c.end_coded_span - c.first_coded_span;
   if (unit < coded_spans) {
