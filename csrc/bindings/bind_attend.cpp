@@ -1,6 +1,6 @@
-// Attention of a layer over given cache blocks, and how fast it is, in the submodule `kernels`: what
-// the backend's verb does, tasks and threads and all. For tests and benchmarks; knows nothing of
-// models, nor of how codes come to be.
+// Attention of a layer over given cache blocks, and how fast it is, in the submodule `kernels`:
+// what the backend's verb does, tasks and threads and all. For tests and benchmarks; knows nothing
+// of models, nor of how codes come to be.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
@@ -239,7 +239,8 @@ std::vector<std::pair<std::vector<double>, int64_t>> attend_rate(
     filled.push_back(std::make_unique<FilledCache>(*backend, std::move(layout), depth));
   }
   const int64_t stride = activation_stride(heads * head_dim);
-  AlignedBuffer q(static_cast<size_t>(rows * stride) * 4), out(static_cast<size_t>(rows * stride) * 4);
+  AlignedBuffer q(static_cast<size_t>(rows * stride) * 4),
+      out(static_cast<size_t>(rows * stride) * 4);
   for (int64_t i = 0; i < rows * stride; ++i) {
     q.data<float>()[i] = static_cast<float>(i * 7919 % 1000) * 0.002f - 1.0f;
   }

@@ -123,8 +123,8 @@ void AttendTasks::plan(const Kernels& kernels, const AttendLayerArgs& args,
     const bool fits = (floats + tile_floats) * 4 <= kMostStateBytes;
     tile.pieces = split && fits ? pieces_of(units, tile.tokens, all_work, threads) : 1;
     for (int64_t piece = 0; piece < tile.pieces; ++piece) {
-      pieces_.push_back({&tile - tiles_.data(), piece * units / tile.pieces,
-                         (piece + 1) * units / tile.pieces});
+      pieces_.push_back(
+          {&tile - tiles_.data(), piece * units / tile.pieces, (piece + 1) * units / tile.pieces});
     }
     if (tile.pieces == 1) continue;
     tile.states = floats;
@@ -177,6 +177,9 @@ CodedAttendArgs AttendTasks::coded_args(const Tile& tile, int64_t kv_head) const
   coded.value_codes_offset = layout_->value_codes_offset(args_->layer, kv_head);
   coded.key_scales_offset = layout_->key_scales_offset(args_->layer, kv_head);
   coded.value_scales_offset = layout_->value_scales_offset(args_->layer, kv_head);
+  coded.next_codes = layout_->key_codes_offset(args_->layer, kv_head + 1) - coded.key_codes_offset;
+  coded.next_scales =
+      layout_->key_scales_offset(args_->layer, kv_head + 1) - coded.key_scales_offset;
   coded.coded_dim = layout_->coded_dim();
   coded.sink_tokens = seen_->sink_tokens;
   const int64_t sink_offset = row * (layout_->head_dim / 2);
@@ -196,9 +199,8 @@ void AttendTasks::run(int64_t task) {
   const bool f16 = layout_->dtype == DType::f16, bf16 = layout_->dtype == DType::bf16;
   const int64_t floats = unit_floats(tile);
   float* const states =
-      tile.pieces == 1
-          ? nullptr
-          : states_.data<float>() + tile.states + kv_head * units_of(tile) * floats;
+      tile.pieces == 1 ? nullptr
+                       : states_.data<float>() + tile.states + kv_head * units_of(tile) * floats;
   // Whoever sees the last piece end sees what all the others have written.
   const auto is_last = [&] {
     if (tile.pieces == 1) return false;

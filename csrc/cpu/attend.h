@@ -31,9 +31,9 @@ class AttendTasks {
     const SequenceSlice* slice;
     int64_t first_token;
     int64_t tokens;
-    bool mixed;          // sees codes or sinks
-    bool all;            // every key, though there is a window
-    int64_t coded_end;   // blocks
+    bool mixed;         // sees codes or sinks
+    bool all;           // every key, though there is a window
+    int64_t coded_end;  // blocks
     int64_t first_coded_span;
     int64_t end_coded_span;
     int64_t first_span;  // of exact keys

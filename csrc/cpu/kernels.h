@@ -171,8 +171,9 @@ enum class Codes : uint8_t { exact, int8, q4_0, turbo4, turbo3, turbo2 };
 // are rotated the output is rotated back when the last coded unit is in it.
 //
 // Exact keys and values, of a coded block too, are multiplied as above. Against coded keys a query,
-// padded, is rotated if keys are, and rounded to 15 bits: with m = max |q|,
-//   n = q * (16256 / m), to nearest even; its scale is m / 16256; all 0 for m < 2^-100;
+// padded, is rotated if keys are, and rounded to 15 bits or, for turbo, to 8: with m = max |q| and
+// h = 16256 or 127,
+//   n = q * (h / m), to nearest even; its scale is m / h; all 0 for m < 2^-100;
 //   score = scale * (c + s), c the query's product with the centre where keys have one, before
 //   padding and rotation, as a sum along a row (element i: fma into lane i % 16), else 0;
 //   s = (query's scale) * (chain of fma(float(dot), key's scale, sum) over groups from +0), one
@@ -192,6 +193,8 @@ struct CodedAttendArgs {
   int64_t value_codes_offset;
   int64_t key_scales_offset;
   int64_t value_scales_offset;
+  int64_t next_codes;  // from a head's codes to the next one's, which may be fetched; and scales
+  int64_t next_scales;
   int64_t coded_dim;
   int64_t coded_begin;  // blocks
   int64_t coded_end;    // coded_begin where nothing is coded

@@ -1,26 +1,31 @@
-// One tile of 64 coded keys or values of causal attention (cpu/kernels.h, CodedAttendArgs): products
-// of bytes with the codes, which are unpacked in registers, once for all rows of a register tile.
-// Included inside the anonymous namespace of a file, after attend_tiles.inl; knows nothing of spans,
-// of units or of what else rows see. Beside what group_tiles.inl asks for, the file has defined
-//   WeightDot, of the kind of ByteDot: add(sum, codes, weights), for codes that are signed bytes and
+// One tile of 64 coded keys or values of causal attention (cpu/kernels.h, CodedAttendArgs):
+// products of bytes with the codes, which are unpacked in registers, once for all rows of a
+// register tile. Included inside the anonymous namespace of a file, after attend_tiles.inl; knows
+// nothing of spans, of units or of what else rows see. Beside what group_tiles.inl asks for, the
+// file has defined
+//   WeightDot, of the kind of ByteDot: add(sum, codes, weights), for codes that are signed bytes
+//   and
 //     weights of 0 to 127;
 //   of Words: shift_right and shift_left (of 16-bit halves), merge_bits, toggle_bits, look_up,
 //     times_128, fold_words;
 //   of Lanes: larger_magnitude and store_parts, which rounds to two bytes.
 //
 // Codes are taken in pairs of registers, 2 i and 2 i + 1: of keys that is eight dimensions of 16
-// tokens, of values 32 dimensions of four tokens. A pair lies within one stored register, or is two.
+// tokens, of values 32 dimensions of four tokens. A pair lies within one stored register, or is
+// two.
 
 constexpr int64_t kPairDims = 8;     // of keys
 constexpr int64_t kVectorPair = 32;  // dimensions of a pair of values
-constexpr int kParts = 2;            // bytes of a rounded query or weight
+constexpr int kParts = 2;            // bytes of a rounded weight, and the most of a query
 constexpr float kPartsLargest = 16256.0f;
 constexpr float kPartsLeast = 0x1p-100f;
 
-// Rows and blocks whose integer sums of both parts have registers, beside a pair of each block.
-constexpr int kCodeRows = kLanesRegisters == 32 ? kTileRows : 3;
-constexpr int code_blocks(int rows) {
-  return kLanesRegisters != 32 ? 1 : rows <= 3 ? 4 : 2;
+// Rows, and blocks of them, whose integer sums have registers beside a pair of each block.
+constexpr int code_rows(int parts) {
+  return kLanesRegisters == 32 || parts == 1 ? kTileRows : kTileRows / 2;
+}
+constexpr int code_blocks(int rows, int parts) {
+  return kLanesRegisters != 32 ? 1 : rows * parts <= 4 ? 4 : 2;
 }
 
 struct CodeTable {
@@ -35,10 +40,12 @@ constexpr CodeTable code_table(int zero, const Integer& of) {
 }
 
 // A format says how a pair of code registers becomes two Words of bytes: integer + kZero.
-// kGrouped: scales are of 32 dimensions; kSigned: they may be negative.
+// kGrouped: scales are of 32 dimensions; kSigned: they may be negative; kQueryParts: bytes of a
+// query's coordinates.
 template <int kZero>
 struct Int8Codes {
   static constexpr int kBits = 8;
+  static constexpr int kQueryParts = 2;
   static constexpr bool kGrouped = true, kSigned = false;
   void load(const char* codes, int64_t, int64_t pair, Words (&out)[2]) const {
     for (int i = 0; i < 2; ++i) {
@@ -61,6 +68,7 @@ struct NibbleCodes {
 
 template <int kZero>
 struct Q40Codes : NibbleCodes<kZero> {
+  static constexpr int kQueryParts = 2;
   static constexpr bool kGrouped = true, kSigned = true;
   static constexpr CodeTable kTable = code_table(kZero, [](int i) { return i - 8; });
   Q40Codes() : NibbleCodes<kZero>{load_words(reinterpret_cast<const char*>(kTable.bytes))} {}
@@ -68,6 +76,7 @@ struct Q40Codes : NibbleCodes<kZero> {
 
 template <int kZero>
 struct Turbo4Codes : NibbleCodes<kZero> {
+  static constexpr int kQueryParts = 1;
   static constexpr bool kGrouped = false, kSigned = false;
   static constexpr CodeTable kTable =
       code_table(kZero, [](int i) { return static_cast<int>(kTurbo4Integers[i]); });
@@ -78,6 +87,7 @@ struct Turbo4Codes : NibbleCodes<kZero> {
 template <int kZero>
 struct Turbo2Codes {
   static constexpr int kBits = 2;
+  static constexpr int kQueryParts = 1;
   static constexpr bool kGrouped = false, kSigned = false;
   static constexpr CodeTable kFirst =
       code_table(kZero, [](int i) { return static_cast<int>(kTurbo2Integers[i & 3]); });
@@ -98,6 +108,7 @@ struct Turbo2Codes {
 template <int kZero>
 struct Turbo3Codes {
   static constexpr int kBits = 3;
+  static constexpr int kQueryParts = 1;
   static constexpr bool kGrouped = false, kSigned = false;
   static constexpr CodeTable kFirst =
       code_table(kZero, [](int i) { return static_cast<int>(kTurbo3Integers[i & 7]); });
@@ -118,9 +129,8 @@ struct Turbo3Codes {
 
 // What a row's query is to coded keys.
 struct CodedQuery {
-  const int8_t* high;  // (coded_dim)
-  const int8_t* low;
-  const int32_t* corrections;  // of each group: -ByteDot::kZero times the sum of the integers
+  const int8_t* parts[kParts];  // (coded_dim) each, the high one first
+  const int32_t* corrections;   // of each group: -ByteDot::kZero times the sum of the integers
   float scale;
   float centre;
 };
@@ -128,9 +138,14 @@ struct CodedQuery {
 const char* coded_bytes(const CodedAttendArgs& c, int64_t block) {
   return static_cast<const char*>(c.coded[block]);
 }
-// The block whose codes are fetched while those of `block` are at work.
-int64_t coded_ahead(const CodedAttendArgs& c, int64_t block) {
-  return block + kTileBlocks < c.coded_end ? block + kTileBlocks : c.coded_end - 1;
+// What is fetched while something of `block` is at work: the same of the next tile or, behind the
+// last one, of the next head's first tile, `next` bytes on, which this thread is likely to take.
+const char* coded_ahead(const CodedAttendArgs& c, int64_t block, int64_t offset, int64_t next) {
+  const int64_t ahead = block + kTileBlocks;
+  if (ahead < c.coded_end) return coded_bytes(c, ahead) + offset;
+  const int64_t first = c.first_coded_span * (kSpanKeys / kBlockTokens) + c.coded_begin;
+  const int64_t other = first + ahead - c.coded_end;
+  return coded_bytes(c, other < c.coded_end ? other : c.coded_end - 1) + offset + next;
 }
 // A pair's share of the codes.
 template <int kBits>
@@ -148,9 +163,11 @@ inline Lanes hide_keys(Lanes score, const AttendRow& row, int64_t block) {
 }
 
 template <template <int> class CodeFormat, int kRows, int kBlocks>
-__attribute__((always_inline)) inline void score_coded_blocks(
-    const CodedAttendArgs& c, const AttendRow* rows, const CodedQuery* queries,
-    const KeyRange& range, int64_t block, float (*p)[kTileKeys]) {
+__attribute__((always_inline)) inline void score_coded_blocks(const CodedAttendArgs& c,
+                                                              const AttendRow* rows,
+                                                              const CodedQuery* queries,
+                                                              const KeyRange& range, int64_t block,
+                                                              float (*p)[kTileKeys]) {
   using Format = CodeFormat<128>;
   const Format format;
   const int64_t pairs = c.coded_dim / kPairDims;
@@ -162,19 +179,22 @@ __attribute__((always_inline)) inline void score_coded_blocks(
   for (int b = 0; b < kBlocks; ++b) {
     codes[b] = coded_bytes(c, block + b) + c.key_codes_offset;
     scales[b] = coded_bytes(c, block + b) + c.key_scales_offset;
-    const char* next = coded_bytes(c, coded_ahead(c, block + b));
-    ahead[b] = next + c.key_codes_offset;
-    fetch<Fetch::kToL2>(next + c.key_scales_offset);
+    ahead[b] = coded_ahead(c, block + b, c.key_codes_offset, c.next_codes);
+    fetch<Fetch::kToL2>(coded_ahead(c, block + b, c.key_scales_offset, c.next_scales));
   }
   float* scores = p[0] + (block - range.tile_block) * kBlockTokens;
   const int64_t groups = Format::kGrouped ? pairs / kGroupPairs : 1;
   for (int64_t group = 0; group < groups; ++group) {
-    typename ByteDot::Sum sum[kRows][kBlocks][kParts];
+    constexpr int kQueryParts = Format::kQueryParts;
+    typename ByteDot::Sum sum[kRows][kBlocks][kQueryParts];
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
       for (int b = 0; b < kBlocks; ++b) {
-        sum[r][b][0] = sum[r][b][1] = ByteDot::start(zero_words());
+#pragma GCC unroll 2
+        for (int part = 0; part < kQueryParts; ++part) {
+          sum[r][b][part] = ByteDot::start(zero_words());
+        }
       }
     }
     const int64_t end = Format::kGrouped ? (group + 1) * kGroupPairs : pairs;
@@ -197,15 +217,13 @@ __attribute__((always_inline)) inline void score_coded_blocks(
 #pragma GCC unroll 8
           for (int r = 0; r < kRows; ++r) {
             const int64_t at = pair * kPairDims + half * 4;
-            const Words high = broadcast_word(queries[r].high + at);
+#pragma GCC unroll 2
+            for (int part = 0; part < kQueryParts; ++part) {
+              const Words input = broadcast_word(queries[r].parts[part] + at);
 #pragma GCC unroll 8
-            for (int b = 0; b < kBlocks; ++b) {
-              sum[r][b][0] = ByteDot::add(sum[r][b][0], weights[b], high);
-            }
-            const Words low = broadcast_word(queries[r].low + at);
-#pragma GCC unroll 8
-            for (int b = 0; b < kBlocks; ++b) {
-              sum[r][b][1] = ByteDot::add(sum[r][b][1], weights[b], low);
+              for (int b = 0; b < kBlocks; ++b) {
+                sum[r][b][part] = ByteDot::add(sum[r][b][part], weights[b], input);
+              }
             }
           }
         }
@@ -218,8 +236,10 @@ __attribute__((always_inline)) inline void score_coded_blocks(
       for (int r = 0; r < kRows; ++r) {
         float* score = scores + r * kTileKeys + b * kBlockTokens;
         const Words none = zero_words();
-        Words dot = add_words(times_128(ByteDot::finish(sum[r][b][0], none)),
-                              ByteDot::finish(sum[r][b][1], none));
+        Words dot = ByteDot::finish(sum[r][b][0], none);
+        if constexpr (kQueryParts == 2) {
+          dot = add_words(times_128(dot), ByteDot::finish(sum[r][b][1], none));
+        }
         if constexpr (ByteDot::kZero != 0) {
           dot = add_words(dot, load_word(queries[r].corrections + group));
         }
@@ -243,14 +263,15 @@ __attribute__((always_inline)) inline void score_coded_blocks(
 
 // Scores of kRows rows against a tile's coded keys.
 template <template <int> class CodeFormat, int kRows>
-__attribute__((noinline)) void score_coded_tile(const CodedAttendArgs& c, const AttendRow* rows, const CodedQuery* queries,
-                      const KeyRange& range, float (*p)[kTileKeys]) {
-  if constexpr (kRows > kCodeRows) {
-    score_coded_tile<CodeFormat, kCodeRows>(c, rows, queries, range, p);
-    score_coded_tile<CodeFormat, kRows - kCodeRows>(c, rows + kCodeRows, queries + kCodeRows, range,
-                                               p + kCodeRows);
+__attribute__((noinline)) void score_coded_tile(const CodedAttendArgs& c, const AttendRow* rows,
+                                                const CodedQuery* queries, const KeyRange& range,
+                                                float (*p)[kTileKeys]) {
+  constexpr int kQueryParts = CodeFormat<128>::kQueryParts, kMost = code_rows(kQueryParts);
+  if constexpr (kRows > kMost) {
+    score_coded_tile<CodeFormat, kMost>(c, rows, queries, range, p);
+    score_coded_tile<CodeFormat, kRows - kMost>(c, rows + kMost, queries + kMost, range, p + kMost);
   } else {
-    constexpr int kBlocks = code_blocks(kRows);
+    constexpr int kBlocks = code_blocks(kRows, kQueryParts);
     int64_t block = range.first_block;
     for (; block + kBlocks <= range.last_block + 1; block += kBlocks) {
       score_coded_blocks<CodeFormat, kRows, kBlocks>(c, rows, queries, range, block, p);
@@ -269,8 +290,9 @@ struct CodedWeights {
 };
 
 template <int kRows, bool kSigned>
-__attribute__((noinline)) void round_weights(const CodedAttendArgs& c, const AttendRow* rows, const KeyRange& range,
-                          const float (*p)[kTileKeys], int64_t group, CodedWeights& weights) {
+__attribute__((noinline)) void round_weights(const CodedAttendArgs& c, const AttendRow* rows,
+                                             const KeyRange& range, const float (*p)[kTileKeys],
+                                             int64_t group, CodedWeights& weights) {
   alignas(64) float products[kRows][kTileKeys];
   alignas(64) float largest[kLane] = {}, inverse[kLane];
   Lanes scales[kTileBlocks];
@@ -331,7 +353,7 @@ __attribute__((always_inline)) inline void add_coded_columns(
   const int64_t column_pairs = c.coded_dim / kVectorPair;
   for (int64_t block = range.first_block; block <= range.last_block; ++block) {
     const char* codes = coded_bytes(c, block) + c.value_codes_offset;
-    const char* ahead = coded_bytes(c, coded_ahead(c, block)) + c.value_codes_offset;
+    const char* ahead = coded_ahead(c, block, c.value_codes_offset, c.next_codes);
     const int64_t word = (block - range.tile_block) * 4;
 #pragma GCC unroll 4
     for (int64_t quad = 0; quad < 4; ++quad) {
@@ -378,8 +400,9 @@ __attribute__((always_inline)) inline void add_coded_columns(
 
 // out = out * rescale + p * values of a tile.
 template <template <int> class CodeFormat, int kRows>
-__attribute__((noinline)) void add_coded_tile(const CodedAttendArgs& c, const AttendRow* rows, const KeyRange& range,
-                    const float* rescale, const float (*p)[kTileKeys], float* out) {
+__attribute__((noinline)) void add_coded_tile(const CodedAttendArgs& c, const AttendRow* rows,
+                                              const KeyRange& range, const float* rescale,
+                                              const float (*p)[kTileKeys], float* out) {
   constexpr bool kSigned = CodeFormat<0>::kSigned;
   using Format = CodeFormat<kSigned ? 128 : 0>;
   const Format format;
@@ -388,16 +411,16 @@ __attribute__((noinline)) void add_coded_tile(const CodedAttendArgs& c, const At
     if (pair == 0 || Format::kGrouped) {
       round_weights<kRows, kSigned>(c, rows, range, p, pair, weights);
     }
-    if constexpr (kRows > kCodeRows) {
-      add_coded_columns<Format, kCodeRows>(c, format, range, rescale, 0, weights, pair, out);
-      add_coded_columns<Format, kRows - kCodeRows>(c, format, range, rescale + kCodeRows,
-                                                   kCodeRows, weights, pair,
-                                                   out + kCodeRows * state_floats(c.exact));
+    constexpr int kMost = code_rows(kParts);
+    if constexpr (kRows > kMost) {
+      add_coded_columns<Format, kMost>(c, format, range, rescale, 0, weights, pair, out);
+      add_coded_columns<Format, kRows - kMost>(c, format, range, rescale + kMost, kMost, weights,
+                                               pair, out + kMost * state_floats(c.exact));
     } else {
       add_coded_columns<Format, kRows>(c, format, range, rescale, 0, weights, pair, out);
     }
   }
   for (int64_t block = range.first_block; block <= range.last_block; ++block) {
-    fetch<Fetch::kToL2>(coded_bytes(c, coded_ahead(c, block)) + c.value_scales_offset);
+    fetch<Fetch::kToL2>(coded_ahead(c, block, c.value_scales_offset, c.next_scales));
   }
 }

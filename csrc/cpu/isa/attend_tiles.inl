@@ -108,10 +108,10 @@ bool sees_any(const KeyRange& range, const AttendRow& row) {
 // Scores become exp(score - max), added to the row's sum. rescale[row]: what the sum and the output
 // of earlier tiles have to be multiplied by; the sum has been.
 template <int kRows>
-void soften(const AttendArgs& a, const KeyRange& range, const AttendRow* rows, float* states,
-            Probabilities& p, float (&rescale)[kLane]) {
-  const int64_t begin = (range.first_block - range.tile_block) * kBlockTokens;
-  const int64_t end = (range.last_block + 1 - range.tile_block) * kBlockTokens;
+__attribute__((always_inline)) inline void soften(const AttendArgs& a, const KeyRange& range,
+                                                  const AttendRow* rows, float* states,
+                                                  int64_t begin, int64_t end, Probabilities& p,
+                                                  float (&rescale)[kLane]) {
   alignas(64) float highest[kLane] = {};
   for (int r = 0; r < kRows; ++r) {
     rescale[r] = 0.0f;
@@ -134,6 +134,7 @@ void soften(const AttendArgs& a, const KeyRange& range, const AttendRow* rows, f
     }
     Lanes total = mul(load(state + kLane), set(rescale[r]));
     const Lanes shift = set(highest[r]);
+#pragma GCC unroll 4
     for (int64_t i = begin; i < end; i += kLane) {
       const Lanes value = exponential(sub(load(p[r] + i), shift));
       store(p[r] + i, value);
@@ -141,6 +142,19 @@ void soften(const AttendArgs& a, const KeyRange& range, const AttendRow* rows, f
     }
     store(state + kLane, total);
     state[0] = highest[r];
+  }
+}
+
+template <int kRows>
+void soften(const AttendArgs& a, const KeyRange& range, const AttendRow* rows, float* states,
+            Probabilities& p, float (&rescale)[kLane]) {
+  const int64_t begin = (range.first_block - range.tile_block) * kBlockTokens;
+  const int64_t end = (range.last_block + 1 - range.tile_block) * kBlockTokens;
+  // Almost all tiles are whole: their loops are unrolled.
+  if (begin == 0 && end == kTileKeys) {
+    soften<kRows>(a, range, rows, states, 0, kTileKeys, p, rescale);
+  } else {
+    soften<kRows>(a, range, rows, states, begin, end, p, rescale);
   }
 }
 

@@ -108,9 +108,11 @@ float product_with(const float* centre, const float* q, int64_t n) {
   return fold_add(sum);
 }
 
-// x: (coded_dim), the query padded and rotated; used up.
+// x: (coded_dim), the query padded and rotated; used up. With one byte a coordinate, high is it.
 void round_query(const CodedAttendArgs& c, float* x, int8_t* high, int8_t* low,
                  int32_t* corrections, CodedQuery& query) {
+  const bool grouped = c.key_codes == Codes::int8 || c.key_codes == Codes::q4_0;
+  const float most = grouped ? kPartsLargest : 127.0f;
   float largest = 0.0f;
   for (int64_t i = 0; i < c.coded_dim; i += 2 * kLane) {
     const float two = largest_magnitude(load(x + i), load(x + i + kLane));
@@ -118,21 +120,20 @@ void round_query(const CodedAttendArgs& c, float* x, int8_t* high, int8_t* low,
     if (two != two) break;
   }
   const bool finite = largest < kInfinity, empty = largest < kPartsLeast;
-  const Lanes inverse = set(!finite || empty ? 0.0f : kPartsLargest / largest);
-  query.scale = empty ? 0.0f : finite ? largest / kPartsLargest : __builtin_nanf("");
+  const Lanes inverse = set(!finite || empty ? 0.0f : most / largest);
+  query.scale = empty ? 0.0f : finite ? largest / most : __builtin_nanf("");
   // The sum with 1.5 * 2^23 rounds to an integer, to nearest even.
   const Lanes shifter = set(12582912.0f);
   for (int64_t i = 0; i < c.coded_dim; i += kLane) {
     const Lanes rounded = sub(add(mul(load(x + i), inverse), shifter), shifter);
     store(x + i, finite ? rounded : zero());
   }
-  const bool grouped = c.key_codes == Codes::int8 || c.key_codes == Codes::q4_0;
   const int64_t group = grouped ? kGroupValues : c.coded_dim;
   for (int64_t begin = 0; begin < c.coded_dim; begin += group) {
     int32_t sum = 0;
     for (int64_t i = begin; i < begin + group; ++i) {
       const int32_t n = static_cast<int32_t>(x[i]);
-      const int32_t upper = (n + 64) >> 7;
+      const int32_t upper = grouped ? (n + 64) >> 7 : n;
       high[i] = static_cast<int8_t>(upper);
       low[i] = static_cast<int8_t>(n - 128 * upper);
       sum += n;
@@ -154,8 +155,8 @@ void prepare_queries(const CodedAttendArgs& c, CodedChunk& chunk) {
     int8_t* parts = chunk.parts + r * kParts * c.coded_dim;
     int32_t* corrections = chunk.corrections + r * (c.coded_dim / kGroupValues);
     round_query(c, x, parts, parts + c.coded_dim, corrections, query);
-    query.high = parts;
-    query.low = parts + c.coded_dim;
+    query.parts[0] = parts;
+    query.parts[1] = parts + c.coded_dim;
     query.corrections = corrections;
   }
 }
@@ -206,6 +207,23 @@ void turn_query(const CodedAttendArgs& c, int64_t token, const float* q, float* 
   }
 }
 
+// Block 0 and the tail's first tile, which come after the codes. Many rows leave memory time
+// enough.
+template <class Cache>
+void fetch_exact(const CodedAttendArgs& c, int64_t rows) {
+  const AttendArgs& a = c.exact;
+  if (rows > kTileRows) return;
+  const int64_t end = (a.first_position + a.tokens - 1) / kBlockTokens + 1;
+  const int64_t bytes = a.v_offset - a.k_offset + kBlockTokens * a.v_stride * Cache::kElementBytes;
+  for (int64_t i = c.coded_begin > 0 ? -1 : 0; i < kTileBlocks; ++i) {
+    const int64_t block = i < 0 ? 0 : c.coded_end + i;
+    if (block >= end) break;
+    for (int64_t at = 0; at < bytes; at += kLaneBytes) {
+      fetch<Fetch::kToL2>(block_bytes(a, block) + a.k_offset + at);
+    }
+  }
+}
+
 // The states of one unit, from nothing. chunk.rows are that unit's afterwards.
 template <class Cache>
 void attend_unit(const CodedAttendArgs& c, CodedChunk& chunk, int64_t unit, float* states) {
@@ -218,6 +236,7 @@ void attend_unit(const CodedAttendArgs& c, CodedChunk& chunk, int64_t unit, floa
   while (first < chunk.count && chunk.rows[first].first_key > chunk.rows[first].last_key) ++first;
   if (first == chunk.count) return;
   if (unit < coded_spans(c)) {
+    if (unit + 1 == coded_spans(c)) fetch_exact<Cache>(c, chunk.count);
     return attend_coded_span<Cache>(c, chunk, c.first_coded_span + unit, states);
   }
   if (unit != sink_unit(c)) {
@@ -315,7 +334,7 @@ template <class Cache>
 void attend_coded(const CodedAttendArgs& c) {
   CodedChunk chunk;
   over_chunks(c, chunk, [&] {
-    if (c.coded_begin < c.coded_end) prepare_queries(c, chunk);
+    if (coded_spans(c) > 0) prepare_queries(c, chunk);
     if (c.states == nullptr) {
       fold_units(c, chunk, [&](int64_t unit) {
         attend_unit<Cache>(c, chunk, unit, chunk.states[1]);

@@ -31,9 +31,7 @@ inline Words look_up(Words table, Words a) {
   return {_mm256_shuffle_epi8(table.lo, a.lo), _mm256_shuffle_epi8(table.lo, a.hi)};
 }
 
-inline Words times_128(Words a) {
-  return {_mm256_slli_epi32(a.lo, 7), _mm256_slli_epi32(a.hi, 7)};
-}
+inline Words times_128(Words a) { return {_mm256_slli_epi32(a.lo, 7), _mm256_slli_epi32(a.hi, 7)}; }
 inline int32_t fold_words(Words a) {
   const __m256i eight = _mm256_add_epi32(a.lo, a.hi);
   const __m128i four =
@@ -74,6 +72,5 @@ template <bool kUnsigned>
 inline Words store_parts(const Lanes (&x)[4], int8_t* high, int8_t* low) {
   const __m256 lo[4] = {x[0].lo, x[1].lo, x[2].lo, x[3].lo};
   const __m256 hi[4] = {x[0].hi, x[1].hi, x[2].hi, x[3].hi};
-  return {store_parts<kUnsigned>(lo, high, low),
-          store_parts<kUnsigned>(hi, high + 32, low + 32)};
+  return {store_parts<kUnsigned>(lo, high, low), store_parts<kUnsigned>(hi, high + 32, low + 32)};
 }

@@ -28,9 +28,9 @@ inline int32_t fold_words(Words a) { return _mm512_reduce_add_epi32(a.v); }
 // By bits, of which those of a NaN are above all others.
 inline Lanes larger_magnitude(Lanes a, Lanes b) {
   const __m512i sign_off = _mm512_set1_epi32(0x7fffffff);
-  return {_mm512_castsi512_ps(
-      _mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(a.v), sign_off),
-                       _mm512_and_si512(_mm512_castps_si512(b.v), sign_off)))};
+  return {
+      _mm512_castsi512_ps(_mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(a.v), sign_off),
+                                           _mm512_and_si512(_mm512_castps_si512(b.v), sign_off)))};
 }
 
 // 64 floats of at most 16,256 rounded to n = 128 * high + low, nearest and ties to even, as signed
@@ -49,9 +49,9 @@ inline Words store_parts(const Lanes (&x)[4], int8_t* high, int8_t* low) {
       l[b] = _mm512_sub_epi32(n[b], _mm512_slli_epi32(h[b], 7));
     }
   }
-  _mm512_storeu_si512(high, _mm512_packs_epi16(_mm512_packs_epi32(h[0], h[1]),
-                                               _mm512_packs_epi32(h[2], h[3])));
-  _mm512_storeu_si512(low, _mm512_packs_epi16(_mm512_packs_epi32(l[0], l[1]),
-                                              _mm512_packs_epi32(l[2], l[3])));
+  _mm512_storeu_si512(
+      high, _mm512_packs_epi16(_mm512_packs_epi32(h[0], h[1]), _mm512_packs_epi32(h[2], h[3])));
+  _mm512_storeu_si512(
+      low, _mm512_packs_epi16(_mm512_packs_epi32(l[0], l[1]), _mm512_packs_epi32(l[2], l[3])));
   return {_mm512_add_epi32(_mm512_add_epi32(n[0], n[1]), _mm512_add_epi32(n[2], n[3]))};
 }

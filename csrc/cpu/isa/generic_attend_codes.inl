@@ -3,6 +3,7 @@
 // after generic_attend.inl and generic_codes.inl.
 
 constexpr int64_t kMostCodedDim = 512;
+constexpr float kByteLargest = 127.0f;
 constexpr float kPartsLargest = 16256.0f;  // 127 * 128: two signed bytes
 constexpr float kPartsLeast = 0x1p-100f;
 
@@ -54,14 +55,14 @@ struct CodedBlock {
   }
 };
 
-// Numbers of at most `largest` magnitude become integers n, to be multiplied by `scale`.
+// Numbers of at most `largest` magnitude become integers of at most `most`, times `scale`.
 struct Parts {
   float inverse;
   float scale;
-  explicit Parts(float largest) {
+  Parts(float largest, float most) {
     const bool empty = largest < kPartsLeast, finite = std::isfinite(largest);
-    inverse = empty || !finite ? 0.0f : kPartsLargest / largest;
-    scale = empty ? 0.0f : finite ? largest / kPartsLargest : NAN;
+    inverse = empty || !finite ? 0.0f : most / largest;
+    scale = empty ? 0.0f : finite ? largest / most : NAN;
   }
   int integer(float x) const {
     return std::isnan(scale) ? 0 : static_cast<int>(std::nearbyint(x * inverse));
@@ -98,7 +99,7 @@ void prepare_query(const CodedAttendArgs& c, const float* q, CodedQuery& query) 
   if (rotated(c.key_codes)) hadamard(padded, c.coded_dim);
   float largest = 0.0f;
   for (int64_t d = 0; d < c.coded_dim; ++d) largest = larger_magnitude(largest, padded[d]);
-  const Parts parts(largest);
+  const Parts parts(largest, grouped(c.key_codes) ? kPartsLargest : kByteLargest);
   query.scale = parts.scale;
   for (int64_t d = 0; d < c.coded_dim; ++d) query.integers[d] = parts.integer(padded[d]);
 }
@@ -152,7 +153,7 @@ void add_coded_values(const CodedAttendArgs& c, int64_t begin, int64_t end, cons
       weights[key - begin] = p[key - begin] * block.value_scale(g, key % kBlockTokens);
       largest = larger_magnitude(largest, weights[key - begin]);
     }
-    const Parts parts(largest);
+    const Parts parts(largest, kPartsLargest);
     for (int64_t d = g * group; d < (g + 1) * group; ++d) {
       int dot = 0;
       for (int64_t key = begin; key < end; ++key) {
@@ -196,10 +197,8 @@ struct KeyRun {
 // What the token at a position sees of a unit.
 KeyRun keys_of_unit(const CodedAttendArgs& c, int64_t position, int64_t unit) {
   const int64_t window = c.exact.window;
-  const bool sinking =
-      c.sink_tokens > 0 && window > 0 && position >= window + c.sink_tokens;
-  const int64_t first =
-      c.sink_tokens > 0 && !sinking ? 0 : first_key_of(c.exact, position);
+  const bool sinking = c.sink_tokens > 0 && window > 0 && position >= window + c.sink_tokens;
+  const int64_t first = c.sink_tokens > 0 && !sinking ? 0 : first_key_of(c.exact, position);
   const bool any_coded = c.coded_begin < c.coded_end;
   const int64_t coded_spans = c.end_coded_span - c.first_coded_span;
   if (unit < coded_spans) {

@@ -42,13 +42,13 @@ inline int32_t fold_words(Words a) {
 }
 
 inline float32x4_t larger_magnitude(float32x4_t a, float32x4_t b) {
-  return vreinterpretq_f32_u32(vmaxq_u32(vreinterpretq_u32_f32(vabsq_f32(a)),
-                                         vreinterpretq_u32_f32(vabsq_f32(b))));
+  return vreinterpretq_f32_u32(
+      vmaxq_u32(vreinterpretq_u32_f32(vabsq_f32(a)), vreinterpretq_u32_f32(vabsq_f32(b))));
 }
 // By bits, of which those of a NaN are above all others.
 inline Lanes larger_magnitude(Lanes a, Lanes b) {
-  return {larger_magnitude(a.v0, b.v0), larger_magnitude(a.v1, b.v1),
-          larger_magnitude(a.v2, b.v2), larger_magnitude(a.v3, b.v3)};
+  return {larger_magnitude(a.v0, b.v0), larger_magnitude(a.v1, b.v1), larger_magnitude(a.v2, b.v2),
+          larger_magnitude(a.v3, b.v3)};
 }
 
 inline int8x16_t narrow(const int32x4_t (&x)[4]) {
@@ -74,9 +74,8 @@ inline int32x4_t store_parts(float32x4_t x0, float32x4_t x1, float32x4_t x2, flo
 // n is never negative, neither becomes the low byte.
 template <bool kUnsigned>
 inline Words store_parts(const Lanes (&x)[4], int8_t* high, int8_t* low) {
-  return {
-      store_parts<kUnsigned>(x[0].v0, x[1].v0, x[2].v0, x[3].v0, high, low),
-      store_parts<kUnsigned>(x[0].v1, x[1].v1, x[2].v1, x[3].v1, high + 16, low + 16),
-      store_parts<kUnsigned>(x[0].v2, x[1].v2, x[2].v2, x[3].v2, high + 32, low + 32),
-      store_parts<kUnsigned>(x[0].v3, x[1].v3, x[2].v3, x[3].v3, high + 48, low + 48)};
+  return {store_parts<kUnsigned>(x[0].v0, x[1].v0, x[2].v0, x[3].v0, high, low),
+          store_parts<kUnsigned>(x[0].v1, x[1].v1, x[2].v1, x[3].v1, high + 16, low + 16),
+          store_parts<kUnsigned>(x[0].v2, x[1].v2, x[2].v2, x[3].v2, high + 32, low + 32),
+          store_parts<kUnsigned>(x[0].v3, x[1].v3, x[2].v3, x[3].v3, high + 48, low + 48)};
 }
