@@ -35,7 +35,6 @@ from onward.transcript import Transcript, ids_of
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from onward import _core
     from onward.chat_template import ChatTemplate
     from onward.driver import Driver
     from onward.option_table import GenerationKwargs
@@ -171,12 +170,10 @@ class Session:
         """
         state, file = self._ended(), session_path("path", path)
         ids = np.asarray(ids_of(state.segments), np.int32)
-
-        def store(engine: _core.Engine) -> tuple[str, list[tuple[int, bool, int, bytes]]]:
-            return engine.backend, engine.store_prefix(ids) if len(ids) else []
-
         with ProgressBar(f"saving {label(file.name)}") as progress:
-            backend, blocks = self._model.driver.run(store)
+            backend, blocks = self._model.driver.run(
+                lambda engine: (engine.backend, engine.store_prefix(ids) if len(ids) else [])
+            )
             metadata = {**self._model.origin, "backend": backend}
             write_session(file, metadata, ids.tolist(), written_state(state), blocks, progress)
 

@@ -1,0 +1,40 @@
+"""Small models that can be talked with: random weights over bytes, heads of 32, a chat template.
+
+What they say is seldom UTF-8, so that the ids of an answer cannot be had from its text again.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from builders.seeded_folder import write_seeded
+from closed_form import write_bytes_tokenizer
+
+TEMPLATE = (
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+SHORTENING = (
+    "{% for m in messages %}<{{ m.role }}>{{ m.content if loop.last else m.content[:1] }}\n"
+    "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+"""Tells the past in another way."""
+
+
+def write_talking(
+    folder: Path,
+    template: str | None = TEMPLATE,
+    *,
+    config: dict[str, Any] | None = None,
+    **of: Any,
+) -> Path:
+    """A model over bytes, ids 0 to 255, that never ends by itself."""
+    write_seeded(folder, **{"head_dim": 32, **of})
+    write_bytes_tokenizer(folder)
+    told = dict(config or {})
+    if template is not None:
+        told["chat_template"] = template
+    (folder / "tokenizer_config.json").write_text(json.dumps(told))
+    return folder
