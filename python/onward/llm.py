@@ -168,7 +168,7 @@ class LLM:
         )
         self._kv = loaded.kv
         self._cache = PrefixCache(self._driver)
-        self._origin = origin_of(loaded, cache_options)
+        self._origin = origin_of(loaded, cache_options, _core.__version__)
         self._submitter = Submitter(
             self._driver,
             self._reader,

@@ -200,7 +200,7 @@ class Session:
                 state = read_state(saved.conversation, saved.token_ids)
             except (InvalidArgument, ArgumentTypeError) as failure:
                 raise SessionError(f"{name}: {failure}") from None
-            if saved.blocks:
+            if saved.token_ids:
                 self._restore(name, saved.token_ids, saved.blocks)
             if saved.metadata.get("backend") != backend:
                 warnings.warn(

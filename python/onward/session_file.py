@@ -274,6 +274,8 @@ def _name_of(tensor: NDArray[Any]) -> str:
 
 def _check_replaceable(path: Path) -> None:
     """What is in the way has to be a session: a mistyped path costs nobody a file."""
+    if not path.parent.is_dir():
+        raise SessionError(f"{label(path.name)}: cannot write: there is no folder for it")
     if not os.path.lexists(path):
         return
     try:

@@ -39,8 +39,8 @@ _MEANINGS = {
 """What has to agree, in the order in which it is compared, and how messages call it."""
 
 
-def origin_of(loaded: LoadedModel, options: CacheOptions) -> Origin:
-    """Of the sessions of a model that is in memory."""
+def origin_of(loaded: LoadedModel, options: CacheOptions, version: str) -> Origin:
+    """Of the sessions of a model that is in memory. The version is for whoever reads the file."""
     kv = loaded.kv
     matrices = "+".join(sorted(set(loaded.dtypes.matrices.values())))
     return {
@@ -53,6 +53,7 @@ def origin_of(loaded: LoadedModel, options: CacheOptions) -> Origin:
         "kv_sinks": str(options.kv_sinks) if kv.coded else "none",
         "attention_window": str(options.attention_window).lower(),
         "block_layout": str(BLOCK_LAYOUT),
+        "onward": version,
     }
 
 
