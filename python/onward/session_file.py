@@ -238,6 +238,7 @@ def _stacked(blocks: list[StoredBlock]) -> dict[str, NDArray[Any]]:
     """One tensor for the blocks of a group and kind, and one of their indexes. Empties the list, so
     that no block is there twice for long."""
     sorted_out: dict[str, tuple[list[int], list[bytes]]] = {}
+    blocks.reverse()
     while blocks:
         group, coded, index, data = blocks.pop()
         name = f"blocks.{group}.{'coded' if coded else 'exact'}"

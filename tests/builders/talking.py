@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from builders.seeded_folder import write_seeded
 from closed_form import write_bytes_tokenizer
 
+if TYPE_CHECKING:
+    from onward import LLM
+    from onward.session import Session
+
+QUESTIONS = ["hello there", "and why is that, then?", "tell me more of the same " * 3]
 TEMPLATE = (
     "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}"
     "{% if add_generation_prompt %}<assistant>{% endif %}"
@@ -38,3 +43,11 @@ def write_talking(
         told["chat_template"] = template
     (folder / "tokenizer_config.json").write_text(json.dumps(told))
     return folder
+
+
+def talked(llm: LLM, tokens: int = 60) -> Session:
+    """A conversation of three answers."""
+    session = llm.session("be brief", max_new_tokens=tokens, logprobs=1)
+    for question in QUESTIONS:
+        session.send(question)
+    return session
