@@ -33,6 +33,8 @@ from onward.prompts import Prompt, PromptReader, TokenIds, is_batch
 from onward.requests import RequestWriter
 from onward.result import Result
 from onward.scoring import Score, windows
+from onward.session import Session, SessionModel
+from onward.session_origin import origin_of
 from onward.spec import DecoderSpec
 from onward.submission import Submitter
 from onward.tokenizer import Tokenizer
@@ -166,6 +168,7 @@ class LLM:
         )
         self._kv = loaded.kv
         self._cache = PrefixCache(self._driver)
+        self._origin = origin_of(loaded, cache_options, _core.__version__)
         self._submitter = Submitter(
             self._driver,
             self._reader,
@@ -314,6 +317,23 @@ class LLM:
         return chat_prompt_ids(
             self._chat_template(), tokenizer, messages, **(template_options or {})
         )
+
+    @with_options
+    def session(
+        self,
+        system: str | None = None,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        template_options: Mapping[str, Any] | None = None,
+        **options: Unpack[GenerationKwargs],
+    ) -> Session:
+        """A conversation that remembers (docs/sessions.md), begun with these messages. The options
+        are those of its answers, where they are not told others."""
+        tokenizer, template = self._text_tokenizer(), self._chat_template()
+        model = SessionModel(
+            tokenizer, template, self._submitter, self._driver, self._origin, self._context
+        )
+        return Session(model, system, messages, template_options, options)
 
     def tokenize(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """The token ids of a text, with the BOS that ``generate`` would put in front."""

@@ -168,7 +168,7 @@ def timings_line(result: Result) -> str:
     timings, usage = result.timings, result.usage
     parts = [f"{usage.prompt_tokens} + {usage.completion_tokens} tokens"]
     if usage.cached_tokens:
-        parts.append(f"{usage.cached_tokens} of the prompt were kept")
+        parts.append(f"{usage.cached_tokens} reused")
     if timings.time_to_first_token_s is not None:
         parts.append(f"first token after {timings.time_to_first_token_s:.3f} s")
     if timings.prefill_tokens_per_s is not None:

@@ -1,0 +1,312 @@
+"""Session: a conversation that remembers.
+
+It keeps messages, and the token ids that the engine has seen of them, so that the next prompt
+begins with what the engine still holds and only the rest is computed. A session has no place of its
+own in the engine: what it finds there is what is kept of finished requests. It can go back, go two
+ways, and go on after a restart. Knows messages, transcripts and files; not what a template makes of
+a message, nor what is in a cache block.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onward.chat_template import chat_prompt_ids
+from onward.errors import ArgumentTypeError, Error, InvalidArgument
+from onward.message_text import label
+from onward.option_values import check_integer
+from onward.options import with_options
+from onward.progress import ProgressBar
+from onward.result import Usage
+from onward.session_file import SessionError, opened_session, session_path, write_session
+from onward.session_messages import Message, copies, exchanges, read_message, read_messages
+from onward.session_state import UNUSED, SessionState, read_state, written_state
+from onward.session_stream import Answer, SessionStream
+from onward.transcript import Transcript, ids_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from onward.chat_template import ChatTemplate
+    from onward.driver import Driver
+    from onward.option_table import GenerationKwargs
+    from onward.result import Result
+    from onward.session_origin import Origin
+    from onward.submission import Submitter
+    from onward.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class SessionModel:
+    """What sessions need of the model that answers."""
+
+    tokenizer: Tokenizer
+    template: ChatTemplate
+    submitter: Submitter
+    driver: Driver
+    origin: Origin
+    context: int
+
+    def prompt(self, state: SessionState, messages: Sequence[Message]) -> Transcript:
+        """The prompt that asks for an answer to messages, of which the state tells the first."""
+        options = state.template_options
+        return Transcript(self.tokenizer, state.segments).prompt(
+            self.template.render(messages, **options),
+            len(messages),
+            lambda: chat_prompt_ids(self.template, self.tokenizer, messages, **options),
+        )
+
+
+class Session:
+    """A conversation; ``LLM.session`` makes one.
+
+    An error leaves it as it was. One session is for one thread at a time; several sessions of one
+    ``LLM`` may be used at once, and share each step.
+    """
+
+    def __init__(
+        self,
+        model: SessionModel,
+        system: str | None,
+        messages: Sequence[Mapping[str, Any]] | None,
+        template_options: Mapping[str, Any] | None,
+        options: Mapping[str, Any],
+    ) -> None:
+        if not model.template.names:
+            model.template.render([{"role": "user", "content": ""}])  # raises what is missing
+        read, variables = read_messages(system, messages, template_options)
+        self._model = model
+        self._options = dict(options)
+        self._state = SessionState(tuple(read), variables)
+        self._stream: weakref.ref[SessionStream] | None = None
+
+    @with_options
+    def send(self, message: str | Mapping[str, Any], **options: Unpack[GenerationKwargs]) -> Result:
+        """Say something and wait for the answer: text from the user, or a message of any role.
+
+        Options go before those of the session.
+        """
+        return self._answer(self._asked(message), options)
+
+    @with_options
+    def stream(
+        self, message: str | Mapping[str, Any], **options: Unpack[GenerationKwargs]
+    ) -> SessionStream:
+        """``send``, with the text handed out as it comes.
+
+        The answer is part of the conversation when the stream has ended. Closed half-way, it stays
+        as far as it was said; where nothing was, the message goes, too.
+        """
+        return self._streamed(self._asked(message), options)
+
+    @with_options
+    def resend(self, **options: Unpack[GenerationKwargs]) -> Result:
+        """Ask for an answer to what was said last, in the place of the one there may be: after
+        ``edit``, or to hear another one."""
+        return self._answer(self._unanswered(), options)
+
+    @with_options
+    def restream(self, **options: Unpack[GenerationKwargs]) -> SessionStream:
+        """``resend``, with the text handed out as it comes. Closed before anything was said, it
+        leaves the conversation as it was."""
+        return self._streamed(self._unanswered(), options)
+
+    def rewind(self, n: int = 1) -> None:
+        """Take back the last ``n`` exchanges: a message of the user, and all that came after it."""
+        begins = exchanges(self._ended().messages)
+        if not begins:
+            raise InvalidArgument("rewind: the conversation has no exchange, expected at least one")
+        self._cut(begins[-check_integer("n", n, 1, len(begins))])
+
+    def edit(self, index: int, content: str | Sequence[Mapping[str, Any]]) -> None:
+        """Say something else in the message at ``index``, and drop what came after it.
+
+        Nothing is computed yet: after a message of the user ``resend`` answers it, after an answer
+        ``send`` goes on from there.
+        """
+        state = self._ended()
+        if not state.messages:
+            raise InvalidArgument("edit: the conversation has no message, expected at least one")
+        count = len(state.messages)
+        at = check_integer("index", index, -count, count - 1) % count
+        changed = read_message(f"messages[{at}]", {**state.messages[at], "content": content})
+        self._cut(at, changed)
+
+    def fork(self) -> Session:
+        """A session that has said the same so far, and goes its own way. Its usage begins at 0."""
+        twin = object.__new__(type(self))
+        twin._model, twin._options = self._model, dict(self._options)
+        twin._state = replace(self._ended(), usage=UNUSED)
+        twin._stream = None
+        return twin
+
+    @property
+    def messages(self) -> list[Message]:
+        """Copies."""
+        return copies(self._state.messages)
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """Of the last prompt and its answer, as far as they are still in the conversation."""
+        return tuple(ids_of(self._state.segments))
+
+    @property
+    def usage(self) -> Usage:
+        """Of all answers so far, those that were taken back, too."""
+        return self._state.usage
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the conversation and its keys and values to a file, which ``load`` goes on from.
+
+        Raises SessionError where the file cannot be written, or another kind of file is there.
+        """
+        state, file = self._ended(), session_path("path", path)
+        ids = np.asarray(ids_of(state.segments), np.int32)
+        with ProgressBar(f"saving {label(file.name)}") as progress:
+            backend, blocks = self._model.driver.run(
+                lambda engine: (engine.backend, engine.store_prefix(ids) if len(ids) else [])
+            )
+            metadata = {**self._model.origin, "backend": backend}
+            write_session(file, metadata, ids.tolist(), written_state(state), blocks, progress)
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Go on from a file that ``save`` wrote, in the place of this conversation.
+
+        Where the cache has no room for its keys and values, that is a warning, and the next answer
+        computes them again.
+
+        Raises SessionError where the file is damaged, or was saved with another model or other
+        settings of the cache.
+        """
+        self._ended()
+        file = session_path("path", path)
+        name, model = label(file.name), self._model
+        backend = model.driver.run(lambda engine: engine.backend)
+        with (
+            ProgressBar(f"loading {name}") as progress,
+            opened_session(
+                file, model.origin, model.submitter.reader.vocab_size, model.context, progress
+            ) as saved,
+        ):
+            try:
+                state = read_state(saved.conversation, saved.token_ids)
+            except (InvalidArgument, ArgumentTypeError) as failure:
+                raise SessionError(f"{name}: {failure}") from None
+            if saved.token_ids:
+                self._restore(name, saved.token_ids, saved.blocks)
+            if saved.metadata.get("backend") != backend:
+                warnings.warn(
+                    f"{name}: was computed on {saved.metadata.get('backend')}, this is {backend}: "
+                    "answers may differ in their last bits",
+                    stacklevel=2,
+                )
+        self._state = state
+
+    def __repr__(self) -> str:
+        state = self._state
+        return (
+            f"<onward.Session: {len(state.messages)} messages, {len(self.token_ids)} tokens of "
+            f"{self._model.context}>"
+        )
+
+    def _ended(self) -> SessionState:
+        """The state, between two answers."""
+        stream = None if self._stream is None else self._stream()
+        if stream is not None and stream.open:
+            raise Error(
+                "session: an answer is still being streamed, expected it read to its end or closed"
+            )
+        return self._state
+
+    def _asked(self, message: str | Mapping[str, Any]) -> list[Message]:
+        messages = [*self._ended().messages]
+        asked = read_message("message", message)
+        if messages and messages[-1]["role"] == asked["role"] == "user":
+            raise InvalidArgument(
+                "session: its last message has no answer, expected resend() to answer it"
+            )
+        return [*messages, asked]
+
+    def _unanswered(self) -> list[Message]:
+        messages = [*self._ended().messages]
+        while messages and messages[-1]["role"] == "assistant":
+            messages.pop()
+        if not exchanges(messages):
+            raise InvalidArgument("resend: the conversation has no question, expected one")
+        return messages
+
+    def _answer(self, messages: list[Message], options: Mapping[str, Any]) -> Result:
+        submitter = self._model.submitter
+        submitter.driver.check_open()
+        prompt = self._model.prompt(self._state, messages)
+        call, generations, _ = submitter.begin(prompt.token_ids(), {**self._options, **options})
+        result = submitter.finish(call, generations)[0]
+        self._take(messages, prompt, Answer(result.text, result.token_ids, result.usage))
+        return result
+
+    def _streamed(self, messages: list[Message], options: Mapping[str, Any]) -> SessionStream:
+        submitter = self._model.submitter
+        submitter.driver.check_open()
+        prompt = self._model.prompt(self._state, messages)
+        ids = prompt.token_ids()
+        given = {**self._options, **options}
+        call, generations = submitter.submit([ids], False, given, streamed=True)
+        stream = SessionStream(
+            call, generations[0], len(ids), lambda answer: self._take(messages, prompt, answer)
+        )
+        self._stream = weakref.ref(stream)
+        return stream
+
+    def _take(self, messages: list[Message], prompt: Transcript, answer: Answer) -> None:
+        """Make an answer part of the conversation."""
+        used, cost = self._state.usage, answer.usage
+        usage = Usage(
+            used.prompt_tokens + cost.prompt_tokens,
+            used.completion_tokens + cost.completion_tokens,
+            used.cached_tokens + cost.cached_tokens,
+        )
+        if not (answer.text or answer.whole):
+            self._state = replace(self._state, usage=usage)
+            return
+        said = {"role": "assistant", "content": self._content(answer)}
+        told = prompt.answered(answer.token_ids, len(messages) + 1)
+        self._state = replace(
+            self._state, messages=(*messages, said), segments=told.segments, usage=usage
+        )
+
+    def _content(self, answer: Answer) -> str:
+        """The text without the special token that ended it, which the template writes again."""
+        tokenizer, ids = self._model.tokenizer, answer.token_ids
+        if not ids or ids[-1] not in tokenizer.special_ids:
+            return answer.text
+        return answer.text.removesuffix(tokenizer.decode(ids[-1:], skip_special_tokens=False))
+
+    def _cut(self, count: int, *more: Message) -> None:
+        """Keep the first so many messages."""
+        kept = Transcript(self._model.tokenizer, self._state.segments).first(count)
+        messages = (*self._state.messages[:count], *more)
+        self._state = replace(self._state, messages=messages, segments=kept.segments)
+
+    def _restore(
+        self, name: str, token_ids: list[int], blocks: list[tuple[int, bool, int, memoryview]]
+    ) -> None:
+        """Give the engine what a file kept, if it has the room."""
+        ids: NDArray[np.int32] = np.asarray(token_ids, np.int32)
+        try:
+            self._model.driver.run(lambda engine: engine.restore_prefix(ids, blocks))
+        except InvalidArgument as failure:
+            if not str(failure).startswith(("kv_cache_bytes", "blocks: are not all")):
+                raise SessionError(f"{name}: {failure}") from None
+            warnings.warn(
+                f"{name}: the cache does not hold its {len(ids)} tokens, which the next answer "
+                f"computes again ({failure})",
+                stacklevel=3,
+            )

@@ -1,0 +1,293 @@
+"""Sessions in files: one safetensors file with a conversation, its token ids and its cache blocks.
+
+    token_ids                I32 (tokens)
+    conversation             U8 (bytes), JSON: messages, the transcript's texts, what was used
+    blocks.G.exact           U8 (blocks, bytes), and .index, I64 (blocks): those of layer group G,
+    blocks.G.coded           likewise; a file without blocks is whole, too
+
+The metadata has what the blocks depend on (session_origin.py) and a hash of everything, so that
+damage is told from another model. A file is believed in nothing before it was checked, sizes before
+memory is taken; whoever writes one on purpose decides what its model reads all the same. Knows the
+container; not what a conversation is, nor what is in a block.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onward.errors import ArgumentTypeError, Error, InvalidArgument, LoadError, WeightError
+from onward.json_file import parse_json_object
+from onward.message_text import label, sentence, shown
+from onward.session_origin import Origin, difference
+from onward.weights.mapped_file import MappedFile
+from onward.weights.safetensors import Place, read_header
+
+FORMAT = "onward session"
+VERSION = "1"
+_BLOCK_TOKENS = 16
+_CONVERSATION_LIMIT_BYTES = 64 << 20
+_HASHED_BYTES = 16 << 20  # at once: between two, Ctrl-C is heard and the bar moves
+_BLOCKS = re.compile(r"blocks\.(\d{1,4})\.(exact|coded)")
+_SIZES = {"I32": 4, "I64": 8, "U8": 1}
+
+Progress = Callable[[int, int], None]
+StoredBlock = tuple[int, bool, int, bytes]
+"""Layer group, whether coded, index among the sequence's blocks, bytes."""
+
+
+class SessionError(Error, ValueError):
+    """A session's file cannot be written or read, or belongs to another model or to other
+    settings."""
+
+
+@dataclass(frozen=True)
+class SavedSession:
+    """What a file holds; the blocks are views into it."""
+
+    token_ids: list[int]
+    conversation: dict[str, Any]
+    blocks: list[tuple[int, bool, int, memoryview]]
+    metadata: Mapping[str, object]
+
+
+def session_path(name: str, path: object) -> Path:
+    """A path that a caller gave."""
+    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
+    if not isinstance(text, str):
+        raise ArgumentTypeError(f"{name}: is {shown(path)}, expected the path of a file")
+    if not text.strip() or "\0" in text:
+        raise InvalidArgument(f"{name}: is {shown(text)}, expected the path of a file")
+    return Path(os.path.expanduser(text))
+
+
+def write_session(
+    path: Path,
+    metadata: Mapping[str, str],
+    token_ids: Sequence[int],
+    conversation: Mapping[str, Any],
+    blocks: list[StoredBlock],
+    progress: Progress,
+) -> None:
+    """Write a file at once and whole, or leave what was there: SessionError. Takes the blocks."""
+    from safetensors.numpy import save_file
+
+    _check_replaceable(path)
+    text = json.dumps(conversation).encode()
+    tensors: dict[str, NDArray[Any]] = {
+        "token_ids": np.asarray(token_ids, np.int32),
+        "conversation": np.frombuffer(text, np.uint8),
+        **_stacked(blocks),
+    }
+    content = {
+        name: (_name_of(tensor), tensor.shape, tensor.reshape(-1).view(np.uint8).data)
+        for name, tensor in tensors.items()
+    }
+    told: dict[str, str] = {"format": FORMAT, "format_version": VERSION, **metadata}
+    told["sha256"] = _digest(told, content, progress)
+    part = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        save_file(tensors, part, told)
+        with open(part, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except BaseException as failure:
+        with contextlib.suppress(OSError):
+            os.unlink(part)
+        if not isinstance(failure, Exception):
+            raise
+        said = getattr(failure, "strerror", None) or sentence(failure)
+        raise SessionError(f"{label(path.name)}: cannot write: {said}") from failure
+
+
+@contextlib.contextmanager
+def opened_session(
+    path: Path, origin: Origin, vocab_size: int, context: int, progress: Progress
+) -> Iterator[SavedSession]:
+    """A file's content, checked against the model that is to go on with it: SessionError.
+
+    The blocks are views, which hold as long as the file is open.
+    """
+    try:
+        file = MappedFile(path)
+    except WeightError as failure:
+        raise SessionError(str(failure)) from None
+    try:
+        yield _read(file, origin, vocab_size, context, progress)
+    finally:
+        file.close()
+
+
+def _read(
+    file: MappedFile, origin: Origin, vocab_size: int, context: int, progress: Progress
+) -> SavedSession:
+    name = label(file.path.name)
+    try:
+        places, metadata = read_header(file)
+    except LoadError as failure:
+        raise SessionError(str(failure)) from None
+    if metadata.get("format") != FORMAT:
+        raise SessionError(
+            f"{name}: its format is {shown(metadata.get('format'))}, expected {FORMAT!r}"
+        )
+    if metadata.get("format_version") != VERSION:
+        raise SessionError(
+            f"{name}: is of version {shown(metadata.get('format_version'))} of sessions, "
+            f"expected {VERSION!r}"
+        )
+    if (found := difference(metadata, origin)) is not None:
+        raise SessionError(f"{name}: was saved with {found}")
+    tokens = _places(name, places, context)
+    content = {
+        tensor: (place.dtype, place.shape, file.view(place.begin, place.end))
+        for tensor, place in places.items()
+    }
+    told = {key: value for key, value in metadata.items() if key != "sha256"}
+    if _digest(told, content, progress) != metadata.get("sha256"):
+        raise SessionError(f"{name}: is damaged: its bytes are not those that were written")
+    ids = np.frombuffer(content["token_ids"][2], np.int32)
+    if tokens and (int(ids.min()) < 0 or int(ids.max()) >= vocab_size):
+        raise SessionError(
+            f"{name}: has token ids from {ids.min()} to {ids.max()}, expected 0 to {vocab_size - 1}"
+        )
+    try:
+        conversation = parse_json_object(
+            bytes(content["conversation"][2]), f"{name}: conversation", error=WeightError
+        )
+    except WeightError as failure:
+        raise SessionError(str(failure)) from None
+    return SavedSession(ids.tolist(), conversation, _blocks(content), metadata)
+
+
+def _places(name: str, places: Mapping[str, Place], context: int) -> int:
+    """Check the dtype and shape of every tensor before one is read; returns how many tokens."""
+    for tensor in ("token_ids", "conversation"):
+        if tensor not in places:
+            raise SessionError(f"{name}: has no tensor {tensor}, expected one")
+    tokens = _shape(name, "token_ids", places["token_ids"], "I32", 1)[0]
+    if tokens > context:
+        raise SessionError(f"{name}: has {tokens} tokens, expected at most {context}, the context")
+    size = _shape(name, "conversation", places["conversation"], "U8", 1)[0]
+    if size > _CONVERSATION_LIMIT_BYTES:
+        raise SessionError(
+            f"{name}: its conversation has {size} bytes, expected at most "
+            f"{_CONVERSATION_LIMIT_BYTES}"
+        )
+    most = -(-tokens // _BLOCK_TOKENS)
+    for tensor, place in places.items():
+        stem = tensor.removesuffix(".index")
+        if tensor in ("token_ids", "conversation"):
+            continue
+        if _BLOCKS.fullmatch(stem) is None:
+            raise SessionError(f"{name}: has a tensor {label(tensor)!r}, which no session has")
+        if stem not in places or f"{stem}.index" not in places:
+            raise SessionError(
+                f"{name}: has {label(tensor)} alone, expected blocks and their index"
+            )
+        if tensor != stem:
+            continue
+        count = _shape(name, stem, place, "U8", 2)[0]
+        indexes = _shape(name, f"{stem}.index", places[f"{stem}.index"], "I64", 1)[0]
+        if count != indexes or count > most:
+            raise SessionError(
+                f"{name}: has {count} blocks and {indexes} indexes in {stem}, expected one "
+                f"for each and at most {most} for {tokens} tokens"
+            )
+    return tokens
+
+
+def _shape(name: str, tensor: str, place: Place, dtype: str, dimensions: int) -> tuple[int, ...]:
+    shape, length = place.shape, place.end - place.begin
+    fits = place.dtype == dtype and len(shape) == dimensions
+    if not fits or length != int(np.prod(shape, dtype=object)) * _SIZES[dtype]:
+        raise SessionError(
+            f"{name}: tensor {tensor} is {place.dtype} of shape {shape}, "
+            f"expected {dtype} of {dimensions} dimension{'s' if dimensions > 1 else ''}"
+        )
+    return shape
+
+
+Content = Mapping[str, tuple[str, tuple[int, ...], memoryview]]
+"""By name: dtype, shape and bytes of a tensor."""
+
+
+def _blocks(content: Content) -> list[tuple[int, bool, int, memoryview]]:
+    blocks = []
+    for name, (_, shape, data) in content.items():
+        if (match := _BLOCKS.fullmatch(name)) is None:
+            continue
+        indexes = np.frombuffer(content[f"{name}.index"][2], np.int64).tolist()
+        for row, index in enumerate(indexes):
+            block = data[row * shape[1] : (row + 1) * shape[1]]
+            blocks.append((int(match[1]), match[2] == "coded", index, block))
+    return blocks
+
+
+def _stacked(blocks: list[StoredBlock]) -> dict[str, NDArray[Any]]:
+    """One tensor for the blocks of a group and kind, and one of their indexes. Empties the list, so
+    that no block is there twice for long."""
+    sorted_out: dict[str, tuple[list[int], list[bytes]]] = {}
+    blocks.reverse()
+    while blocks:
+        group, coded, index, data = blocks.pop()
+        name = f"blocks.{group}.{'coded' if coded else 'exact'}"
+        indexes, parts = sorted_out.setdefault(name, ([], []))
+        indexes.append(index)
+        parts.append(data)
+    tensors: dict[str, NDArray[Any]] = {}
+    for name, (indexes, parts) in sorted_out.items():
+        count, size = len(parts), len(parts[0])
+        tensors[name] = np.frombuffer(b"".join(parts), np.uint8).reshape(count, size)
+        tensors[f"{name}.index"] = np.asarray(indexes, np.int64)
+        parts.clear()
+    return tensors
+
+
+def _digest(metadata: Mapping[str, object], content: Content, progress: Progress) -> str:
+    """Of all that a file holds, in an order of its own."""
+    digest = hashlib.sha256(json.dumps(dict(metadata), sort_keys=True).encode())
+    total, done = sum(data.nbytes for _, _, data in content.values()), 0
+    for name in sorted(content):
+        dtype, shape, data = content[name]
+        digest.update(json.dumps([name, dtype, list(shape)]).encode())
+        for begin in range(0, data.nbytes, _HASHED_BYTES):
+            piece = data[begin : begin + _HASHED_BYTES]
+            digest.update(piece)
+            done += piece.nbytes
+            progress(done, total)
+    return digest.hexdigest()
+
+
+def _name_of(tensor: NDArray[Any]) -> str:
+    return {"int32": "I32", "int64": "I64", "uint8": "U8"}[str(tensor.dtype)]
+
+
+def _check_replaceable(path: Path) -> None:
+    """What is in the way has to be a session: a mistyped path costs nobody a file."""
+    if not path.parent.is_dir():
+        raise SessionError(f"{label(path.name)}: cannot write: there is no folder for it")
+    if not os.path.lexists(path):
+        return
+    try:
+        file = MappedFile(path)
+        try:
+            replaceable = read_header(file)[1].get("format") == FORMAT
+        finally:
+            file.close()
+    except LoadError:
+        replaceable = False
+    if not replaceable:
+        raise SessionError(
+            f"{label(path.name)}: is there and is no session, expected a new file or a session's"
+        )

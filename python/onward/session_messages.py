@@ -1,0 +1,94 @@
+"""The messages of a session: checked when they come from a caller or a file, and always copies.
+
+Knows what a message is made of, and that all of it has to be JSON; not what a template makes of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from onward.errors import ArgumentTypeError, InvalidArgument
+from onward.option_values import shown
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+Message: TypeAlias = "dict[str, Any]"
+_DECIDED = ("add_generation_prompt", "continue_final_message", "messages")
+"""Variables of a template that a session sets itself."""
+
+
+def read_messages(
+    system: object, messages: object, template_options: object
+) -> tuple[list[Message], dict[str, Any]]:
+    """Copies of what a session is begun with: its messages and its template's variables."""
+    if messages is None:
+        messages = []
+    if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Sequence):
+        raise ArgumentTypeError(
+            f"messages: found a {type(messages).__name__}, expected a list of dicts"
+        )
+    read = [read_message(f"messages[{i}]", message) for i, message in enumerate(messages)]
+    if system is not None:
+        if not isinstance(system, str):
+            raise ArgumentTypeError(f"system: is {shown(system)}, expected text")
+        if any(message["role"] == "system" for message in read):
+            raise InvalidArgument(
+                "system: is given beside messages that have a system message, expected one of them"
+            )
+        read.insert(0, {"role": "system", "content": system})
+    return read, read_template_options(template_options)
+
+
+def read_template_options(value: object) -> dict[str, Any]:
+    """A copy of the variables of a template."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ArgumentTypeError(f"template_options: is {shown(value)}, expected a dict")
+    for name in _DECIDED:
+        if name in value:
+            raise InvalidArgument(f"template_options: has {name}, which a session sets itself")
+    return _plain("template_options", value)
+
+
+def read_message(where: str, value: object) -> Message:
+    """A copy of a message; a string is one from the user."""
+    if isinstance(value, str):
+        return {"role": "user", "content": value}
+    if not isinstance(value, Mapping):
+        raise ArgumentTypeError(f"{where}: found a {type(value).__name__}, expected text or a dict")
+    message = _plain(where, value)
+    role, content = message.get("role"), message.get("content")
+    if not isinstance(role, str):
+        raise ArgumentTypeError(f"{where}: its role is {shown(role)}, expected text")
+    if content is None and not message.get("tool_calls"):
+        raise InvalidArgument(f"{where}: it has neither content nor tool_calls")
+    if content is not None and not isinstance(content, (str, list)):
+        raise ArgumentTypeError(
+            f"{where}: its content is {shown(content)}, expected text or a list of parts"
+        )
+    return message
+
+
+def copies(messages: Sequence[Message]) -> list[Message]:
+    """So that nobody outside changes a session's own."""
+    return [_plain("messages", message) for message in messages]
+
+
+def exchanges(messages: Sequence[Message]) -> list[int]:
+    """Where each exchange begins: at every message of the user."""
+    return [i for i, message in enumerate(messages) if message["role"] == "user"]
+
+
+def _plain(where: str, value: Mapping[Any, Any]) -> dict[str, Any]:
+    """A copy of JSON's types alone."""
+    try:
+        copy: dict[str, Any] = json.loads(json.dumps(dict(value), allow_nan=False))
+    except TypeError as error:
+        raise ArgumentTypeError(f"{where}: {error}, expected what JSON can hold") from None
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgument(f"{where}: {error}, expected what JSON can hold") from None
+    return copy

@@ -1,0 +1,53 @@
+"""Small models that can be talked with: random weights over bytes, heads of 32, a chat template.
+
+What they say is seldom UTF-8, so that the ids of an answer cannot be had from its text again.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from builders.seeded_folder import write_seeded
+from closed_form import write_bytes_tokenizer
+
+if TYPE_CHECKING:
+    from onward import LLM
+    from onward.session import Session
+
+QUESTIONS = ["hello there", "and why is that, then?", "tell me more of the same " * 3]
+TEMPLATE = (
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+SHORTENING = (
+    "{% for m in messages %}<{{ m.role }}>{{ m.content if loop.last else m.content[:1] }}\n"
+    "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+"""Tells the past in another way."""
+
+
+def write_talking(
+    folder: Path,
+    template: str | None = TEMPLATE,
+    *,
+    config: dict[str, Any] | None = None,
+    **of: Any,
+) -> Path:
+    """A model over bytes, ids 0 to 255, that never ends by itself."""
+    write_seeded(folder, **{"head_dim": 32, **of})
+    write_bytes_tokenizer(folder)
+    told = dict(config or {})
+    if template is not None:
+        told["chat_template"] = template
+    (folder / "tokenizer_config.json").write_text(json.dumps(told))
+    return folder
+
+
+def talked(llm: LLM, tokens: int = 60) -> Session:
+    """A conversation of three answers."""
+    session = llm.session("be brief", max_new_tokens=tokens, logprobs=1)
+    for question in QUESTIONS:
+        session.send(question)
+    return session
