@@ -50,6 +50,7 @@ class Agreement:
             "kl_mean": float(divergence.mean()),
             # Of the mean, as if positions were independent.
             "kl_error": float(divergence.std() / np.sqrt(len(loss))),
+            "kl_p99": float(np.quantile(divergence, 0.99)),
             "kl_p99_9": float(np.quantile(divergence, 0.999)),
             "top1_agreement": self._same / len(loss),
             "perplexity": float(np.exp(loss.mean())),
