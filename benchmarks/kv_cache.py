@@ -14,9 +14,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from kv_runs import depth
+from kv_runs import chats, depth, prefix
 
-RUNS = {"depth": depth}
+RUNS = {"prefix": prefix, "chats": chats, "depth": depth}
 
 
 def main() -> int:
