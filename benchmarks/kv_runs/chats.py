@@ -14,9 +14,8 @@ import threading
 import time
 from dataclasses import dataclass
 
-from kv_runs.printing import say, show
-
 import onward
+from kv_runs.printing import say, show
 
 MIB = 1 << 20
 RULE = "Answer briefly, in plain words, and never mention rule {}. "
@@ -192,7 +191,9 @@ def run(arguments: argparse.Namespace) -> int:
     }
     for name, tell in told.items():
         rows.append((name, *map(tell, lines)))
-    show({"sampling": "greedy", "tokens of an answer": arguments.new}, lines, rows, arguments.output)
+    show(
+        {"sampling": "greedy", "tokens of an answer": arguments.new}, lines, rows, arguments.output
+    )
     if arguments.output != "json":
         print(f"\n* from {lines[0].compared} of them")
     return int(any(line.differing or line.lost for line in lines))

@@ -1,8 +1,7 @@
 """Time of a decode step by depth and by what keys and values are kept in.
 
 On a published shape with random weights. Every kv dtype has an engine of its own over the same
-weights; a round times all of them at a depth, in an order that moves on by one, and then at the next
-depth. The attention part is what a step takes beyond one at a depth of 16 in the same round. The
+weights; a round times all of them at a depth, in an order that moves on by one. The attention part is what a step takes beyond one at a depth of 16 in the same round. The
 depth is made by ``filling``, or by reading a prompt of that length (``--read``), once for each
 engine: the requests after it go on from what the engine has kept.
 """
@@ -39,9 +38,10 @@ class Line:
     """Of a step, beyond one at a depth of 16."""
     step_ratio: float
     """The first kv dtype's step over this one's, in the same round: above 1 is faster."""
-    attention_ratio: float
-    attention_ratio_min: float
-    attention_ratio_max: float
+    attention_ratio: float | None
+    """The same of the attention parts; None where they are lost in the noise of some round."""
+    attention_ratio_min: float | None
+    attention_ratio_max: float | None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,8 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the first one is what the others are compared with; default: %(default)s",
     )
     parser.add_argument("--kv-window-tokens", type=int, default=Policy.window_tokens)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--steps", type=int, default=8, help="timed in a round, each by itself")
+    parser.add_argument("--rounds", type=int, default=21)
+    parser.add_argument("--steps", type=int, default=4, help="timed in a round, each by itself")
     parser.add_argument("--read", action="store_true", help="read the prompts, do not fill")
 
 
@@ -126,11 +126,10 @@ class Deep:
 def run(arguments: argparse.Namespace) -> int:
     depths = [SHALLOW, *(depth for depth in arguments.depth if depth != SHALLOW)]
     engines = [Deep(each, depths, arguments.read) for each in make_subjects(arguments)]
-    # By depth, then engine: one figure a round.
+    # By depth, then engine: one figure a round. Depths are the outer loop, so that an engine is
+    # filled once for each; beside every deep step there is a shallow one of the same engine.
     steps: dict[int, list[list[float]]] = {depth: [[] for _ in engines] for depth in depths}
     began = time.monotonic()
-    # Depths are the outer loop, so that an engine is filled once for each; beside every deep step
-    # there is a shallow one of the same engine.
     shallow: dict[int, list[list[float]]] = {depth: [[] for _ in engines] for depth in depths}
     for depth in depths[1:] or depths:
         for index in range(arguments.rounds):
@@ -161,8 +160,9 @@ def run(arguments: argparse.Namespace) -> int:
 def _line(
     kv_dtype: str, depth: int, which: int, deep: list[list[float]], near: list[list[float]]
 ) -> Line:
-    parts = [[max(a - b, 1e-9) for a, b in zip(deep[k], near[k], strict=True)] for k in (0, which)]
-    ratios = [first / own for first, own in zip(*parts, strict=True)]
+    parts = [[a - b for a, b in zip(deep[k], near[k], strict=True)] for k in (0, which)]
+    ratios = [first / own for first, own in zip(*parts, strict=True) if min(first, own) > 0]
+    clear = len(ratios) == len(parts[0])
     step_ratios = [first / own for first, own in zip(deep[0], deep[which], strict=True)]
     return Line(
         kv_dtype,
@@ -170,9 +170,9 @@ def _line(
         1e3 * statistics.median(deep[which]),
         1e3 * statistics.median(parts[1]),
         statistics.median(step_ratios),
-        statistics.median(ratios),
-        min(ratios),
-        max(ratios),
+        statistics.median(ratios) if clear else None,
+        min(ratios) if clear else None,
+        max(ratios) if clear else None,
     )
 
 
@@ -188,9 +188,13 @@ def _rows(lines: list[Line]) -> list[tuple[str, ...]]:
                 f"{line.step_ms:.2f}",
                 f"{line.attention_ms:.2f}",
                 f"{line.step_ratio:.2f}",
-                f"{line.attention_ratio:.2f}",
-                f"{line.attention_ratio_min:.2f}",
-                f"{line.attention_ratio_max:.2f}",
+                _ratio(line.attention_ratio),
+                _ratio(line.attention_ratio_min),
+                _ratio(line.attention_ratio_max),
             )
         )
     return rows
+
+
+def _ratio(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio:.2f}"

@@ -1,7 +1,7 @@
 """Time to the first token of a long prompt, read for the first time and again with another end.
 
 Each round has a prompt that none before began like: cold, then the same with other last tokens,
-which goes on from what was kept, then cold again another one, whose time is averaged with the first.
+which goes on from what was kept, then another one, cold, whose time is averaged with the first.
 Exact keys and values and coded ones have an LLM each, and take turns.
 """
 
@@ -12,9 +12,9 @@ import statistics
 from dataclasses import dataclass
 
 import numpy as np
-from kv_runs.printing import say, show
 
 import onward
+from kv_runs.printing import say, show
 
 
 @dataclass(frozen=True)
