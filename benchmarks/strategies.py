@@ -71,7 +71,8 @@ def compare(
 
 def measure(model: str | None, dtype: str, threads: int | None, rounds: int) -> dict[str, object]:
     """Loads the model, runs all rounds and returns machine, settings and lines."""
-    with onward.LLM(model, dtype=dtype, threads=threads) as llm:
+    # Every run is to read its prompt again.
+    with onward.LLM(model, dtype=dtype, threads=threads, prefix_cache=False) as llm:
         rng = np.random.default_rng(0)
         prompt = rng.integers(0, llm.spec.vocab_size, PROMPT_TOKENS).tolist()
         fixed = {"max_new_tokens": OUTPUT_TOKENS, "ignore_eos": True}

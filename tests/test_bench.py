@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from onward import _core
-from onward.bench import measuring, synthetic
+from onward.bench import measuring, subject, synthetic
 from onward.bench.cases import Bench, Decode, Prefill
 from onward.bench.costs import (
     Cost,
@@ -23,9 +23,10 @@ from onward.bench.costs import (
     packed_bytes,
     parameters,
 )
-from onward.bench.measuring import Report, Subject
+from onward.bench.measuring import Report
 from onward.bench.plan import Case, Plan
 from onward.bench.shapes import SHAPES
+from onward.bench.subject import Subject
 from onward.bench.synthetic import random_model, synthetic_dtypes, synthetic_spec
 from onward.bench.tables import HEADER
 from onward.cli import main
@@ -315,8 +316,8 @@ class TestSynthetic:
         def never(*arguments: object) -> None:
             raise AssertionError("memory was taken")
 
-        monkeypatch.setattr(measuring, "memory_bytes", lambda: {"available": 12 << 30})
-        monkeypatch.setattr(measuring, "random_model", never)
+        monkeypatch.setattr(subject, "memory_bytes", lambda: {"available": 12 << 30})
+        monkeypatch.setattr(subject, "random_model", never)
         assert main(["bench", "--synthetic", "llama-3.1-8b", "--dtype", "bf16"]) == 2
         out, err = capsys.readouterr()
         assert out == ""
@@ -324,7 +325,7 @@ class TestSynthetic:
         assert "weights 15.0 GiB" in err and "the 12.0 GiB of memory that are available" in err
         # 32 sequences of 100,000 tokens are 390 GiB of cache.
         long = ["--depth", "100000", "--batch", "32", "--synthetic", "llama-3.1-8b"]
-        monkeypatch.setattr(measuring, "memory_bytes", lambda: {"available": 64 << 30})
+        monkeypatch.setattr(subject, "memory_bytes", lambda: {"available": 64 << 30})
         assert main(["bench", *long]) == 2
         assert "cache 390." in capsys.readouterr().err
 
@@ -333,12 +334,12 @@ class TestSynthetic:
     ) -> None:
         spec = synthetic_spec(tiny)
         dtypes = synthetic_dtypes(spec, "bf16")
-        subject = Subject("x", random_model(spec, dtypes, 1), spec, dtypes, 1)
-        monkeypatch.setattr(measuring, "memory_bytes", lambda: {"available": 1 << 20})
+        loaded = Subject("x", random_model(spec, dtypes, 1), spec, dtypes, 1)
+        monkeypatch.setattr(subject, "memory_bytes", lambda: {"available": 1 << 20})
         with pytest.raises(InvalidArgument, match=r"^x: needs 0\.5 GiB \(cache 0\.0 GiB, "):
-            measuring.measure(subject, Plan())
-        monkeypatch.setattr(measuring, "memory_bytes", lambda: {"available": None})
-        assert measuring.measure(subject, Plan([3], [], repetitions=1)).lines
+            measuring.measure(loaded, Plan())
+        monkeypatch.setattr(subject, "memory_bytes", lambda: {"available": None})
+        assert measuring.measure(loaded, Plan([3], [], repetitions=1)).lines
 
 
 class TestPlan:

@@ -22,7 +22,8 @@ class Onward:
     serial = False
 
     def __init__(self, path: Path, dtype: str, threads: int) -> None:
-        self._llm = onward.LLM(path, dtype=dtype, threads=threads)
+        # Rounds ask the same prompts again, and are to read them again.
+        self._llm = onward.LLM(path, dtype=dtype, threads=threads, prefix_cache=False)
         self._pool = ThreadPoolExecutor(256)
         self._ways: dict[str, Callable[[Sequence[Request]], list[list[int]]]] = {
             "threads": self._from_threads,

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,13 +35,32 @@ class Reading:
 
 
 class Bench:
-    """An engine under measurement."""
+    """An engine under measurement. It keeps no beginnings: a prompt that comes again is read
+    again.
 
-    def __init__(self, model: _core.Model, costs: StepCosts, threads: int, batch: int) -> None:
+    ``kv``: arguments of the core's Engine that say how keys and values are kept. ``cache`` False:
+    each token that is written computes all before it anew, and costs that.
+    """
+
+    def __init__(
+        self,
+        model: _core.Model,
+        costs: StepCosts,
+        threads: int,
+        batch: int,
+        kv: Mapping[str, Any] | None = None,
+        *,
+        cache: bool = True,
+    ) -> None:
         self.engine = _core.Engine(
-            model, threads=threads, prefill_chunk_tokens=CHUNK_TOKENS, max_sequences=max(batch, 1)
+            model,
+            threads=threads,
+            prefill_chunk_tokens=CHUNK_TOKENS,
+            max_sequences=max(batch, 1),
+            prefix_cache=False,
+            **(kv or {}),
         )
-        self.costs = costs
+        self.costs, self.cache = costs, cache
         self.vocab_size = model.spec.vocab_size
         self.max_context = model.spec.max_context
 
@@ -71,7 +91,10 @@ class Batch:
 
             sampling.set_logits_processor(keep)
         request = self._bench.engine.submit(
-            prompt, max_new_tokens=max_new_tokens, sampling=sampling
+            prompt,
+            max_new_tokens=max_new_tokens,
+            sampling=sampling,
+            cache=self._bench.cache,
         )
         self._requests.append(request)
         self._last_logits.append(last)
@@ -143,7 +166,8 @@ class Prefill:
 
 class Decode:
     """Steps of one token for each sequence. The runs follow one another, so the first one begins
-    with ``case.tokens`` tokens in the cache, and the next with ``steps`` more."""
+    with ``case.tokens`` tokens in the cache, and the next with ``steps`` more. Without the cache it
+    is one sequence, and so many tokens are computed anew before the next one comes."""
 
     def __init__(self, bench: Bench, case: Case, steps: int, *, watched: bool = False) -> None:
         self._bench, self._case, self._steps, self._watched = bench, case, steps, watched
@@ -179,16 +203,30 @@ class Decode:
         batch, before = self._batch, self._batch.counts()
         cost = Cost()
         for step in range(self._steps):
-            cost += self._bench.costs([Slice(count + step, 1, 1) for count in self._cached])
+            cost += self._step_cost(step)
         started = time.perf_counter()
-        for _ in range(self._steps):
-            batch.step()
+        if self._bench.cache:
+            for _ in range(self._steps):
+                batch.step()
+        else:  # a sequence longer than a chunk takes several steps to a token
+            while batch.counts()[0] < before[0] + self._steps:
+                batch.step()
         seconds = time.perf_counter() - started
         self._cached = [count + self._steps for count in self._cached]
         chosen = batch.tokens_from(before)
         if self._watched:
             self.logits_hash = batch.logits_hash()
         return Reading(seconds, sum(map(len, chosen)), cost, chosen)
+
+    def _step_cost(self, step: int) -> Cost:
+        if self._bench.cache:
+            return self._bench.costs([Slice(count + step, 1, 1) for count in self._cached])
+        length = self._cached[0] + step + 1
+        cost = Cost()
+        for begin in range(0, length, CHUNK_TOKENS):
+            end = min(begin + CHUNK_TOKENS, length)
+            cost += self._bench.costs(_chunk_slices(begin, end, length))
+        return cost
 
     def close(self) -> None:
         self._batch.close()

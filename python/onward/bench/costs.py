@@ -3,6 +3,7 @@
 Read: each matrix, bias and norm once for all rows of a step, the head only where logits are wanted,
 and the keys and values that a sequence's tokens see, once for its tokens of the step. Rows of the
 embedding, activations, and what is read again because it fell out of a cache, are not counted.
+Where the cache is coded, blocks that are no longer exact are counted in their codes.
 Multiplied: the matrices, scores and weighted values; norms, rotation, gate and softmax are not
 counted. Knows neither the core nor time.
 """
@@ -15,6 +16,10 @@ from dataclasses import dataclass
 from math import prod
 
 from onward import architectures
+from onward.kv.plan import Policy
+from onward.kv.sequences import blocks_for
+from onward.kv.sizes import BLOCK_TOKENS, pair_bytes
+from onward.kv_dtypes import KvDtypes
 from onward.spec import DecoderSpec
 from onward.weights.checkpoint import STORAGE
 from onward.weights.dtypes import WeightDtypes
@@ -57,16 +62,29 @@ def packed_bytes(spec: DecoderSpec, dtypes: WeightDtypes) -> dict[str, int]:
     }
 
 
-def cache_bytes(spec: DecoderSpec, dtypes: WeightDtypes, tokens: int) -> int:
-    """Keys and values of so many tokens, all layers."""
-    return spec.num_layers * _cache_bytes(spec, dtypes.cache, tokens)
+def cache_bytes(
+    spec: DecoderSpec,
+    dtypes: WeightDtypes,
+    tokens: int,
+    kv: KvDtypes | None = None,
+    policy: Policy | None = None,
+) -> int:
+    """Keys and values of one sequence of so many tokens, all layers. ``kv`` None: floats, as
+    ``dtypes`` says."""
+    return spec.num_layers * _LayerCache(spec, dtypes, kv, policy)(0, tokens)
 
 
 class StepCosts:
-    """The cost of a step of one model."""
+    """The cost of a step of one model, its cache in ``kv`` (None: floats, as ``dtypes`` says)."""
 
-    def __init__(self, spec: DecoderSpec, dtypes: WeightDtypes) -> None:
-        self._spec, self._cache_dtype = spec, dtypes.cache
+    def __init__(
+        self,
+        spec: DecoderSpec,
+        dtypes: WeightDtypes,
+        kv: KvDtypes | None = None,
+        policy: Policy | None = None,
+    ) -> None:
+        self._spec, self._cache = spec, _LayerCache(spec, dtypes, kv, policy)
         packed = packed_bytes(spec, dtypes)
         head = "embed" if spec.tied_head else "head"
         self._head_bytes = packed[head] + packed["norm"]
@@ -94,7 +112,7 @@ class StepCosts:
             wants_logits |= part.logits > 0
             for window, layers in self._windows.items():
                 begin = max(0, part.first + 1 - window) if window else 0
-                read += layers * _cache_bytes(spec, self._cache_dtype, end - begin)
+                read += layers * self._cache(begin, end)
                 keys = sum(
                     min(position + 1, window) if window else position + 1
                     for position in range(part.first, end)
@@ -103,8 +121,26 @@ class StepCosts:
         return Cost(read + self._head_bytes * wants_logits, multiply_adds)
 
 
-def _cache_bytes(spec: DecoderSpec, dtype: str, tokens: int) -> int:
-    return 2 * spec.num_kv_heads * spec.head_dim * tokens * STORAGE[dtype.upper()][1]
+class _LayerCache:
+    """Bytes of the tokens [begin, end) in one layer, ``end`` being the sequence's length."""
+
+    def __init__(
+        self, spec: DecoderSpec, dtypes: WeightDtypes, kv: KvDtypes | None, policy: Policy | None
+    ) -> None:
+        exact = dtypes.cache if kv is None else kv.exact
+        self._exact = 2 * spec.num_kv_heads * spec.head_dim * STORAGE[exact.upper()][1]
+        self._coded: int | None = None
+        if kv is not None and kv.coded:
+            self._coded = spec.num_kv_heads * pair_bytes(kv.keys, kv.values, spec.head_dim)
+        self._policy = policy or Policy()
+
+    def __call__(self, begin: int, end: int) -> int:
+        if self._coded is None:
+            return self._exact * (end - begin)
+        exact_blocks = blocks_for(self._policy.window_tokens) + 1
+        first = max(begin, BLOCK_TOKENS * self._policy.sinks)
+        coded = max(0, BLOCK_TOKENS * (blocks_for(end) - exact_blocks) - first)
+        return self._exact * (end - begin - coded) + self._coded * coded
 
 
 def _packed(shapes: tuple[tuple[int, ...], ...], dtype: str) -> int:

@@ -15,27 +15,14 @@ from itertools import pairwise
 
 from onward import _core
 from onward.bench.cases import CHUNK_TOKENS, Bench, Decode, Prefill, Reading
-from onward.bench.costs import StepCosts, cache_bytes, packed_bytes, parameters
+from onward.bench.costs import parameters
 from onward.bench.plan import Case, Plan
-from onward.bench.synthetic import (
-    random_model,
-    source_bytes,
-    synthetic_dtypes,
-    synthetic_spec,
-)
-from onward.errors import Error, InvalidArgument
-from onward.hub import find_model
-from onward.loading import check_dtypes, load_model
-from onward.machine import memory_bytes
-from onward.option_values import check_integer
+from onward.bench.subject import Subject, find_subject, require_memory
+from onward.errors import Error
+from onward.kv.plan import Policy
 from onward.progress import ProgressBar
-from onward.spec import DecoderSpec
-from onward.weights.dtypes import WeightDtypes
 
 PROBE_S = 0.2
-WORKING_BYTES = 512 << 20
-"""What the probe of the read bandwidth takes, and more than a step's activations."""
-MAX_THREADS = 1024
 # dtype of the weights -> the probe of the arithmetic that multiplies them.
 ARITHMETIC = {"f32": "f32", "f16": "f32", "bf16": "bf16", "int8": "int8", "int4": "int8"}
 
@@ -69,17 +56,6 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Subject:
-    """A model in memory, and how it is computed."""
-
-    name: str
-    core: _core.Model
-    spec: DecoderSpec
-    dtypes: WeightDtypes
-    threads: int
-
-
-@dataclass(frozen=True)
 class Report:
     model: str
     dtype: str
@@ -92,6 +68,11 @@ class Report:
     prefill_chunk_tokens: int
     parameters: int
     weight_bytes: int
+    kv_dtype: str
+    kv_window_tokens: int
+    """Newest tokens that are exact beside codes."""
+    cache: bool
+    """Whether decode had the cache."""
     lines: tuple[Line, ...]
 
 
@@ -104,21 +85,23 @@ def bench(
     head_dtype: str | None = None,
     threads: int | None = None,
     packed_cache: str | None = None,
+    kv_dtype: str = "auto",
+    kv_window_tokens: int = Policy.window_tokens,
 ) -> Report:
     """Load or make a model, and measure it. A made one that does not fit is refused before memory
     is taken."""
-    check_dtypes(dtype, head_dtype)
-    if model is not None and synthetic is not None:
-        raise InvalidArgument("synthetic: is given together with a model, expected one of them")
-    if packed_cache is not None and synthetic is not None:
-        raise InvalidArgument("packed_cache: is given for a synthetic model, which has no files")
-    count = _core.default_threads() if threads is None else threads
-    check_integer("threads", count, 1, MAX_THREADS)
     plan.check()
-    if synthetic is None:
-        subject = _loaded(model, dtype, head_dtype, count, packed_cache)
-    else:
-        subject = _made(synthetic, plan, dtype, head_dtype, count)
+    subject = find_subject(
+        lambda spec: plan.cached_tokens(plan.cases(spec.max_context)),
+        model=model,
+        synthetic=synthetic,
+        dtype=dtype,
+        head_dtype=head_dtype,
+        threads=threads,
+        packed_cache=packed_cache,
+        kv_dtype=kv_dtype,
+        kv_window_tokens=kv_window_tokens,
+    )
     return measure(subject, plan)
 
 
@@ -126,9 +109,14 @@ def measure(subject: Subject, plan: Plan) -> Report:
     """All cases of the plan, in order."""
     spec, dtypes = subject.spec, subject.dtypes
     cases = plan.cases(spec.max_context)
-    require_memory(subject.name, cache=cache_bytes(spec, dtypes, plan.cached_tokens(cases)))
+    require_memory(subject.name, cache=subject.cache_bytes(plan.cached_tokens(cases)))
     engine = Bench(
-        subject.core, StepCosts(spec, dtypes), subject.threads, max(case.batch for case in cases)
+        subject.core,
+        subject.costs,
+        subject.threads,
+        max(case.batch for case in cases),
+        subject.kv_arguments,
+        cache=plan.cache,
     )
     lines: list[Line] = []
     total = len(cases) * (plan.repetitions + 1)
@@ -150,44 +138,11 @@ def measure(subject: Subject, plan: Plan) -> Report:
         prefill_chunk_tokens=CHUNK_TOKENS,
         parameters=parameters(spec),
         weight_bytes=subject.core.weight_bytes,
+        kv_dtype=subject.kv_dtype,
+        kv_window_tokens=subject.policy.window_tokens,
+        cache=plan.cache,
         lines=tuple(lines),
     )
-
-
-def require_memory(where: str, **parts: int) -> None:
-    """InvalidArgument with the numbers where the parts, and what a step works in, do not fit."""
-    available = memory_bytes()["available"]
-    needed = sum(parts.values()) + WORKING_BYTES
-    if available is None or needed <= available:
-        return
-    listed = ", ".join(f"{name} {_gib(count)}" for name, count in parts.items())
-    raise InvalidArgument(
-        f"{where}: needs {_gib(needed)} ({listed}, work {_gib(WORKING_BYTES)}), "
-        f"expected at most the {_gib(available)} of memory that are available"
-    )
-
-
-def _loaded(
-    model: str | None, dtype: str, head_dtype: str | None, threads: int, packed_cache: str | None
-) -> Subject:
-    files = find_model(model)
-    with ProgressBar(f"loading {files.name}") as progress:
-        loaded = load_model(files, dtype, threads, progress, head_dtype, packed_cache)
-    return Subject(files.name, loaded.core, loaded.spec, loaded.dtypes, threads)
-
-
-def _made(name: str, plan: Plan, dtype: str, head_dtype: str | None, threads: int) -> Subject:
-    spec = synthetic_spec(name)
-    dtypes = synthetic_dtypes(spec, dtype, head_dtype)
-    require_memory(
-        f"synthetic {name} in {dtypes.name}",
-        weights=sum(packed_bytes(spec, dtypes).values()),
-        source=source_bytes(spec),
-        cache=cache_bytes(spec, dtypes, plan.cached_tokens(plan.cases(spec.max_context))),
-    )
-    with ProgressBar(f"making {name}") as progress:
-        core = random_model(spec, dtypes, threads, progress)
-    return Subject(f"synthetic {name}", core, spec, dtypes, threads)
 
 
 def _line(
@@ -261,7 +216,3 @@ def _probe(subject: Subject) -> tuple[float, float]:
         probe(isa, "read", PROBE_S, subject.threads),
         probe(isa, ARITHMETIC[subject.dtypes.name], PROBE_S, subject.threads),
     )
-
-
-def _gib(count: int) -> str:
-    return f"{count / 2**30:.1f} GiB"

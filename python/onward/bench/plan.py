@@ -16,6 +16,11 @@ MAX_BATCH = 64
 MAX_REPETITIONS = 1000
 PREFILL_TOKENS = (128, 512, 2048)
 DECODE_DEPTHS = (0, 512, 2048)
+UNCACHED_DEPTHS = (0, 128, 512)
+"""Usual ones without the cache, where each token costs as much as reading all before it."""
+COMPARED_LENGTHS = (16, 64, 256, 1024)
+COUNTED_TOKENS = (16, 64, 128)
+"""Usual ones of a comparison: tokens in front of the timed one, and numbers of tokens written."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,9 @@ class Plan:
     decode_tokens: int = 16
     """Of each sequence in one timed run."""
     repetitions: int = 5
+    cache: bool = True
+    """False: each step of decode computes its sequence anew. Prefill is the same either way, and is
+    measured only where it is asked for."""
 
     def check(self) -> None:
         for tokens in self.prefill or ():
@@ -48,15 +56,22 @@ class Plan:
             check_integer("batch", batch, 1, MAX_BATCH)
         check_integer("decode_tokens", self.decode_tokens, 1)
         check_integer("repetitions", self.repetitions, 1, MAX_REPETITIONS)
+        if not self.cache and max(self.batches) > 1:
+            raise InvalidArgument(
+                f"batch: is {max(self.batches)}, expected 1 without the cache: sequences that are "
+                "computed anew do not share steps"
+            )
 
     def cases(self, context: int) -> list[Case]:
         """One after the other. InvalidArgument for what was asked for and exceeds the context."""
         self.check()
         written = self.decode_tokens * self.repetitions + 1
         found = []
-        for tokens in _within("prefill", self.prefill, PREFILL_TOKENS, context - 1):
+        prompts = PREFILL_TOKENS if self.cache else ()
+        for tokens in _within("prefill", self.prefill, prompts, context - 1):
             found += [Case("prefill", batch, tokens) for batch in self.batches]
-        for depth in _within("depth", self.depths, DECODE_DEPTHS, context - written):
+        depths = DECODE_DEPTHS if self.cache else UNCACHED_DEPTHS
+        for depth in _within("depth", self.depths, depths, context - written):
             found += [Case("decode", batch, depth) for batch in self.batches]
         if not found:
             raise InvalidArgument("bench: nothing to measure, expected a prefill or a depth")

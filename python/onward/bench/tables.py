@@ -68,19 +68,19 @@ def _cells(line: Line) -> Sequence[str]:
         line.what,
         str(line.batch),
         str(line.tokens),
-        _figures(line.tokens_per_s),
-        _figures(line.tokens_per_s_min),
-        _figures(line.tokens_per_s_max),
-        _figures(line.bytes_per_token / 1e6),
-        _figures(line.gigabytes_per_s),
+        figures(line.tokens_per_s),
+        figures(line.tokens_per_s_min),
+        figures(line.tokens_per_s_max),
+        figures(line.bytes_per_token / 1e6),
+        figures(line.gigabytes_per_s),
         f"{line.read_share:.0%}",
-        _figures(line.gigaflops),
+        figures(line.gigaflops),
         f"{line.arithmetic_share:.0%}",
         line.logits_hash,
     )
 
 
-def _figures(number: float) -> str:
+def figures(number: float) -> str:
     """Three of them at least."""
     decimals = 0 if number >= 1000 else 1 if number >= 100 else 2 if number >= 10 else 3
     return f"{number:.{decimals}f}"
@@ -90,7 +90,8 @@ def _setting(report: Report) -> list[str]:
     lines = [
         f"{report.model}, {report.dtype}, {report.isa}, {_counted(report.threads, 'thread')}, "
         f"{_counted(report.repetitions, 'repetition')}; {report.parameters / 1e6:,.0f} million "
-        f"parameters, {report.weight_bytes / 1e9:.3f} GB of weights"
+        f"parameters, {report.weight_bytes / 1e9:.3f} GB of weights; keys and values in "
+        f"{report.kv_dtype}"
     ]
     if report.lines:
         read = [line.probed_gigabytes_per_s for line in report.lines]
@@ -103,9 +104,12 @@ def _setting(report: Report) -> list[str]:
 
 
 def _meaning(report: Report) -> list[str]:
+    depth = "with so many tokens in the cache"
+    if not report.cache:
+        depth = "without the cache: so many tokens are computed anew before each token"
     return [
         f"prefill: prompts of so many tokens, {report.prefill_chunk_tokens} tokens a step.",
-        "decode: with so many tokens in the cache, "
+        f"decode: {depth}, "
         f"{_counted(report.decode_tokens, 'token')} a repetition, which follow one another.",
         "MB/token: the weights once a step, and the part of the cache that is seen.",
         "logits: SHA-256 of the last logits of all sequences (of decode after the first "

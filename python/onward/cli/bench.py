@@ -7,9 +7,19 @@ from __future__ import annotations
 
 import argparse
 
-from onward.bench.plan import DECODE_DEPTHS, PREFILL_TOKENS, Plan
+from onward.bench.plan import (
+    COMPARED_LENGTHS,
+    COUNTED_TOKENS,
+    DECODE_DEPTHS,
+    PREFILL_TOKENS,
+    UNCACHED_DEPTHS,
+    Plan,
+)
 from onward.bench.shapes import SHAPES
 from onward.cli import flags
+from onward.errors import InvalidArgument
+from onward.kv.plan import Policy
+from onward.kv_dtypes import KV_DTYPES
 
 FORMATS = ("text", "md", "csv", "json")
 
@@ -35,7 +45,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         metavar="N",
         help="decode with so many tokens in the cache; "
-        f"default: {_listed(DECODE_DEPTHS)}, as the context allows",
+        f"default: {_listed(DECODE_DEPTHS)}, as the context allows; without the cache "
+        f"{_listed(UNCACHED_DEPTHS)}, with both {_listed(COMPARED_LENGTHS)}",
+    )
+    group.add_argument(
+        "--cache",
+        choices=("on", "off", "both"),
+        default="on",
+        help="off: decode computes the whole sequence anew for every token; both: one beside the "
+        "other, and how many keys and values each computes; default: on",
+    )
+    group.add_argument(
+        "--count",
+        type=int,
+        nargs="*",
+        metavar="N",
+        help="with --cache both: numbers of tokens whose computations are counted; default: "
+        f"{_listed(COUNTED_TOKENS)}",
+    )
+    group.add_argument(
+        "--kv-dtype",
+        default="auto",
+        metavar="NAME",
+        help=f"of keys and values: {', '.join(KV_DTYPES)}, or two as keys/values; default: auto",
+    )
+    group.add_argument(
+        "--kv-window-tokens",
+        type=int,
+        default=Policy.window_tokens,
+        metavar="N",
+        help="newest tokens that stay exact beside codes; default: %(default)s",
     )
     group.add_argument(
         "--batch", type=int, nargs="+", default=[1], metavar="N", help="batch sizes; default: 1"
@@ -50,9 +89,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--repetitions",
         type=int,
-        default=Plan.repetitions,
         metavar="N",
-        help="timed runs of each line, after one that warms up; default: %(default)s",
+        help="timed runs of each line, after one that warms up; default: "
+        f"{Plan.repetitions}, with --cache both 3",
     )
     parser.add_argument("-o", "--output", choices=FORMATS, default="text", help="default: text")
     parser.add_argument(
@@ -61,24 +100,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from onward.bench import measuring, tables
+    from onward.bench import comparison_tables, measuring, recompute, tables
 
+    subject = {
+        name: getattr(arguments, name)
+        for name in (
+            *("model", "synthetic", "dtype", "head_dtype", "threads", "packed_cache"),
+            *("kv_dtype", "kv_window_tokens"),
+        )
+    }
+    given = {} if arguments.repetitions is None else {"repetitions": arguments.repetitions}
+    if arguments.cache == "both":
+        if arguments.prefill or arguments.batch != [1]:
+            raise InvalidArgument(
+                "cache: is both, which compares the decode of one sequence, expected no prefill "
+                "and a batch of 1"
+            )
+        counted = COUNTED_TOKENS if arguments.count is None else arguments.count
+        question = recompute.Question(arguments.depth, counted, **given)
+        comparison = recompute.bench(question, **subject)
+        flags.show(comparison_tables.WRITERS[arguments.output](comparison))
+        return 0
+    if arguments.count is not None:
+        raise InvalidArgument(
+            f"count: is given with cache {arguments.cache}, expected it with both"
+        )
     plan = Plan(
         prefill=arguments.prefill,
         depths=arguments.depth,
         batches=arguments.batch,
         decode_tokens=arguments.decode_tokens,
-        repetitions=arguments.repetitions,
+        cache=arguments.cache == "on",
+        **given,
     )
-    report = measuring.bench(
-        plan,
-        model=arguments.model,
-        synthetic=arguments.synthetic,
-        dtype=arguments.dtype,
-        head_dtype=arguments.head_dtype,
-        threads=arguments.threads,
-        packed_cache=arguments.packed_cache,
-    )
+    report = measuring.bench(plan, **subject)
     flags.show(tables.WRITERS[arguments.output](report))
     return 0
 

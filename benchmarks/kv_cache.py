@@ -1,0 +1,36 @@
+"""The KV cache measured: prefixes that are reused, crowds in little memory, codecs at depth.
+
+    python benchmarks/kv_cache.py prefix    # time to the first token of a prompt, cold and kept
+    python benchmarks/kv_cache.py chats     # a thousand chats with one system prompt in 200 MiB
+    python benchmarks/kv_cache.py depth     # a step of decode by depth and kv dtype
+    python benchmarks/kv_cache.py memory    # 32 sequences of 4,096 tokens beside an 8B model
+
+Each subcommand is a file in kv_runs/, which says how it measures. Tables on stdout (-o text, md,
+json), progress on stderr. Knows no more of them than their names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from kv_runs import chats, depth, prefix
+
+RUNS = {"prefix": prefix, "chats": chats, "depth": depth}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, module in RUNS.items():
+        command = commands.add_parser(name, help=(module.__doc__ or "").splitlines()[0])
+        module.add_arguments(command)
+        command.add_argument("-o", "--output", default="text", choices=["text", "md", "json"])
+        command.add_argument("--json", action="store_const", dest="output", const="json")
+    arguments = parser.parse_args()
+    code: int = RUNS[arguments.command].run(arguments)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
