@@ -111,9 +111,7 @@ class TestCacheBlocks:
         """While four beams live on a prompt of L tokens, with n tokens in the cache each, only
         blocks that hold output differ: L // 16 are shared, and each beam has at most
         ceil(n / 16) - L // 16 of its own. Copies of all would be 4 * 26 blocks."""
-        engine = new_engine(
-            seeded_model("f32", Shape(num_layers=2))
-        )  # no windows
+        engine = new_engine(seeded_model("f32", Shape(num_layers=2)))  # no windows
         submit_beams(engine, random_prompt(length), num_beams=4, max_new_tokens=30)
         shared, most, steps, ended = length // BLOCK, 0, 0, False
         while not ended:

@@ -82,7 +82,7 @@ def test_every_kv_dtype(kv_dtype: str) -> None:
         Policy(window_tokens=0),
         Policy(window_tokens=300, sinks=False),
         Policy(attention_window=200),
-        Policy(window_tokens=32, attention_window=200, sinks=False),
+        Policy(window_tokens=32, attention_window=200),
     ],
 )
 @pytest.mark.parametrize("kv_dtype", ["auto", "turbo4"])
@@ -180,11 +180,12 @@ def test_options_are_passed_on_where_they_are_not_the_usual_ones(
     checked(None, "auto", "f16")  # the same as auto: once
     checked(None, "f32", policy=Policy(64, False, 512))
     assert calls == [
-        ({"dtype": "auto"}, 1500, exact),
-        ({"dtype": "auto"}, 1500, exact),
+        ({"dtype": "auto", "prefix_cache": False}, 1500, exact),
+        ({"dtype": "auto", "prefix_cache": False}, 1500, exact),
         (
             {
                 "dtype": "auto",
+                "prefix_cache": False,
                 "kv_dtype": "f32",
                 "kv_window_tokens": 64,
                 "kv_sinks": False,

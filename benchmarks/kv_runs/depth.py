@@ -1,9 +1,10 @@
 """Time of a decode step by depth and by what keys and values are kept in.
 
 On a published shape with random weights. Every kv dtype has an engine of its own over the same
-weights; a round times all of them at a depth, in an order that moves on by one. The attention part is what a step takes beyond one at a depth of 16 in the same round. The
-depth is made by ``filling``, or by reading a prompt of that length (``--read``), once for each
-engine: the requests after it go on from what the engine has kept.
+weights; a round times all of them at a depth, in an order that moves on by one. The attention part
+is what a step takes beyond one at a depth of 16 in the same round. The depth is made by
+``filling``, or by reading a prompt of that length (``--read``), once for each engine: the requests
+after it go on from what the engine has kept.
 """
 
 from __future__ import annotations

@@ -12,7 +12,10 @@ from typing_extensions import Buffer
 
 from onward.option_table import StoppingCriterion
 
-_Rule = Callable[[NDArray[np.int32], NDArray[np.float32]], object]
+_F32 = NDArray[np.float32]
+_I32 = NDArray[np.int32]
+_U8 = NDArray[np.uint8]
+_Rule = Callable[[_I32, _F32], object]
 
 __version__: str
 build: str
@@ -27,7 +30,7 @@ def default_threads() -> int:
 def kv_cache_bytes(
     num_layers: int, num_kv_heads: int, head_dim: int, tokens: int, bytes_per_value: int
 ) -> int:
-    """Bytes of keys and values: 2 x layers x kv heads x head_dim x tokens x bytes per value."""
+    """2 x layers x kv heads x head_dim x tokens x bytes per value."""
 
 class DecoderSpec:
     """onward.spec.DecoderSpec as the core reads it, the rope's fields among the others."""
@@ -73,7 +76,7 @@ class ModelBuilder:
     def add(
         self,
         name: str,
-        parts: Sequence[tuple[Buffer, str, Sequence[int], NDArray[np.int32] | None]],
+        parts: Sequence[tuple[Buffer, str, Sequence[int], _I32 | None]],
         dtype: str,
         mapped: bool = False,
     ) -> None:
@@ -213,12 +216,8 @@ class SamplingOptions:
     def sampling_order(self) -> str: ...
     @sampling_order.setter
     def sampling_order(self, name: str) -> None: ...
-    def set_logits_processor(
-        self, rule: Callable[[NDArray[np.int32], NDArray[np.float32]], object] | None
-    ) -> None: ...
-    def set_grammar(
-        self, rule: Callable[[NDArray[np.int32], NDArray[np.float32]], object] | None
-    ) -> None:
+    def set_logits_processor(self, rule: Callable[[_I32, _F32], object] | None) -> None: ...
+    def set_grammar(self, rule: Callable[[_I32, _F32], object] | None) -> None:
         """A rule that comes after all processors."""
 
     def chain(self) -> list[str]:
@@ -267,7 +266,7 @@ class Engine:
     ) -> None: ...
     def submit(
         self,
-        prompt: NDArray[np.int32],
+        prompt: _I32,
         *,
         max_new_tokens: int,
         sampling: SamplingOptions,
@@ -288,18 +287,18 @@ class Engine:
     def cancel(self, request: int, sequence: int | None = None) -> None:
         """Give a request up, or one of its sequences. Unknown ids are ignored."""
 
-    def logits(self, token_ids: NDArray[np.int32]) -> NDArray[np.float32]:
+    def logits(self, token_ids: _I32) -> _F32:
         """(tokens, vocab_size): what each token predicts."""
 
-    def score(self, token_ids: NDArray[np.int32]) -> NDArray[np.float64]:
+    def score(self, token_ids: _I32) -> NDArray[np.float64]:
         """(tokens - 1): ln of the probability of each token after the first."""
 
-    def store_prefix(self, token_ids: NDArray[np.int32]) -> list[tuple[int, bool, int, bytes]]:
+    def store_prefix(self, token_ids: _I32) -> list[tuple[int, bool, int, bytes]]:
         """Compute what is missing of a prefix, keep it, and give out its cache blocks: layer group,
         whether coded, index among the sequence's blocks, bytes."""
 
     def restore_prefix(
-        self, token_ids: NDArray[np.int32], blocks: Sequence[tuple[int, bool, int, Buffer]]
+        self, token_ids: _I32, blocks: Sequence[tuple[int, bool, int, Buffer]]
     ) -> None:
         """Keep a prefix that ``store_prefix`` of the same model and options gave out."""
 
@@ -319,8 +318,8 @@ class Engine:
 
 def observe_inputs(
     model: Model,
-    token_ids: NDArray[np.int32],
-    callback: Callable[[str, NDArray[np.float32], NDArray[np.float32] | None], object],
+    token_ids: _I32,
+    callback: Callable[[str, _F32, _F32 | None], object],
     threads: int,
 ) -> None:
     """One prefill: callback(name, x, residual) after the product of every matrix of every layer.
@@ -341,46 +340,42 @@ class _Kernels:
     def linear(
         self,
         isa: str,
-        weights: NDArray[np.uint8],
+        weights: _U8,
         stored: str,
         dtype: str,
-        x: NDArray[np.float32],
-        bias: NDArray[np.float32] | None = None,
-        add: NDArray[np.float32] | None = None,
+        x: _F32,
+        bias: _F32 | None = None,
+        add: _F32 | None = None,
         threads: int = 1,
-    ) -> NDArray[np.float32]:
+    ) -> _F32:
         """add + (x @ weights.T + bias), cut into tasks for so many threads. weights: the bytes of
         (n, k) as ``stored``, packed as ``dtype``; x (rows, k), bias (1, n), add (rows, n)."""
 
-    def repacked(self, weights: NDArray[np.uint8], stored: str, dtype: str) -> NDArray[np.float32]:
+    def repacked(self, weights: _U8, stored: str, dtype: str) -> _F32:
         """What the weights stand for once they are packed. (n, k)"""
 
     def product_rate(self, isa: str, dtype: str, rows: int, k: int, seconds: float) -> float:
         """GFLOP/s of one thread's processor time: rows x k times 256 outputs in ``dtype``."""
 
-    def quantize(
-        self, isa: str, x: NDArray[np.float32]
-    ) -> tuple[NDArray[np.int8], NDArray[np.float32], NDArray[np.int32]]:
+    def quantize(self, isa: str, x: _F32) -> tuple[NDArray[np.int8], _F32, _I32]:
         """x in groups of 32: int8 values, scales and sums."""
 
     def attend(
         self,
         isa: str,
-        q: NDArray[np.float32],
+        q: _F32,
         keys: NDArray[Any],
         values: NDArray[Any],
         first_position: int,
         window: int,
         scale: float,
-    ) -> NDArray[np.float32]:
+    ) -> _F32:
         """q (tokens, group, head_dim); keys, values (positions, head_dim)."""
 
     def attend_layer(
         self,
-        q: NDArray[np.float32],
-        slices: Sequence[
-            tuple[int, int, Sequence[NDArray[np.uint8] | None], Sequence[NDArray[np.uint8] | None]]
-        ],
+        q: _F32,
+        slices: Sequence[tuple[int, int, Sequence[_U8 | None], Sequence[_U8 | None]]],
         kv_heads: int,
         dtype: str,
         key_codec: str,
@@ -393,9 +388,9 @@ class _Kernels:
         sink_tokens: int = 0,
         window_blocks: int = 0,
         exact_first: bool = True,
-        sink_cosines: NDArray[np.float32] | None = None,
-        sink_sines: NDArray[np.float32] | None = None,
-    ) -> NDArray[np.float32]:
+        sink_cosines: _F32 | None = None,
+        sink_sines: _F32 | None = None,
+    ) -> _F32:
         """Attention of one layer on the instruction set in use. q (rows, heads, head_dim), the rows
         of the slices one after another; a slice: (first position, tokens, exact blocks, coded
         blocks), a block being the bytes that cache_layout.h describes, or None."""
@@ -416,25 +411,16 @@ class _Kernels:
         """Seconds of attention alone, all layers, over caches (dtype, key codec, value codec) in
         turns: for each the seconds of every round, and the bytes of its blocks."""
 
-    def rms_norm(
-        self, isa: str, x: NDArray[np.float32], weight: NDArray[np.float32], eps: float
-    ) -> NDArray[np.float32]: ...
-    def silu_mul(
-        self, isa: str, gate: NDArray[np.float32], up: NDArray[np.float32]
-    ) -> NDArray[np.float32]: ...
-    def round_bf16(self, isa: str, x: NDArray[np.float32]) -> NDArray[np.uint16]: ...
+    def rms_norm(self, isa: str, x: _F32, weight: _F32, eps: float) -> _F32: ...
+    def silu_mul(self, isa: str, gate: _F32, up: _F32) -> _F32: ...
+    def round_bf16(self, isa: str, x: _F32) -> NDArray[np.uint16]: ...
     def probe(self, isa: str, kind: str, seconds: float, threads: int) -> float:
         """GB/s for kind "read", GFLOP/s for "f32", "bf16" and "int8", of so many threads."""
 
-    # Keys and values as codes (csrc/cpu/kernels.h).
-    def hadamard(
-        self, isa: str, x: NDArray[np.float32], inverse: bool = False
-    ) -> NDArray[np.float32]:
-        """The rotation of one vector, or the way back."""
+    def hadamard(self, isa: str, x: _F32, inverse: bool = False) -> _F32:
+        """The rotation of one vector, or the way back; of the columns of x (n, 16)."""
 
-    def hadamard_lanes(self, isa: str, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The rotation of sixteen vectors, the columns of x (n, 16)."""
-
+    def hadamard_lanes(self, isa: str, x: _F32) -> _F32: ...
     def encode_block(
         self,
         isa: str,
@@ -444,20 +430,20 @@ class _Kernels:
         value_codec: str,
         first_keys: NDArray[Any] | None = None,
         first_centred_pair: int = 0,
-    ) -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]:
+    ) -> tuple[_U8, _U8, _U8, _U8]:
         """Bytes of key codes, key scales, value codes, value scales. keys, values and those of
         block 0: (16, head_dim) of one head."""
 
     def encode_blocks(
         self,
-        keys: NDArray[np.float32],
-        values: NDArray[np.float32],
+        keys: _F32,
+        values: _F32,
         key_codec: str,
         value_codec: str,
         group_of: Sequence[int],
-        first_keys: NDArray[np.float32],
+        first_keys: _F32,
         threads: int,
-    ) -> list[NDArray[np.uint8]]:
+    ) -> list[_U8]:
         """Coded blocks as a backend makes them, for each layer group (blocks, bytes). keys, values:
         (blocks, layers, heads, 16, head_dim)."""
 
@@ -472,65 +458,42 @@ class _Kernels:
     ) -> float:
         """Of one thread's processor time, for one head of a block, both sides."""
 
-    # The scans of a row (csrc/backend/row_scans.h).
-    def all_finite(self, isa: str, x: NDArray[np.float32]) -> bool: ...
-    def largest(self, isa: str, x: NDArray[np.float32]) -> float: ...
-    def rescale(
-        self, isa: str, x: NDArray[np.float32], shift: float, factor: float
-    ) -> tuple[NDArray[np.float32], float]:
+    def all_finite(self, isa: str, x: _F32) -> bool: ...
+    def largest(self, isa: str, x: _F32) -> float: ...
+    def rescale(self, isa: str, x: _F32, shift: float, factor: float) -> tuple[_F32, float]:
         """(x - shift) * factor, and the smallest of them."""
 
-    def exponentials(self, isa: str, x: NDArray[np.float32]) -> tuple[NDArray[np.float32], float]:
+    def exponentials(self, isa: str, x: _F32) -> tuple[_F32, float]:
         """exp(x), and their sum."""
 
-    def dot(self, isa: str, a: NDArray[np.float32], b: NDArray[np.float32]) -> float: ...
-    def sum_at_least(
-        self, isa: str, key: NDArray[np.float32], value: NDArray[np.float32], least: float
-    ) -> float: ...
+    def dot(self, isa: str, a: _F32, b: _F32) -> float: ...
+    def sum_at_least(self, isa: str, key: _F32, value: _F32, least: float) -> float: ...
     def gather_range(
-        self,
-        isa: str,
-        key: NDArray[np.float32],
-        low: float,
-        high: float,
-        value: NDArray[np.float32],
-        id: NDArray[np.int32] | None = None,
-    ) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+        self, isa: str, key: _F32, low: float, high: float, value: _F32, id: _I32 | None = None
+    ) -> tuple[_F32, _I32]:
         """value and id where low <= key < high."""
 
-    # What sampling makes of a row of scores.
-    def first_largest(self, scores: NDArray[np.float32]) -> int: ...
-    def best_tokens(
-        self, scores: NDArray[np.float32], k: int
-    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    def first_largest(self, scores: _F32) -> int: ...
+    def best_tokens(self, scores: _F32, k: int) -> tuple[_I32, _F32]:
         """Ids and scores, best first."""
 
-    def log_sum_exp(self, scores: NDArray[np.float32]) -> float: ...
-    def log_softmax(self, scores: NDArray[np.float32]) -> NDArray[np.float32]: ...
-    def filter(
-        self, scores: NDArray[np.float32], steps: Sequence[tuple[str, float]]
-    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    def log_sum_exp(self, scores: _F32) -> float: ...
+    def log_softmax(self, scores: _F32) -> _F32: ...
+    def filter(self, scores: _F32, steps: Sequence[tuple[str, float]]) -> tuple[_I32, _F32]:
         """Ids and log-probabilities that the (name, value) steps of a chain leave."""
 
     def best_filtered(
-        self, scores: NDArray[np.float32], steps: Sequence[tuple[str, float]], k: int
-    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        self, scores: _F32, steps: Sequence[tuple[str, float]], k: int
+    ) -> tuple[_I32, _F32]:
         """The k likeliest of what ``filter`` gives."""
 
     def draws(
-        self,
-        scores: NDArray[np.float32],
-        steps: Sequence[tuple[str, float]],
-        uniforms: Sequence[float],
+        self, scores: _F32, steps: Sequence[tuple[str, float]], uniforms: Sequence[float]
     ) -> list[int]:
         """The token that each number from 0 to 1 draws of what ``filter`` gives."""
 
     def sampler_seconds(
-        self,
-        logits: NDArray[np.float32],
-        options: SamplingOptions,
-        prompt: Sequence[int],
-        steps: int,
+        self, logits: _F32, options: SamplingOptions, prompt: Sequence[int], steps: int
     ) -> list[float]:
         """Seconds of each of so many sampling steps over logits (rows, vocab_size)."""
 

@@ -6,7 +6,7 @@ Plain data. Knows nothing of models, tokenizers or the engine.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ class Usage:
 
     prompt_tokens: int
     completion_tokens: int
-    cached_tokens: int = 0
+    cached_tokens: int = field(default=0, compare=False)
     """Of the prompt: keys and values that an earlier request had left, and that were not computed
-    again."""
+    again. It says what came before, not what came of it: equality leaves it out."""
 
     @property
     def total_tokens(self) -> int:

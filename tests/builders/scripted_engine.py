@@ -28,6 +28,8 @@ class FakeEvent:
     score: float | None = None
     logprobs: Any = None
     prompt_logprobs: tuple[Any, ...] = ()
+    cached_tokens: int = -1
+    prompt_computed: int = -1
     guessed: int = 0
     accepted: int = 0
     time: float = field(default_factory=time.perf_counter)

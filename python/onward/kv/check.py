@@ -179,7 +179,9 @@ def _held(stats: Mapping[str, int]) -> int:
 def _cache_options(kv_dtype: str, policy: Policy) -> dict[str, Any]:
     """What LLM is told beside the model: what is not as usual."""
     usual = Policy()
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {
+        "prefix_cache": False
+    }  # what is kept of others is not the sequence's
     if kv_dtype != "auto":
         options["kv_dtype"] = kv_dtype
     if policy.window_tokens != usual.window_tokens:
