@@ -28,6 +28,9 @@ CachePlace KvCache::begin(const std::vector<int32_t>& tokens, int64_t limit) {
 void KvCache::remember(const std::vector<int32_t>& tokens, const CachePlace& place, int64_t count) {
   if (!options_.reuse || count <= 0) return;
   tree_.remember(tokens, place, count);
+}
+
+void KvCache::shed() {
   while (tree_.bytes() > options_.kept_bytes && tree_.evict()) {
   }
 }

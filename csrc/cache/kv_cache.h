@@ -49,6 +49,9 @@ class KvCache {
   CachePlace begin(const std::vector<int32_t>& tokens, int64_t limit);
   // Keeps the first `count` tokens of a place (PrefixTree::remember).
   void remember(const std::vector<int32_t>& tokens, const CachePlace& place, int64_t count);
+  // Lets go of prefixes beyond what may be kept: when sequences have let go of their blocks, which
+  // could not be freed before.
+  void shed();
   // CachePlace::prepare; prefixes make room for it.
   bool prepare(CachePlace& place, int64_t end);
   // A block with one holder; prefixes make room for it. Null when there is none.

@@ -255,6 +255,15 @@ void PrefixTree::let_go(Node& node, int64_t group, BlockStore::Kind kind) {
   block = nullptr;
 }
 
+// Whether letting go of the exact blocks that have codes would free memory.
+bool PrefixTree::frees_exact(const Node& node) {
+  for (size_t group = 0; group < node.exact.size(); ++group) {
+    const Block* exact = node.exact[group];
+    if (exact != nullptr && exact->only_kept() && node.coded[group] != nullptr) return true;
+  }
+  return false;
+}
+
 void PrefixTree::let_go_of_exact(Node& node) {
   for (int64_t group = 0; group < store_.layout().num_groups(); ++group) {
     if (node.coded[at(group)] != nullptr) let_go(node, group, BlockStore::kExact);
@@ -297,9 +306,7 @@ bool PrefixTree::evict() {
   bool exact_only = false;
   int64_t since = clock_ + 1;
   visit([&](Node& node) {
-    const bool has_codes = std::any_of(node.coded.begin(), node.coded.end(),
-                                       [](const Block* block) { return block != nullptr; });
-    if (has_codes && alone(node.exact) && node.exact_used < since) {
+    if (frees_exact(node) && node.exact_used < since) {
       since = node.exact_used;
       oldest = &node;
       exact_only = true;

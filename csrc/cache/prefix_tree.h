@@ -59,6 +59,7 @@ class PrefixTree {
   void forget(Node& leaf);
   void hold(Node& node, int64_t group, BlockStore::Kind kind, Block* block);
   void let_go(Node& node, int64_t group, BlockStore::Kind kind);
+  static bool frees_exact(const Node& node);
   void let_go_of_exact(Node& node);
   bool covers(const Node& node, const Node& part) const;
   template <typename Condition>

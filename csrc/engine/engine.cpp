@@ -163,18 +163,23 @@ void Engine::cancel(int64_t request) {
   }
   generations_.erase(std::remove_if(generations_.begin(), generations_.end(), matches),
                      generations_.end());
+  cache_.shed();
 }
 
 void Engine::cancel(int64_t request, int64_t sequence) {
   for (const auto& generation : generations_) {
     if (generation->id() != request) continue;
     generation->drop(sequence);
+    cache_.shed();
     if (generation->finished()) cancel(request);
     return;
   }
 }
 
-void Engine::cancel_all() { generations_.clear(); }
+void Engine::cancel_all() {
+  generations_.clear();
+  cache_.shed();
+}
 
 std::vector<Event> Engine::step(const Decoder::Poll& poll) {
   scheduler_.admit(generations_);
@@ -268,6 +273,7 @@ std::vector<Event> Engine::report() {
   generations_.erase(std::remove_if(generations_.begin(), generations_.end(),
                                     [](const auto& g) { return g->failed() || g->finished(); }),
                      generations_.end());
+  cache_.shed();
   return events;
 }
 
@@ -340,6 +346,7 @@ std::vector<StoredBlock> Engine::store_prefix(const std::vector<int32_t>& token_
                                               const Decoder::Poll& poll) {
   check_tokens("token_ids", token_ids);
   const auto tokens = static_cast<int64_t>(token_ids.size());
+  cache_.shed();
   CachePlace place = cache_.begin(token_ids, tokens);
   read(token_ids, place, false, poll, [](int64_t, const std::vector<float>&) {});
   std::vector<StoredBlock> stored;
@@ -396,6 +403,11 @@ void Engine::restore_prefix(const std::vector<int32_t>& token_ids,
     throw InvalidArgument("blocks: are not all that " + std::to_string(tokens) +
                           " tokens need, expected those of one prefix");
   }
+}
+
+void Engine::forget_prefixes() {
+  cache_.forget_all();
+  if (draft_) draft_->trim();
 }
 
 EngineStats Engine::stats() const {

@@ -67,7 +67,7 @@ class Engine {
   // blocks that are not those of such a prefix, or where the cache does not hold them.
   void restore_prefix(const std::vector<int32_t>& token_ids,
                       const std::vector<StoredBlock>& blocks);
-  void forget_prefixes() { cache_.forget_all(); }
+  void forget_prefixes();
 
   EngineStats stats() const;
   int64_t max_context() const { return max_context_; }

@@ -123,7 +123,7 @@ bool Scheduler::waits_for_reader(const Sequence& sequence, const std::vector<Seq
     if (found < 0) found = cache_.match(sequence.tokens(), sequence.size() - 1);
     if (shared < found + kWorthWaiting) continue;
     if (reader->place.computed() < shared) {
-      reader->keep_at.push_back(shared);
+      reader->keep_prefix_at(shared);
       return true;
     }
     cache_.remember(reader->tokens(), reader->place, shared);
@@ -142,7 +142,7 @@ bool Scheduler::begin(Generation& generation, Sequence& sequence,
     const int64_t known = whole_blocks(cache_.known(sequence.tokens(), limit));
     sequence.place = cache_.begin(sequence.tokens(), limit);
     // Where others went another way, but where nobody can go on: the next one shall.
-    if (known > sequence.place.computed()) sequence.keep_at.push_back(known);
+    if (known > sequence.place.computed()) sequence.keep_prefix_at(known);
     generation.begin_with(sequence, sequence.place.computed());
   }
   sequence.begun = true;

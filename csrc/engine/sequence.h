@@ -51,6 +51,11 @@ class Sequence {
     if (draft_place) draft_place->retreat(size() - 1);
   }
 
+  // So many tokens are a prefix worth keeping when they are computed.
+  void keep_prefix_at(int64_t count) {
+    if (std::find(keep_at.begin(), keep_at.end(), count) == keep_at.end()) keep_at.push_back(count);
+  }
+
   // Everything has to be computed again, or found among the kept prefixes.
   void lose_place() {
     place.clear();

@@ -36,6 +36,7 @@ class DraftModel {
 
   const Model& model() const { return *model_; }
   const KvCache& cache() const { return cache_; }
+  void trim() { cache_.forget_all(); }  // keeps no memory but what sequences hold
 
  private:
   struct Writer;

@@ -1,0 +1,36 @@
+"""Whatever callers do with one engine, each gets the bits of a fresh one that keeps nothing.
+
+Conversations that are gone on from, cut, changed in the middle and forked; given up at any step;
+stored, restored, forgotten and driven out by tiny budgets; with every codec, window and sink. The
+engine that answers for the right bits has no prefix cache and no budget.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, note, settings
+
+from builders.conversations import Story, Telling, stories
+
+EXAMPLES = 2500
+common = settings(
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+def everyone_gets_what_they_get_alone(story: Story) -> None:
+    telling = Telling(story)
+    telling.tell()
+    note(f"{telling.steps} steps, {telling.preempted} preempted, {telling.refused} refused")
+    telling.check()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@settings(common, max_examples=EXAMPLES)
+@given(stories())
+def test_everyone_gets_the_bits_of_a_fresh_engine(story):
+    everyone_gets_what_they_get_alone(story)

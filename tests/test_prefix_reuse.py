@@ -1,0 +1,73 @@
+"""What a request finds of earlier ones, and what it does not compute again."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from builders.core_engine import Shape, complete, drain, random_prompt, seeded_model, submit
+from onward import _core
+
+MODEL = seeded_model("f32", Shape(num_layers=1))
+
+
+def engine_of(**options: object) -> _core.Engine:
+    return _core.Engine(MODEL, threads=1, prefill_chunk_tokens=64, **options)
+
+
+def test_a_prefix_is_found_to_the_token():
+    """An earlier request of 100 + 7 tokens, of which the last is chosen and not computed; a later
+    one that leaves it after 77, in the middle of a block."""
+    engine = engine_of()
+    prompt = random_prompt(100)
+    complete(engine, [prompt], max_new_tokens=7)
+    other = np.concatenate([prompt[:77], (prompt[77:] + 1) % 300])
+    before = engine.stats()["kv_computations"]
+    complete(engine, [other], max_new_tokens=1)
+    assert engine.stats()["kv_computations"] - before == 100 - 77
+    assert engine.stats()["prefix_hit_tokens"] == 77
+
+
+def test_of_two_that_begin_alike_one_reads_the_beginning():
+    """150 common tokens: they are computed once, and the 20 of each that follow."""
+    engine = engine_of()
+    common = random_prompt(150)
+    prompts = [np.concatenate([common, random_prompt(20, seed=i)]) for i in (1, 2)]
+    drain(engine, [submit(engine, prompt, max_new_tokens=1) for prompt in prompts])
+    assert engine.stats()["kv_computations"] == 150 + 20 + 20
+
+
+def test_what_was_not_used_for_longest_goes_first():
+    """Room for three prompts of four blocks: the second is let go for the fourth, since the first
+    was asked again meanwhile."""
+    block = engine_of().stats()["cache_block_bytes"]
+    engine = engine_of(prefix_cache_bytes=12 * block)
+    prompts = [random_prompt(64, seed=i) for i in range(4)]
+    for index in (0, 1, 2, 0, 3):
+        complete(engine, [prompts[index]], max_new_tokens=1)
+    hits = []
+    for index in (0, 3, 2):
+        before = engine.stats()["prefix_hit_tokens"]
+        complete(engine, [prompts[index]], max_new_tokens=1)
+        hits.append(engine.stats()["prefix_hit_tokens"] - before)
+    assert hits == [63, 63, 63]
+    before = engine.stats()["prefix_hit_tokens"]
+    complete(engine, [prompts[1]], max_new_tokens=1)
+    assert engine.stats()["prefix_hit_tokens"] - before < 63
+    assert engine.stats()["prefix_bytes"] <= 12 * block
+    engine.forget_prefixes()
+    assert engine.stats()["prefix_bytes"] == engine.stats()["cache_bytes_reserved"] == 0
+
+
+def test_a_full_cache_loses_nobody():
+    """Thirty requests of up to 100 tokens, and room for twelve blocks: some are put off."""
+    block = engine_of().stats()["cache_block_bytes"]
+    engine = engine_of(kv_cache_bytes=12 * block)
+    prompts = [random_prompt(30 + i, seed=i) for i in range(30)]
+    requests = [submit(engine, prompt, max_new_tokens=40) for prompt in prompts]
+    outputs = drain(engine, requests)
+    alone = engine_of(prefix_cache=False)
+    for request, prompt in zip(requests, prompts, strict=True):
+        assert [outputs[request].tokens] == complete(alone, [prompt], max_new_tokens=40)
+    stats = engine.stats()
+    assert stats["preempted"] > 0
+    assert stats["cache_bytes"] <= 12 * block
