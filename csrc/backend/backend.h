@@ -103,7 +103,7 @@ struct GroupBlocks {
 struct SequenceSlice {
   int64_t first_row = 0;  // among the step's rows
   int64_t tokens = 0;
-  int64_t first_position = 0;            // in the sequence
+  int64_t first_position = 0;           // in the sequence
   const GroupBlocks* blocks = nullptr;  // by layer group
 };
 

@@ -50,8 +50,8 @@ struct CacheLayout {
   // positions says nothing of others: coded keys are centred in the other ones alone.
   int64_t first_centred_pair = 0;
   std::vector<Group> groups;
-  std::vector<int64_t> group_of;     // by layer
-  std::vector<int64_t> place_of;     // by layer: which of its group
+  std::vector<int64_t> group_of;  // by layer
+  std::vector<int64_t> place_of;  // by layer: which of its group
 
   bool coded() const { return key_codec != KvCodec::exact || value_codec != KvCodec::exact; }
   int64_t coded_begin() const { return exact_first ? 1 : 0; }

@@ -235,11 +235,11 @@ void bind_engine(py::module_& m) {
   py::class_<PyEngine>(m, "Engine")
       .def(py::init(&make_engine), py::arg("model"), py::kw_only(), py::arg("threads"),
            py::arg("prefill_chunk_tokens"), py::arg("max_sequences") = 256,
-           py::arg("draft") = py::none(), py::arg("max_context") = 0,
-           py::arg("kv_keys") = "exact", py::arg("kv_values") = "exact",
-           py::arg("kv_window_tokens") = 128, py::arg("kv_sinks") = true,
-           py::arg("attention_window") = 0, py::arg("kv_cache_bytes") = py::none(),
-           py::arg("prefix_cache") = true, py::arg("prefix_cache_bytes") = py::none())
+           py::arg("draft") = py::none(), py::arg("max_context") = 0, py::arg("kv_keys") = "exact",
+           py::arg("kv_values") = "exact", py::arg("kv_window_tokens") = 128,
+           py::arg("kv_sinks") = true, py::arg("attention_window") = 0,
+           py::arg("kv_cache_bytes") = py::none(), py::arg("prefix_cache") = true,
+           py::arg("prefix_cache_bytes") = py::none())
       .def("submit", &submit, py::arg("prompt"), py::kw_only(), py::arg("max_new_tokens"),
            py::arg("sampling"), py::arg("num_sequences") = 1, py::arg("beams") = py::none(),
            py::arg("speculation") = SpeculationOptions(),

@@ -145,13 +145,12 @@ Floats attend(const std::string& isa, const Floats& q, const py::array& keys,
   // Room behind each row, to see that a kernel writes head_dim elements a head and no more.
   const int64_t row = group * head_dim, out_stride = row + kLane;
   std::vector<float> padded(static_cast<size_t>(tokens * out_stride), -1.0f);
-  (dtype == DType::f32 ? kernels.attend_f32
-   : dtype == DType::f16
-       ? kernels.attend_f16
-       : kernels.attend_bf16)({q.data(), row, padded.data(), out_stride, blocks.pointers.data(),
-                               blocks.k_offset, blocks.v_offset, round_up(head_dim, kLane),
-                               round_up(head_dim, kLane),
-                               head_dim, group, tokens, first_position, window, scale});
+  (dtype == DType::f32   ? kernels.attend_f32
+   : dtype == DType::f16 ? kernels.attend_f16
+                         : kernels.attend_bf16)(
+      {q.data(), row, padded.data(), out_stride, blocks.pointers.data(), blocks.k_offset,
+       blocks.v_offset, round_up(head_dim, kLane), round_up(head_dim, kLane), head_dim, group,
+       tokens, first_position, window, scale});
   Floats out({tokens, group, head_dim});
   for (int64_t t = 0; t < tokens; ++t) {
     const float* begin = padded.data() + t * out_stride;

@@ -29,7 +29,8 @@ int64_t sequence_bytes(const CacheLayout& layout, int64_t tokens) {
   for (int64_t group = 0; group < layout.num_groups(); ++group) {
     const int64_t seen = first_seen_block(layout, group, tokens);
     // Block 0 for itself: it is exact whatever the others are.
-    int64_t exact = std::max<int64_t>(0, blocks - std::max({seen, coded_end, layout.coded_begin()}));
+    int64_t exact =
+        std::max<int64_t>(0, blocks - std::max({seen, coded_end, layout.coded_begin()}));
     if (seen < layout.coded_begin() || keeps_first_block(layout, group)) {
       exact += layout.coded_begin();
     }
@@ -257,8 +258,8 @@ int64_t CachePlace::bytes() const {
   for (size_t group = 0; group < tables_.size(); ++group) {
     for (const BlockStore::Kind kind : {BlockStore::kExact, BlockStore::kCoded}) {
       const auto& blocks = kind == BlockStore::kExact ? tables_[group].exact : tables_[group].coded;
-      const auto held = static_cast<int64_t>(
-          std::count_if(blocks.begin(), blocks.end(), [](Block* block) { return block != nullptr; }));
+      const auto held = static_cast<int64_t>(std::count_if(
+          blocks.begin(), blocks.end(), [](Block* block) { return block != nullptr; }));
       bytes += held * store_->block_bytes(static_cast<int64_t>(group), kind);
     }
   }

@@ -51,13 +51,13 @@ class CachePlace {
 
  private:
   struct Table {
-    std::vector<Block*> exact, coded;              // by block of positions
+    std::vector<Block*> exact, coded;               // by block of positions
     std::vector<void*> exact_memory, coded_memory;  // the same for the backend
-    std::vector<uint8_t> made;                     // codes are there, not only their block
-    int64_t unmade = 0;    // no block before it waits for codes
-    int64_t unseen = 0;    // blocks before it are given back, but the first
+    std::vector<uint8_t> made;                      // codes are there, not only their block
+    int64_t unmade = 0;                             // no block before it waits for codes
+    int64_t unseen = 0;      // blocks before it are given back, but the first
     int64_t exact_from = 0;  // exact blocks before it are given back, but the first
-    int64_t planned = 0;   // codes of blocks before it are made by the present step
+    int64_t planned = 0;     // codes of blocks before it are made by the present step
   };
 
   void resize(Table& table, int64_t blocks) const;

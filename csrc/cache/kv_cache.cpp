@@ -1,6 +1,5 @@
 #include "cache/kv_cache.h"
 
-
 namespace onward {
 
 int64_t KvCache::match(const std::vector<int32_t>& tokens, int64_t limit) const {

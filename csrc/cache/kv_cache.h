@@ -1,6 +1,6 @@
 // The keys and values of all sequences of one model: their memory, and the prefixes that are kept.
-// When the memory is spent, what is only kept gives way to what is needed. Knows sequences as places
-// and tokens.
+// When the memory is spent, what is only kept gives way to what is needed. Knows sequences as
+// places and tokens.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,9 @@ struct PrefixOptions {
 };
 
 struct PrefixStats {
-  int64_t lookups = 0;      // sequences that began
-  int64_t hits = 0;         // of these, those that began with something
-  int64_t hit_tokens = 0;   // that were not computed again
+  int64_t lookups = 0;        // sequences that began
+  int64_t hits = 0;           // of these, those that began with something
+  int64_t hit_tokens = 0;     // that were not computed again
   int64_t lookup_tokens = 0;  // of the sequences' beginnings, that could have been hit
 };
 
@@ -45,7 +45,8 @@ class KvCache {
   int64_t known(const std::vector<int32_t>& tokens, int64_t limit) const;
   // Of what would be matched, the bytes that some sequence holds anyway.
   int64_t shared_bytes(const std::vector<int32_t>& tokens, int64_t limit) const;
-  // A place for a sequence that begins with these tokens: computed as far as possible, up to `limit`.
+  // A place for a sequence that begins with these tokens: computed as far as possible, up to
+  // `limit`.
   CachePlace begin(const std::vector<int32_t>& tokens, int64_t limit);
   // Keeps the first `count` tokens of a place (PrefixTree::remember).
   void remember(const std::vector<int32_t>& tokens, const CachePlace& place, int64_t count);

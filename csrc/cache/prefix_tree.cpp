@@ -43,8 +43,8 @@ struct PrefixTree::Node {
   }
 };
 
-// Nodes from the root's child on, and how many tokens they share with those looked for: all of every
-// node but the last.
+// Nodes from the root's child on, and how many tokens they share with those looked for: all of
+// every node but the last.
 struct PrefixTree::Path {
   std::vector<Node*> nodes;
   int64_t tokens = 0;
@@ -224,8 +224,8 @@ PrefixTree::Node& PrefixTree::add(Node& parent, uint64_t hash, const int32_t* to
   } else {
     for (const auto& node : parent.children) {
       const bool whole = static_cast<int64_t>(node->tokens.size()) == count;
-      const bool exact = std::find(node->exact.begin(), node->exact.end(), nullptr) ==
-                         node->exact.end();
+      const bool exact =
+          std::find(node->exact.begin(), node->exact.end(), nullptr) == node->exact.end();
       if ((whole || exact) && common(node->tokens, tokens, count) == count) return *node;
     }
   }
@@ -372,8 +372,10 @@ int64_t PrefixTree::bytes_if(const Node& node, const Condition& condition) const
   for (int64_t group = 0; group < store_.layout().num_groups(); ++group) {
     const Block* exact = node.exact[at(group)];
     const Block* coded = node.coded[at(group)];
-    if (exact != nullptr && condition(*exact)) bytes += store_.block_bytes(group, BlockStore::kExact);
-    if (coded != nullptr && condition(*coded)) bytes += store_.block_bytes(group, BlockStore::kCoded);
+    if (exact != nullptr && condition(*exact))
+      bytes += store_.block_bytes(group, BlockStore::kExact);
+    if (coded != nullptr && condition(*coded))
+      bytes += store_.block_bytes(group, BlockStore::kCoded);
   }
   return bytes;
 }

@@ -21,8 +21,8 @@ class PrefixTree {
   PrefixTree(const PrefixTree&) = delete;
   PrefixTree& operator=(const PrefixTree&) = delete;
 
-  // The most of the first `limit` tokens that a sequence can begin with. Where codes or a window are
-  // involved a prefix can be gone on from only where what the next token sees is all there.
+  // The most of the first `limit` tokens that a sequence can begin with. Where codes or a window
+  // are involved a prefix can be gone on from only where what the next token sees is all there.
   int64_t match(const std::vector<int32_t>& tokens, int64_t limit) const;
   // How many of them the tree knows, whether or not what a next token sees is there.
   int64_t known(const std::vector<int32_t>& tokens, int64_t limit) const;
@@ -31,7 +31,8 @@ class PrefixTree {
   // A place that begins with what matches, sharing the blocks.
   CachePlace reuse(const std::vector<int32_t>& tokens, int64_t limit);
   // Keeps what a token at position `count` sees of a place; tokens: those computed there, at least
-  // `count`. Unless `count` ends a block, nobody may write to the place any more: the block is shared.
+  // `count`. Unless `count` ends a block, nobody may write to the place any more: the block is
+  // shared.
   void remember(const std::vector<int32_t>& tokens, const CachePlace& place, int64_t count);
 
   // Lets go of what was not used for longest and whose memory nobody else holds: a leaf, or the

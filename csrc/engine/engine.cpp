@@ -25,9 +25,8 @@ void require(bool condition, const std::string& name, int64_t found, const std::
 
 // Endless where only so many of the newest tokens are seen: the model's positions never run out.
 int64_t context_of(const DecoderSpec& spec, const EngineOptions& options) {
-  const int64_t most = options.cache.attention_window > 0
-                           ? std::numeric_limits<int32_t>::max()
-                           : spec.max_context;
+  const int64_t most =
+      options.cache.attention_window > 0 ? std::numeric_limits<int32_t>::max() : spec.max_context;
   return options.max_context > 0 ? std::min(options.max_context, most) : most;
 }
 
@@ -66,11 +65,11 @@ void Engine::check_tokens(const char* where, const std::vector<int32_t>& token_i
     throw InvalidArgument(std::string(where) + ": no token ids, expected at least one");
   }
   if (static_cast<int64_t>(token_ids.size()) > max_context_) {
-    throw InvalidArgument(std::string(where) + ": has " + std::to_string(token_ids.size()) +
-                          " tokens, expected at most " +
-                          (max_context_ == spec.max_context ? "the model's context of "
-                                                            : "max_context, which is ") +
-                          std::to_string(max_context_));
+    throw InvalidArgument(
+        std::string(where) + ": has " + std::to_string(token_ids.size()) +
+        " tokens, expected at most " +
+        (max_context_ == spec.max_context ? "the model's context of " : "max_context, which is ") +
+        std::to_string(max_context_));
   }
   for (const int32_t id : token_ids) {
     if (id >= 0 && id < spec.vocab_size) continue;

@@ -20,8 +20,7 @@ Generation::Generation(int64_t id, Request request, int64_t vocab_size, int64_t 
 
 std::unique_ptr<Sequence> Generation::new_sequence(int64_t index) const {
   Sampler sampler(sampling_, vocab_size_, request_.prompt, static_cast<uint64_t>(index));
-  auto sequence =
-      std::make_unique<Sequence>(index, request_.prompt, std::move(sampler), cache_);
+  auto sequence = std::make_unique<Sequence>(index, request_.prompt, std::move(sampler), cache_);
   // Whole blocks: the last one, which the sequence goes on to write, stays its own.
   constexpr int64_t kTokens = CacheLayout::kBlockTokens;
   sequence->keep_at.push_back(sequence->size() / kTokens * kTokens);
@@ -36,7 +35,8 @@ void Generation::keep_prompt(Sequence& sequence, int64_t first) {
   if (!shares_prefixes()) return;
   const int64_t computed = sequence.place.computed();
   for (const int64_t count : sequence.keep_at) {
-    if (count > first && count <= computed) cache_.remember(sequence.tokens(), sequence.place, count);
+    if (count > first && count <= computed)
+      cache_.remember(sequence.tokens(), sequence.place, count);
   }
 }
 

@@ -89,9 +89,9 @@ class Generation {
   std::shared_ptr<const SamplingOptions> sampling_;
   KvCache& cache_;
   std::vector<TokenLogprobs> prompt_logprobs_;
-  int64_t prompt_rows_ = 0;      // tokens of the prompt whose logits have been seen
-  int64_t cached_tokens_ = -1;   // to be told; -1: not yet known, or told
-  int64_t told_computed_ = 0;    // of the prompt
+  int64_t prompt_rows_ = 0;     // tokens of the prompt whose logits have been seen
+  int64_t cached_tokens_ = -1;  // to be told; -1: not yet known, or told
+  int64_t told_computed_ = 0;   // of the prompt
   std::exception_ptr failure_;
 };
 

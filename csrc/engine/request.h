@@ -51,12 +51,12 @@ struct Event {
   std::optional<TokenLogprobs> logprobs;                    // where they are asked for
   std::vector<TokenLogprobs> prompt_logprobs;  // of the tokens after the first, once a request
   int64_t cached_tokens = -1;    // of the prompt, not computed again: once a request, else -1
-  int64_t prompt_computed = -1;  // tokens of the prompt, where that is asked for; such an event says
-                                 // nothing else
-  int64_t guessed = 0;                         // by speculation, since the sequence's last event
-  int64_t accepted = 0;                        // of these
-  std::exception_ptr failure;                  // with FinishReason::error
-  double time = 0;                             // seconds of the steady clock
+  int64_t prompt_computed = -1;  // tokens of the prompt, where that is asked for; such an event
+                                 // says nothing else
+  int64_t guessed = 0;         // by speculation, since the sequence's last event
+  int64_t accepted = 0;        // of these
+  std::exception_ptr failure;  // with FinishReason::error
+  double time = 0;             // seconds of the steady clock
 };
 
 struct EngineStats {
@@ -74,7 +74,7 @@ struct EngineStats {
   int64_t cache_bytes_limit = 0;     // of cache_bytes
   int64_t prefix_tokens = 0;         // kept
   int64_t prefix_bytes = 0;
-  int64_t prefix_evictions = 0;      // kept blocks that were let go for others
+  int64_t prefix_evictions = 0;  // kept blocks that were let go for others
   PrefixStats prefixes;
 };
 

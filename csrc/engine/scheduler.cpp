@@ -255,9 +255,9 @@ void Scheduler::make_places(std::vector<Share>& shares, const Generations& gener
       const auto admitted = [](const auto& generation) { return generation->admitted; };
       if (std::any_of(generations.begin(), generations.end(), admitted)) continue;
       // Nobody is left to make room. Its request was measured when it came in: not to be seen.
-      share.generation->fail(std::make_exception_ptr(
-          Error("cache: " + std::to_string(cache_.available_bytes()) + " bytes left, expected room for " +
-                std::to_string(end) + " tokens of the only sequence")));
+      share.generation->fail(std::make_exception_ptr(Error(
+          "cache: " + std::to_string(cache_.available_bytes()) + " bytes left, expected room for " +
+          std::to_string(end) + " tokens of the only sequence")));
     }
   }
   const auto is_out = [](const Share& share) { return !share.generation->admitted; };

@@ -75,8 +75,8 @@ class Scheduler {
   int64_t step_tokens_;
   int64_t max_sequences_;
   KvCache& cache_;
-  int64_t turn_ = 0;           // counts planned steps
-  int64_t served_ = 0;         // counts shares of them
+  int64_t turn_ = 0;    // counts planned steps
+  int64_t served_ = 0;  // counts shares of them
   int64_t preempted_ = 0;
   int64_t prompts_turn_ = -1;  // the step in which the queue of prompts last had a turn
 };

@@ -79,15 +79,12 @@ class Sequence {
   std::unique_ptr<CachePlace> draft_place;  // in the draft model's cache
   bool begun = false;  // the place has what was kept of its beginning, and is its own from then on
   std::vector<int64_t> keep_at;  // numbers of tokens at which its prefix is worth keeping
-  int64_t last_turn = -1;                   // the step in which all its tokens were last computed
-  int64_t last_served = -1;                 // which of all shares was its last
+  int64_t last_turn = -1;        // the step in which all its tokens were last computed
+  int64_t last_served = -1;      // which of all shares was its last
 
  private:
   Sequence(int64_t index, const std::vector<int32_t>& tokens, Sampler sampler, CachePlace place)
-      : sampler(std::move(sampler)),
-        place(std::move(place)),
-        index_(index),
-        tokens_(tokens) {}
+      : sampler(std::move(sampler)), place(std::move(place)), index_(index), tokens_(tokens) {}
 
   int64_t index_;
   int64_t prompt_size_ = 0;

@@ -68,7 +68,8 @@ void DraftModel::guess(const std::vector<Wish>& wishes, const Decoder::Poll& pol
   std::vector<Writer> writers;
   for (const Wish& wish : wishes) {
     Sequence& sequence = *wish.sequence;
-    if (!sequence.draft_place) sequence.draft_place = std::make_unique<CachePlace>(cache_.empty_place());
+    if (!sequence.draft_place)
+      sequence.draft_place = std::make_unique<CachePlace>(cache_.empty_place());
     sequence.forget_wrong_guesses();  // of a step that was given up
     const int64_t room = model_->spec.max_context - sequence.size();
     if (std::min(wish.guesses, room) <= 0) continue;

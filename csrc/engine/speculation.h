@@ -19,8 +19,8 @@ namespace onward {
 std::vector<int32_t> look_up(const std::vector<int32_t>& tokens, int64_t ngram, int64_t count);
 
 // A smaller model of the same vocabulary that writes on where a sequence stands (Leviathan et al.
-// 2023). It chooses by the sequence's own options and random numbers, so that it guesses right where
-// its distribution is like the other's.
+// 2023). It chooses by the sequence's own options and random numbers, so that it guesses right
+// where its distribution is like the other's.
 class DraftModel {
  public:
   DraftModel(std::shared_ptr<const Model> model, Backend& backend, int64_t step_tokens,

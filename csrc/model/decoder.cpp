@@ -43,7 +43,8 @@ CacheLayout make_cache_layout(const Model& model, const CacheFormat& format) {
         "expected positions of their own");
   }
   if (streamed > 0 && !layout.exact_first) {
-    throw InvalidArgument("kv_sinks: is off, expected on with attention_window, which rests on them");
+    throw InvalidArgument(
+        "kv_sinks: is off, expected on with attention_window, which rests on them");
   }
   for (int64_t layer = 0; layer < spec.num_layers; ++layer) {
     const int64_t own = spec.window(layer);
@@ -97,16 +98,16 @@ struct Decoder::Activations {
   bool sinks;
   int64_t capacity_rows = 0;
   int64_t capacity_logits_rows = 0;
-  float* x = nullptr;         // (rows, hidden): the residual stream
-  float* qkv = nullptr;       // (rows, q | k | v)
-  float* attended = nullptr;  // (rows, num_heads * head_dim)
-  float* gated = nullptr;     // (rows, intermediate)
-  float* cosines = nullptr;   // (rows, head_dim / 2)
-  float* sines = nullptr;     // (rows, head_dim / 2)
+  float* x = nullptr;             // (rows, hidden): the residual stream
+  float* qkv = nullptr;           // (rows, q | k | v)
+  float* attended = nullptr;      // (rows, num_heads * head_dim)
+  float* gated = nullptr;         // (rows, intermediate)
+  float* cosines = nullptr;       // (rows, head_dim / 2)
+  float* sines = nullptr;         // (rows, head_dim / 2)
   float* sink_cosines = nullptr;  // (rows, head_dim / 2), with sinks
   float* sink_sines = nullptr;
-  float* last = nullptr;      // (logits_rows, hidden)
-  float* logits = nullptr;    // (logits_rows, vocab)
+  float* last = nullptr;    // (logits_rows, hidden)
+  float* logits = nullptr;  // (logits_rows, vocab)
 
  private:
   void grow(float*& buffer, int64_t values) {
@@ -115,8 +116,8 @@ struct Decoder::Activations {
     buffer = static_cast<float*>(backend.allocate(static_cast<size_t>(values) * sizeof(float)));
   }
   void release() {
-    for (float* buffer : {x, qkv, attended, gated, cosines, sines, sink_cosines, sink_sines, last,
-                          logits}) {
+    for (float* buffer :
+         {x, qkv, attended, gated, cosines, sines, sink_cosines, sink_sines, last, logits}) {
       backend.release(buffer);
     }
   }
