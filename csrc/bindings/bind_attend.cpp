@@ -150,18 +150,18 @@ Floats attend_layer(const Floats& q, const std::vector<Slice>& slices, int64_t k
 // A cache of one sequence, block by block as the engine takes them, filled with something.
 class FilledCache {
  public:
-  FilledCache(Backend& backend, CacheLayout cache_layout, int64_t positions)
+  // For the last `rows` of `positions`: what any of them sees exactly, and what as codes.
+  FilledCache(Backend& backend, CacheLayout cache_layout, int64_t positions, int64_t rows)
       : layout(std::move(cache_layout)), backend_(backend) {
     const int64_t blocks = layout.blocks_for(positions);
-    const int64_t last = blocks - 1;
+    const int64_t first = (positions - rows) / CacheLayout::kBlockTokens, last = blocks - 1;
     for (int64_t b = 0; b < blocks; ++b) {
-      const bool coded = layout.coded_begin() <= b && b < layout.coded_end(last);
-      exact.push_back(coded ? nullptr : take(layout.exact_block_bytes(0)));
-      this->coded.push_back(coded ? take(layout.coded_block_bytes(0)) : nullptr);
-      bytes += coded ? layout.coded_block_bytes(0) : layout.exact_block_bytes(0);
-      if (coded) {
-        fill_codes(static_cast<char*>(this->coded.back()));
-      } else {
+      const bool is_coded = layout.coded_begin() <= b && b < layout.coded_end(last);
+      const bool is_exact = b < layout.coded_begin() || b >= layout.coded_end(first);
+      exact.push_back(is_exact ? take(layout.exact_block_bytes(0)) : nullptr);
+      coded.push_back(is_coded ? take(layout.coded_block_bytes(0)) : nullptr);
+      if (is_coded) fill_codes(static_cast<char*>(coded.back()));
+      if (is_exact) {
         fill_numbers(static_cast<char*>(exact.back()), layout.exact_block_bytes(0));
       }
     }
@@ -180,6 +180,7 @@ class FilledCache {
  private:
   void* take(int64_t size) {
     taken_.push_back(backend_.allocate(static_cast<size_t>(size)));
+    bytes += size;
     return taken_.back();
   }
   uint32_t next() { return state_ = state_ * 1664525u + 1013904223u; }
@@ -236,7 +237,7 @@ std::vector<std::pair<std::vector<double>, int64_t>> attend_rate(
   for (const auto& [dtype, key_codec, value_codec] : caches) {
     CacheLayout layout = layout_of(layers, kv_heads, head_dim, dtype, key_codec, value_codec);
     layout.window_blocks = window_blocks;
-    filled.push_back(std::make_unique<FilledCache>(*backend, std::move(layout), depth));
+    filled.push_back(std::make_unique<FilledCache>(*backend, std::move(layout), depth, rows));
   }
   const int64_t stride = activation_stride(heads * head_dim);
   AlignedBuffer q(static_cast<size_t>(rows * stride) * 4),
