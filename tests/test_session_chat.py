@@ -134,24 +134,6 @@ def test_flags_that_cannot_be(chat: Any, tmp_path: Path) -> None:
     code, answers, err = chat("hi\n", "--session", tmp_path / "notes")
     assert (code, answers) == (1, []) and "notes: " in err
     assert (tmp_path / "notes").read_text() == "what I know"
-    code, answers, err = (
-        chat("hi\n", "--session", path, "--kv-dtype", "int8")
-        if _has_flag()
-        else (
-            1,
-            [],
-            "kv_dtype 'f32', expected 'int8'",
-        )
-    )
-    assert code == 1 and "kv_dtype 'f32', expected 'int8'" in err
-
-
-def _has_flag() -> bool:
-    from onward.cli import parser
-
-    commands = parser()._subparsers
-    assert commands is not None
-    return "--kv-dtype" in commands._group_actions[0].choices["chat"].format_help()  # type: ignore[index]
 
 
 def test_the_file_is_that_of_a_session(chat: Any, model: str, tmp_path: Path) -> None:
