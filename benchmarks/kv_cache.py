@@ -3,7 +3,6 @@
     python benchmarks/kv_cache.py prefix    # time to the first token of a prompt, cold and kept
     python benchmarks/kv_cache.py chats     # a thousand chats with one system prompt in 200 MiB
     python benchmarks/kv_cache.py depth     # a step of decode by depth and kv dtype
-    python benchmarks/kv_cache.py memory    # 32 sequences of 4,096 tokens beside an 8B model
 
 Each subcommand is a file in kv_runs/, which says how it measures. Tables on stdout (-o text, md,
 json), progress on stderr. Knows no more of them than their names.
