@@ -228,7 +228,11 @@ void Engine::choose(const std::vector<Share>& shares) {
   std::vector<const Share*> beside, alone;
   for (const Share& share : shares) {
     if (share.logits_rows == 0) continue;
-    (share.generation->calls_rules() ? alone : beside).push_back(&share);
+    // Who gives blocks back while it chooses does so alone: the store has no lock.
+    const Request& request = share.generation->request();
+    const bool gives_back = !request.cache || (request.speculation.on() && cache_.layout().coded());
+    const bool by_itself = share.generation->calls_rules() || gives_back;
+    (by_itself ? alone : beside).push_back(&share);
   }
   std::vector<std::exception_ptr> failures(beside.size());
   const auto take = [this](const Share& share) {
@@ -246,7 +250,7 @@ void Engine::choose(const std::vector<Share>& shares) {
   for (size_t i = 0; i < beside.size(); ++i) {
     if (failures[i]) beside[i]->generation->fail(failures[i]);
   }
-  // Rules are the caller's own code: one at a time, and on this thread.
+  // Rules are the caller's own code, too: one at a time, and on this thread.
   for (const Share* share : alone) {
     if (share->generation->failed()) continue;
     try {
