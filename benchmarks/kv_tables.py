@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from engines import tables as tables_of
+
 YARDSTICK = "q4_0"
 RATIOS = {"turbo8v4": 0.1, "turbo4": 0.4, "turbo3": 2.5}
 """Promised: at most so many times the yardstick's mean KL, in the default setting on every text."""
@@ -78,8 +80,8 @@ def tables(rows: Sequence[Row], markdown: bool) -> str:
         these = [row for row in rows if row.setting == setting]
         for what, show in _MEASURES.items():
             head, body = _table(these, rows, show)
-            lines = _markdown(head, body) if markdown else _text(head, body)
-            parts += [f"{_title(these[-1])}: {what}", "", *lines, ""]
+            lay = tables_of.markdown if markdown else tables_of.aligned
+            parts += [f"{_title(these[-1])}: {what}", "", lay([head, *body]), ""]
     return "\n".join(parts)
 
 
@@ -120,15 +122,3 @@ def _table(
         for kv_dtype in bits
     ]
     return ["kv_dtype", "bits a value", *texts], body
-
-
-def _markdown(head: list[str], body: list[list[str]]) -> list[str]:
-    return [f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *body)]
-
-
-def _text(head: list[str], body: list[list[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in (head, *body)
-    ]

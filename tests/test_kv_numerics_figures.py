@@ -61,9 +61,10 @@ def test_nothing_is_promised_of_other_settings() -> None:
 def test_tables_have_a_row_a_kv_dtype_and_a_column_a_text() -> None:
     rows = [row("q4_0", 1.0), row("q4_0", 2.0, "b"), row("turbo4", 0.5, "b")]
     lines = tables(rows, markdown=True).splitlines()
-    assert "| kv_dtype | bits a value | a | b |" in lines
-    assert "| q4_0 | 4.25 | 1 (1.00) | 2 (1.00) |" in lines
-    assert "| turbo4 | 4.25 |  | 0.5 (0.25) |" in lines
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    assert ["kv_dtype", "bits a value", "a", "b"] in cells
+    assert ["q4_0", "4.25", "1 (1.00)", "2 (1.00)"] in cells
+    assert ["turbo4", "4.25", "", "0.5 (0.25)"] in cells
 
 
 def test_the_picture_is_xml_with_a_circle_a_row() -> None:

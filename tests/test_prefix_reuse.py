@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from builders.core_engine import Shape, complete, drain, random_prompt, seeded_model, submit
 from onward import _core
 
-MODEL = seeded_model("f32", Shape(num_layers=1))
+MODEL = seeded_model("f32", Shape(num_layers=1, head_dim=32))
 
 
 def engine_of(**options: object) -> _core.Engine:
@@ -71,3 +72,17 @@ def test_a_full_cache_loses_nobody():
     stats = engine.stats()
     assert stats["preempted"] > 0
     assert stats["cache_bytes"] <= 12 * block
+
+
+@pytest.mark.parametrize("codec", ["exact", "turbo4"])
+def test_what_is_stored_depends_on_nothing_but_the_prefix(codec):
+    """98 tokens end in the middle of a block that a longer sequence has filled."""
+    ids = random_prompt(98)
+    stored = []
+    for longer in (False, True):
+        engine = engine_of(kv_keys=codec, kv_values=codec, kv_window_tokens=16)
+        if longer:
+            complete(engine, [np.concatenate([ids, random_prompt(40, seed=1)])], max_new_tokens=5)
+        stored.append(engine.store_prefix(ids))
+    assert stored[0] == stored[1]
+    assert any(len(set(block)) > 1 for *_, block in stored[0])

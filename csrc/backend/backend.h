@@ -187,7 +187,8 @@ class Backend {
   // Rotates q and k in place and stores k and v in the cache's exact blocks.
   virtual void rotate_and_append(const RotateArgs& args, const CacheLayout& layout,
                                  const std::vector<SequenceSlice>& slices) = 0;
-  // Codes one layer's part of each block. The same bits for the same exact block and first block.
+  // Codes one layer's part of each block of its group; other groups' are passed over. The same bits
+  // for the same exact block and first block.
   virtual void encode(int64_t layer, const CacheLayout& layout,
                       const std::vector<BlockEncoding>& blocks) = 0;
   // Causal attention. A token sees the newest tokens that its layer group's window has, and the

@@ -120,12 +120,6 @@ int64_t BlockStore::blocks_in_use() const {
   return blocks;
 }
 
-int64_t BlockStore::bytes_in_use() const {
-  int64_t bytes = 0;
-  for (const auto& pool : pools_) bytes += pool->in_use() * pool->block_bytes();
-  return bytes;
-}
-
 int64_t BlockStore::bytes_reserved() const {
   int64_t bytes = 0;
   for (const auto& pool : pools_) bytes += pool->reserved() * pool->block_bytes();

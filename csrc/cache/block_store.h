@@ -28,9 +28,9 @@ struct Block {
   void* memory = nullptr;  // device
   int64_t holders = 0;
   int64_t kept = 0;  // of these, those that give way when memory is short (PrefixTree)
+  Slab* slab = nullptr;
 
   bool only_kept() const { return holders == kept; }
-  Slab* slab = nullptr;
 };
 
 // Blocks of one size. They are cut from slabs of about a MiB: a page that each would waste adds up.
@@ -69,7 +69,6 @@ class BlockStore {
   BlockStore(Backend& backend, const CacheLayout& layout, CacheBudget& budget);
 
   const CacheLayout& layout() const { return layout_; }
-  Backend& backend() { return backend_; }
   int64_t block_bytes(int64_t group, Kind kind) const { return pool(group, kind).block_bytes(); }
 
   // A block with one holder, contents unspecified; null when the budget does not hold it.
@@ -83,7 +82,6 @@ class BlockStore {
   void give_back(int64_t group, Kind kind, Block* block) noexcept;
 
   int64_t blocks_in_use() const;
-  int64_t bytes_in_use() const;
   int64_t bytes_reserved() const;
   // Gives memory that no block uses to the device.
   void trim() noexcept;

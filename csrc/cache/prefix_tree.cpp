@@ -38,6 +38,12 @@ struct PrefixTree::Node {
   int64_t used = 0;        // by the clock
   int64_t exact_used = 0;  // its exact blocks
 
+  bool is_exact() const { return std::find(exact.begin(), exact.end(), nullptr) == exact.end(); }
+  bool holds_nothing() const {
+    const auto absent = [](const Block* block) { return block == nullptr; };
+    return std::all_of(exact.begin(), exact.end(), absent) &&
+           std::all_of(coded.begin(), coded.end(), absent);
+  }
   Block*& block(int64_t group, BlockStore::Kind kind) {
     return (kind == BlockStore::kExact ? exact : coded)[at(group)];
   }
@@ -77,12 +83,13 @@ PrefixTree::Path PrefixTree::find(const std::vector<int32_t>& tokens, int64_t li
     path.tokens += kTokens;
     parent = node;
   }
-  // Part of a block: of the child that has most of it.
+  // Part of a block: of the child that has most of it, and rather exactly than as codes, which do
+  // not go on inside a block.
   Node* best = nullptr;
   int64_t most = 0;
   for (const auto& node : parent->children) {
     const int64_t same = common(node->tokens, tokens.data() + path.tokens, limit - path.tokens);
-    if (same > most) {
+    if (same > most || (same == most && same > 0 && !best->is_exact() && node->is_exact())) {
       most = same;
       best = node.get();
     }
@@ -224,9 +231,7 @@ PrefixTree::Node& PrefixTree::add(Node& parent, uint64_t hash, const int32_t* to
   } else {
     for (const auto& node : parent.children) {
       const bool whole = static_cast<int64_t>(node->tokens.size()) == count;
-      const bool exact =
-          std::find(node->exact.begin(), node->exact.end(), nullptr) == node->exact.end();
-      if ((whole || exact) && common(node->tokens, tokens, count) == count) return *node;
+      if ((whole || node->is_exact()) && common(node->tokens, tokens, count) == count) return *node;
     }
   }
   auto fresh = std::make_unique<Node>();
@@ -281,9 +286,20 @@ void PrefixTree::forget(Node& leaf) {
     by_hash_.erase(found);
     break;
   }
-  auto& siblings = leaf.parent->children;
+  Node& parent = *leaf.parent;
   const auto is_leaf = [&](const auto& node) { return node.get() == &leaf; };
-  siblings.erase(std::find_if(siblings.begin(), siblings.end(), is_leaf));
+  parent.children.erase(std::find_if(parent.children.begin(), parent.children.end(), is_leaf));
+}
+
+// A leaf, and what only led to it: nodes whose own blocks were out of every window long ago.
+void PrefixTree::forget_branch(Node& leaf) {
+  Node* parent = leaf.parent;
+  forget(leaf);
+  while (parent != root_.get() && parent->children.empty() && parent->holds_nothing()) {
+    Node* const above = parent->parent;
+    forget(*parent);
+    parent = above;
+  }
 }
 
 template <typename Visit>
@@ -322,7 +338,7 @@ bool PrefixTree::evict() {
   if (exact_only) {
     let_go_of_exact(*oldest);
   } else {
-    forget(*oldest);
+    forget_branch(*oldest);
   }
   return true;
 }

@@ -58,6 +58,7 @@ class PrefixTree {
   int64_t usable(const Path& path, int64_t limit) const;
   Node& add(Node& parent, uint64_t hash, const int32_t* tokens, int64_t count);
   void forget(Node& leaf);
+  void forget_branch(Node& leaf);
   void hold(Node& node, int64_t group, BlockStore::Kind kind, Block* block);
   void let_go(Node& node, int64_t group, BlockStore::Kind kind);
   static bool frees_exact(const Node& node);

@@ -156,7 +156,8 @@ void BeamGeneration::continue_beams(const std::vector<int64_t>& parents) {
       next.back()->set_index(index);
     }
     const int32_t token = search_.beam(index).output.back();
-    next.back()->append(token, request().cache);
+    next.back()->append(token);
+    if (!request().cache) next.back()->place.clear();
     next.back()->sampler.remember(token);
   }
   sequences_ = std::move(next);

@@ -195,7 +195,7 @@ std::vector<Event> Engine::step(const Decoder::Poll& poll) {
     for (const Share& share : plan.shares) {
       if (share.generation->failed()) continue;
       share.generation->keep_prompt(*share.sequence, share.first_position);
-      share.sequence->place.settle();
+      share.generation->settle(*share.sequence);
     }
   }
   return report();
@@ -228,11 +228,7 @@ void Engine::choose(const std::vector<Share>& shares) {
   std::vector<const Share*> beside, alone;
   for (const Share& share : shares) {
     if (share.logits_rows == 0) continue;
-    // Who gives blocks back while it chooses does so alone: the store has no lock.
-    const Request& request = share.generation->request();
-    const bool gives_back = !request.cache || (request.speculation.on() && cache_.layout().coded());
-    const bool by_itself = share.generation->calls_rules() || gives_back;
-    (by_itself ? alone : beside).push_back(&share);
+    (share.generation->calls_rules() ? alone : beside).push_back(&share);
   }
   std::vector<std::exception_ptr> failures(beside.size());
   const auto take = [this](const Share& share) {
@@ -250,7 +246,7 @@ void Engine::choose(const std::vector<Share>& shares) {
   for (size_t i = 0; i < beside.size(); ++i) {
     if (failures[i]) beside[i]->generation->fail(failures[i]);
   }
-  // Rules are the caller's own code, too: one at a time, and on this thread.
+  // Rules are the caller's own code: one at a time, and on this thread.
   for (const Share* share : alone) {
     if (share->generation->failed()) continue;
     try {
@@ -349,7 +345,6 @@ std::vector<StoredBlock> Engine::store_prefix(const std::vector<int32_t>& token_
                                               const Decoder::Poll& poll) {
   check_tokens("token_ids", token_ids);
   const auto tokens = static_cast<int64_t>(token_ids.size());
-  cache_.shed();
   CachePlace place = cache_.begin(token_ids, tokens);
   read(token_ids, place, false, poll, [](int64_t, const std::vector<float>&) {});
   std::vector<StoredBlock> stored;
@@ -358,6 +353,10 @@ std::vector<StoredBlock> Engine::store_prefix(const std::vector<int32_t>& token_
     const auto bytes = static_cast<size_t>(cache_.store().block_bytes(group, kind));
     stored.push_back({group, kind == BlockStore::kCoded, index, std::vector<char>(bytes)});
     backend_->download(stored.back().bytes.data(), block->memory, bytes);
+    const int64_t held = tokens - index * CacheLayout::kBlockTokens;
+    if (kind == BlockStore::kExact && held < CacheLayout::kBlockTokens) {
+      clear_tokens(cache_.layout(), held, stored.back());
+    }
   };
   for (int64_t group = 0; group < cache_.layout().num_groups(); ++group) {
     for (int64_t index = 0; index < cache_.layout().blocks_for(tokens); ++index) {
@@ -366,6 +365,8 @@ std::vector<StoredBlock> Engine::store_prefix(const std::vector<int32_t>& token_
     }
   }
   cache_.remember(token_ids, place, tokens);
+  place.clear();
+  cache_.shed();
   return stored;
 }
 
@@ -406,6 +407,10 @@ void Engine::restore_prefix(const std::vector<int32_t>& token_ids,
     throw InvalidArgument("blocks: are not all that " + std::to_string(tokens) +
                           " tokens need, expected those of one prefix");
   }
+  place.clear();
+  cache_.shed();
+  require(cache_.match(token_ids, tokens) == tokens, "prefix_cache_bytes: tokens to be kept",
+          tokens, "no more than it holds");
 }
 
 void Engine::forget_prefixes() {

@@ -8,6 +8,7 @@
 
 #include "backend/backend.h"
 #include "cache/kv_cache.h"
+#include "cache/stored_block.h"
 #include "engine/generation.h"
 #include "engine/request.h"
 #include "engine/scheduler.h"
@@ -23,14 +24,6 @@ struct EngineOptions {
   CacheFormat cache;
   int64_t cache_bytes = CacheBudget::kNoLimit;  // of keys and values, a draft model's included
   PrefixOptions prefixes;
-};
-
-// A prefix as it lies in the cache, for a file: the blocks that a token after it sees.
-struct StoredBlock {
-  int64_t group = 0;
-  bool coded = false;
-  int64_t index = 0;  // among the sequence's blocks
-  std::vector<char> bytes;
 };
 
 class Engine {
@@ -60,7 +53,8 @@ class Engine {
   // prefill. NumericsError when a logit is not finite.
   std::vector<double> score(const std::vector<int32_t>& token_ids, const Decoder::Poll& poll);
 
-  // Computes what is not kept of a prefix, keeps it, and gives it out.
+  // Computes what is not kept of a prefix, keeps it, and gives out the blocks that a token after it
+  // sees: the same bytes whatever came before.
   std::vector<StoredBlock> store_prefix(const std::vector<int32_t>& token_ids,
                                         const Decoder::Poll& poll);
   // Keeps a prefix that an engine of the same model and options has given out. InvalidArgument for
@@ -70,7 +64,6 @@ class Engine {
   void forget_prefixes();
 
   EngineStats stats() const;
-  int64_t max_context() const { return max_context_; }
   const Model& model() const { return *model_; }
   const Backend& backend() const { return *backend_; }
 

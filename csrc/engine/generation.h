@@ -34,6 +34,9 @@ class Generation {
   void keep_prompt(Sequence& sequence, int64_t first);
   // Gives up the places of all sequences; they are computed again later.
   void lose_places();
+  // After the step's logits were taken, one sequence after another: gives back what of its place no
+  // token from here on needs. `choose`, which runs beside others, leaves the cache alone.
+  virtual void settle(Sequence& sequence) { sequence.place.settle(); }
   // Keeps what the sequences have computed so far: nobody goes on with them.
   virtual void keep_prefixes() = 0;
 
@@ -75,8 +78,6 @@ class Generation {
   // The logits of the sequence's last token, and of its guesses after it.
   virtual void choose(Sequence& sequence, float* logits, int64_t rows) = 0;
   virtual void tell(std::vector<Event>& events) = 0;
-
-  KvCache& cache() { return cache_; }
 
   const int64_t vocab_size_;
 

@@ -53,10 +53,10 @@ struct Event {
   int64_t cached_tokens = -1;    // of the prompt, not computed again: once a request, else -1
   int64_t prompt_computed = -1;  // tokens of the prompt, where that is asked for; such an event
                                  // says nothing else
-  int64_t guessed = 0;         // by speculation, since the sequence's last event
-  int64_t accepted = 0;        // of these
-  std::exception_ptr failure;  // with FinishReason::error
-  double time = 0;             // seconds of the steady clock
+  int64_t guessed = 0;           // by speculation, since the sequence's last event
+  int64_t accepted = 0;          // of these
+  std::exception_ptr failure;    // with FinishReason::error
+  double time = 0;               // seconds of the steady clock
 };
 
 struct EngineStats {

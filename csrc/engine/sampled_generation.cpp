@@ -56,7 +56,16 @@ void SampledGeneration::choose(Sequence& sequence, float* logits, int64_t rows) 
     if (!goes_on) break;
     ++lane.events.back().accepted;
   }
-  sequence.forget_wrong_guesses();
+}
+
+void SampledGeneration::settle(Sequence& sequence) {
+  const Lane& lane = lanes_[static_cast<size_t>(sequence.index())];
+  if (!lane.events.empty() && !request().cache) {
+    sequence.place.clear();  // all positions are computed again for the next token
+  } else if (!lane.events.empty()) {
+    sequence.forget_wrong_guesses();
+  }
+  sequence.place.settle();
 }
 
 void SampledGeneration::begin(float* logits) {
@@ -72,7 +81,7 @@ void SampledGeneration::begin(float* logits) {
 void SampledGeneration::add_token(Lane& lane, float* logits) {
   Sequence& sequence = *lane.sequence;
   Choice choice = sequence.sampler.sample(logits, sequence.tokens());
-  sequence.append(choice.token, request().cache);
+  sequence.append(choice.token);
   Event next = event(sequence.index());
   next.token = choice.token;
   next.logprobs = std::move(choice.logprobs);

@@ -18,6 +18,7 @@ class SampledGeneration final : public Generation {
   std::vector<Sequence*> sequences() override;
   bool finished() const override;
   void drop(int64_t sequence) override;
+  void settle(Sequence& sequence) override;
   void keep_prefixes() override;
 
  protected:

@@ -38,11 +38,7 @@ class Sequence {
                              : guesses[static_cast<size_t>(position - size())];
   }
 
-  // Takes one more token. `keep_cache` false: all positions have to be computed again.
-  void append(int32_t token, bool keep_cache) {
-    tokens_.push_back(token);
-    if (!keep_cache) place.clear();
-  }
+  void append(int32_t token) { tokens_.push_back(token); }
 
   // After guesses were checked: those that did not stand have to be computed again, in the draft
   // model's cache too.

@@ -194,11 +194,7 @@ void Decoder::layer(int64_t index, const StepBatch& batch, int64_t rows, const P
   rotate.layer = index;
   backend_.rotate_and_append(rotate, layout_, batch.slices);
   const int64_t group = layout_.group_of[static_cast<size_t>(index)];
-  std::vector<BlockEncoding> encodings;
-  for (const BlockEncoding& encoding : batch.encodings) {
-    if (encoding.group == group) encodings.push_back(encoding);
-  }
-  if (!encodings.empty()) backend_.encode(index, layout_, encodings);
+  if (!batch.encodings.empty()) backend_.encode(index, layout_, batch.encodings);
 
   AttendLayerArgs attend;
   attend.qkv = a.qkv;

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onward.errors import ArgumentTypeError
-from onward.kv_dtypes import CODES, KvDtypes, parse_kv_dtype
+from onward.kv_dtypes import KvDtypes, parse_kv_dtype
 from onward.machine import memory_bytes
 from onward.option_values import check_integer, shown
 
@@ -68,9 +68,10 @@ class CacheOptions:
         if limit is None and free is not None:
             limit = max(int(free * _FREE_SHARE), 1)
             kept = int(limit * _KEPT_SHARE)
+        keys, values = kv.codecs
         return {
-            "kv_keys": kv.keys if kv.keys in CODES else "exact",
-            "kv_values": kv.values if kv.values in CODES else "exact",
+            "kv_keys": keys,
+            "kv_values": values,
             "kv_window_tokens": self.kv_window_tokens,
             "kv_sinks": self.kv_sinks,
             "kv_cache_bytes": limit,

@@ -36,6 +36,12 @@ class KvDtypes:
         return self.keys in CODES or self.values in CODES
 
     @property
+    def codecs(self) -> tuple[str, str]:
+        """Keys and values in the core's names: one of CODES, or "exact" for floats."""
+        keys, values = (side if side in CODES else "exact" for side in (self.keys, self.values))
+        return keys, values
+
+    @property
     def name(self) -> str:
         """The shortest name that gives the same, "auto" resolved."""
         if self.keys == self.values:

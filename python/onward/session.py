@@ -303,7 +303,9 @@ class Session:
         try:
             self._model.driver.run(lambda engine: engine.restore_prefix(ids, blocks))
         except InvalidArgument as failure:
-            if not str(failure).startswith(("kv_cache_bytes", "blocks: are not all")):
+            if not str(failure).startswith(
+                ("kv_cache_bytes", "prefix_cache_bytes", "blocks: are not all")
+            ):
                 raise SessionError(f"{name}: {failure}") from None
             warnings.warn(
                 f"{name}: the cache does not hold its {len(ids)} tokens, which the next answer "

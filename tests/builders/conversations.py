@@ -204,8 +204,6 @@ class Asked:
 class Telling:
     """A story as it is told: the engine, and what everybody has heard so far."""
 
-    MOST_STEPS = 20_000
-
     def __init__(self, story: Story) -> None:
         self.story = story
         self.engine = story.engine()
@@ -214,6 +212,7 @@ class Telling:
         self.conversations: list[tuple[int, ...]] = []
         self.stored: list[tuple[tuple[int, ...], Any]] = []
         self.refused = self.given_up = self.steps = self.preempted = 0
+        self.most_steps = 1000
 
     def tell(self) -> None:
         for act in self.story.acts:
@@ -223,7 +222,7 @@ class Telling:
     def _drain(self) -> None:
         while self.running:
             self._step()
-            assert self.steps < self.MOST_STEPS, "somebody waits for ever"
+            assert self.steps < self.most_steps, "somebody waits for ever"
 
     def _ask(self, act: Act) -> None:
         assert act.ask is not None
@@ -243,6 +242,10 @@ class Telling:
             assert self.story.budget_blocks is not None
             self.refused += 1
             return
+        # A token a step, without a cache all anew for each one, and again after preemptions.
+        often = ask.max_new_tokens + 1 if not ask.cache else 1
+        tokens = max(ask.num_sequences, ask.num_beams) * (len(prompt) + ask.max_new_tokens)
+        self.most_steps += 20 * often * tokens + sum(act.count for act in self.story.acts)
         self.running[request] = Asked(ask)
         self.asked.append(self.running[request])
         self.conversations.append(prompt)  # until more is known of it
@@ -300,13 +303,25 @@ class Telling:
             request = Ask(tuple(map(int, prompt))).submit(self.engine)
         except ValueError:
             return
+        before = self.engine.stats()["steps"]
         try:
             with alarm(0.02):
                 self._step_of_many(request)
         except InterruptedError:
             self.given_up += 1
-        self.check_memory()
+            if self.engine.stats()["steps"] > before:
+                self._lose_all()
         self.engine.cancel(request)
+        self.check_memory()
+
+    def _lose_all(self) -> None:
+        """The signal came as the step returned: it was made, and nobody has heard of it."""
+        for request, asked in list(self.running.items()):
+            self.engine.cancel(request)
+            asked.cancelled = True
+            asked.heard.give_up(None)
+            del self.running[request]
+            self._remember(asked)
 
     def _step_of_many(self, extra: int) -> None:
         for event in self.engine.step():

@@ -22,7 +22,7 @@ from onward.bench.synthetic import (
 from onward.errors import InvalidArgument
 from onward.hub import find_model
 from onward.kv.plan import Policy
-from onward.kv_dtypes import CODES, KvDtypes, parse_kv_dtype
+from onward.kv_dtypes import KvDtypes, parse_kv_dtype
 from onward.loading import check_dtypes, load_model
 from onward.machine import memory_bytes
 from onward.option_values import check_integer
@@ -61,9 +61,10 @@ class Subject:
         """Of the core's Engine."""
         if self.kv is None:
             return {}
+        keys, values = self.kv.codecs
         return {
-            "kv_keys": self.kv.keys if self.kv.keys in CODES else "exact",
-            "kv_values": self.kv.values if self.kv.values in CODES else "exact",
+            "kv_keys": keys,
+            "kv_values": values,
             "kv_window_tokens": self.policy.window_tokens,
             "kv_sinks": self.policy.sinks,
         }
