@@ -18,7 +18,7 @@ from builders.session_files import changed, read_parts
 from builders.talking import talked, write_talking
 from onward import LLM
 from onward.errors import ArgumentTypeError, InvalidArgument, NumericsError
-from onward.session_file import SessionError
+from onward.sessions.file import SessionError
 
 OpenLLM = Callable[..., LLM]
 CACHES: list[dict[str, Any]] = [

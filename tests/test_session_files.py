@@ -16,8 +16,9 @@ from safetensors import safe_open
 
 from builders.session_files import changed, read_parts
 from builders.talking import SHORTENING, talked, write_talking
-from onward import LLM, _core, session_file
-from onward.session_file import SessionError
+from onward import LLM, _core
+from onward.sessions import file
+from onward.sessions.file import SessionError
 
 OpenLLM = Callable[..., LLM]
 CACHES: list[dict[str, Any]] = [
@@ -288,7 +289,7 @@ def test_progress_is_told(
     monkeypatch.setattr(
         "onward.progress.ProgressBar.__call__", lambda self, *call: calls.append(call)
     )
-    monkeypatch.setattr(session_file, "_HASHED_BYTES", 1000)
+    monkeypatch.setattr(file, "_HASHED_BYTES", 1000)
     open_llm(folder).session().load(saved)
     assert len(calls) > 100 and calls[-1][0] == calls[-1][1]
 

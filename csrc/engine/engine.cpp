@@ -116,12 +116,15 @@ void Engine::check_fits(const Request& request) const {
   const auto prompt = static_cast<int64_t>(request.prompt.size());
   const int64_t room = std::min(request.max_new_tokens, max_context_ - prompt);
   const int64_t sequences = request.beams ? request.beams->num_beams : request.num_sequences;
-  // Beside the first one: what is written, and what of the prompt is no longer shared, which is the
-  // last block and those that go over to codes.
-  const int64_t own_blocks = layout.coded() ? layout.window_blocks + 2 : 1;
-  const int64_t own = std::min(prompt, own_blocks * CacheLayout::kBlockTokens) + room;
-  const int64_t step = step_bytes(layout, std::min(prompt, scheduler_.step_tokens()));
-  const int64_t bytes = sequence_bytes(layout, prompt + room) + step +
+  const int64_t all = prompt + room;
+  // Beside the first one: what is written, and the last block of the prompt. The rest of it is
+  // shared, again after a preemption, if it is long enough to be waited for and is not coded, where
+  // sequences may have to read it each for itself.
+  const bool shares = request.cache && cache_.reuses() && !layout.coded() &&
+                      prompt >= Scheduler::kWorthWaiting + CacheLayout::kBlockTokens;
+  const int64_t own = shares ? std::min(prompt, CacheLayout::kBlockTokens) + room : all;
+  const int64_t bytes = sequence_bytes(layout, all) +
+                        step_bytes(layout, std::min(sequences * all, scheduler_.step_tokens())) +
                         (sequences - 1) * (sequence_bytes(layout, own) + step_bytes(layout, 1));
   if (bytes <= budget_.limit_bytes) return;
   throw InvalidArgument("kv_cache_bytes: " + std::to_string(sequences) + " x (" +

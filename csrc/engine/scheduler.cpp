@@ -23,9 +23,6 @@ int64_t ahead(const Generation& generation) {
 
 bool waits_longer(const Waiting& a, const Waiting& b) { return a.since < b.since; }
 
-// Waiting costs a step and saves the reading of so many tokens at least.
-constexpr int64_t kWorthWaiting = 64;
-
 int64_t common_prefix(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
   const auto end = a.begin() + static_cast<std::ptrdiff_t>(std::min(a.size(), b.size()));
   return std::mismatch(a.begin(), end, b.begin()).first - a.begin();

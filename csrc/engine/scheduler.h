@@ -46,6 +46,8 @@ struct StepPlan {
 class Scheduler {
  public:
   static constexpr int64_t kPrioritySteps = 16;
+  // Waiting for a reader costs a step and saves the reading of so many tokens at least.
+  static constexpr int64_t kWorthWaiting = 64;
   using Generations = std::vector<std::unique_ptr<Generation>>;
 
   // step_tokens: tokens of one step at most. max_sequences: sequences with a place in the cache.

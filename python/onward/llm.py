@@ -33,8 +33,8 @@ from onward.prompts import Prompt, PromptReader, TokenIds, is_batch
 from onward.requests import RequestWriter
 from onward.result import Result
 from onward.scoring import Score, windows
-from onward.session import Session, SessionModel
-from onward.session_origin import origin_of
+from onward.sessions.origin import origin_of
+from onward.sessions.session import Session, SessionModel
 from onward.spec import DecoderSpec
 from onward.submission import Submitter
 from onward.tokenizer import Tokenizer

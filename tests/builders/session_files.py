@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from onward.session_file import _digest
+from onward.sessions.file import _digest
 
 _NAMES = {"int32": "I32", "int64": "I64", "uint8": "U8", "float32": "F32", "uint16": "U16"}
 

@@ -14,7 +14,7 @@ from closed_form import write_bytes_tokenizer
 
 if TYPE_CHECKING:
     from onward import LLM
-    from onward.session import Session
+    from onward.sessions.session import Session
 
 QUESTIONS = ["hello there", "and why is that, then?", "tell me more of the same " * 3]
 TEMPLATE = (

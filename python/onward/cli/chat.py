@@ -20,7 +20,7 @@ from onward.errors import Error, InvalidArgument
 
 if TYPE_CHECKING:
     from onward.llm import LLM
-    from onward.session_stream import SessionStream
+    from onward.sessions.stream import SessionStream
 
 HELP = """\
 /reset   forget the conversation

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from onward.errors import ArgumentTypeError, InvalidArgument
 from onward.message_text import shown
 from onward.result import Usage
-from onward.session_messages import Message, read_message, read_template_options
-from onward.transcript import Segment, ids_of
+from onward.sessions.messages import Message, read_message, read_template_options
+from onward.sessions.transcript import Segment, ids_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,7 +5,7 @@
     blocks.G.exact           U8 (blocks, bytes), and .index, I64 (blocks): those of layer group G,
     blocks.G.coded           likewise; a file without blocks is whole, too
 
-The metadata has what the blocks depend on (session_origin.py) and a hash of everything, so that
+The metadata has what the blocks depend on (origin.py) and a hash of everything, so that
 damage is told from another model. A file is believed in nothing before it was checked, sizes before
 memory is taken; whoever writes one on purpose decides what its model reads all the same. Knows the
 container; not what a conversation is, nor what is in a block.
@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from onward.errors import ArgumentTypeError, Error, InvalidArgument, LoadError, WeightError
 from onward.json_file import parse_json_object
 from onward.message_text import label, sentence, shown
-from onward.session_origin import Origin, difference
+from onward.sessions.origin import Origin, difference
 from onward.weights.mapped_file import MappedFile
 from onward.weights.safetensors import Place, read_header
 

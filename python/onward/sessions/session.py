@@ -26,11 +26,11 @@ from onward.option_values import check_integer
 from onward.options import with_options
 from onward.progress import ProgressBar
 from onward.result import Usage
-from onward.session_file import SessionError, opened_session, session_path, write_session
-from onward.session_messages import Message, copies, exchanges, read_message, read_messages
-from onward.session_state import UNUSED, SessionState, read_state, written_state
-from onward.session_stream import Answer, SessionStream
-from onward.transcript import Transcript, ids_of
+from onward.sessions.file import SessionError, opened_session, session_path, write_session
+from onward.sessions.messages import Message, copies, exchanges, read_message, read_messages
+from onward.sessions.state import UNUSED, SessionState, read_state, written_state
+from onward.sessions.stream import Answer, SessionStream
+from onward.sessions.transcript import Transcript, ids_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from onward.driver import Driver
     from onward.option_table import GenerationKwargs
     from onward.result import Result
-    from onward.session_origin import Origin
+    from onward.sessions.origin import Origin
     from onward.submission import Submitter
     from onward.tokenizer import Tokenizer
 
