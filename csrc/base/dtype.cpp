@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
-#include "onward/error.h"
+#include "base/error.h"
 
 namespace onward {
 namespace {

@@ -1,6 +1,6 @@
 // Destructors out of line: one home for each class's type information, so that an exception thrown
 // in libonward.so is caught by type in the extension module.
-#include "onward/error.h"
+#include "base/error.h"
 
 namespace onward {
 

@@ -20,7 +20,7 @@
 #include "bindings/bindings.h"
 #include "cpu/cpu_backend.h"
 #include "cpu/kernels.h"
-#include "onward/error.h"
+#include "base/error.h"
 
 namespace py = pybind11;
 

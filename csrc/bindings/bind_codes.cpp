@@ -14,7 +14,7 @@
 #include "cpu/cpu_backend.h"
 #include "cpu/encode.h"
 #include "cpu/kernels.h"
-#include "onward/error.h"
+#include "base/error.h"
 
 namespace py = pybind11;
 

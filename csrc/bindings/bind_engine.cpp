@@ -17,7 +17,7 @@
 #include "bindings/python_rules.h"
 #include "cpu/cpu_backend.h"
 #include "engine/engine.h"
-#include "onward/error.h"
+#include "base/error.h"
 
 namespace py = pybind11;
 

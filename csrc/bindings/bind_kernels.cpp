@@ -15,7 +15,7 @@
 #include "base/dtype.h"
 #include "bindings/bindings.h"
 #include "cpu/kernels.h"
-#include "onward/error.h"
+#include "base/error.h"
 
 namespace py = pybind11;
 

@@ -14,7 +14,7 @@
 #include "cpu/linear.h"
 #include "cpu/panels.h"
 #include "cpu/weight_store.h"
-#include "onward/error.h"
+#include "base/error.h"
 
 namespace py = pybind11;
 

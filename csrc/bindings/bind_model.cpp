@@ -13,7 +13,7 @@
 #include "cpu/panels.h"
 #include "cpu/weight_store.h"
 #include "model/model.h"
-#include "onward/error.h"
+#include "base/error.h"
 
 namespace py = pybind11;
 

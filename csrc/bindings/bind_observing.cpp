@@ -15,7 +15,7 @@
 #include "cpu/cpu_backend.h"
 #include "model/decoder.h"
 #include "model/observing_backend.h"
-#include "onward/error.h"
+#include "base/error.h"
 
 namespace py = pybind11;
 

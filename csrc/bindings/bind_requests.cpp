@@ -11,7 +11,7 @@
 #include "bindings/bindings.h"
 #include "bindings/python_rules.h"
 #include "engine/request.h"
-#include "onward/error.h"
+#include "base/error.h"
 #include "sampling/chain.h"
 
 namespace py = pybind11;

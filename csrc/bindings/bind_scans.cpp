@@ -16,7 +16,7 @@
 
 #include "backend/row_scans.h"
 #include "bindings/bindings.h"
-#include "onward/error.h"
+#include "base/error.h"
 #include "sampling/filters.h"
 #include "sampling/log_probability.h"
 #include "sampling/sampler.h"

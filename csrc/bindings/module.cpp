@@ -4,7 +4,7 @@
 #include "backend/cache_layout.h"
 #include "base/thread_pool.h"
 #include "bindings/bindings.h"
-#include "onward/error.h"
+#include "base/error.h"
 #include "onward/version.h"
 
 namespace py = pybind11;

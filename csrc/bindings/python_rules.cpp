@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "onward/error.h"
+#include "base/error.h"
 
 namespace py = pybind11;
 

@@ -16,7 +16,7 @@
 #include "cpu/linear.h"
 #include "cpu/panels.h"
 #include "cpu/rotate.h"
-#include "onward/error.h"
+#include "base/error.h"
 
 namespace onward::cpu {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cpu/kernels.h"
-#include "onward/error.h"
+#include "base/error.h"
 
 namespace onward::cpu {
 namespace {

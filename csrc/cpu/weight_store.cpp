@@ -9,7 +9,7 @@
 #include "cpu/dequantize.h"
 #include "cpu/kernels.h"
 #include "cpu/panels.h"
-#include "onward/error.h"
+#include "base/error.h"
 
 namespace onward::cpu {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/philox.h"
-#include "onward/error.h"
+#include "base/error.h"
 #include "sampling/best_tokens.h"
 #include "sampling/log_probability.h"
 

@@ -8,7 +8,7 @@
 
 #include "engine/beam_generation.h"
 #include "engine/sampled_generation.h"
-#include "onward/error.h"
+#include "base/error.h"
 #include "sampling/log_probability.h"
 
 namespace onward {

@@ -4,7 +4,7 @@
 #include <exception>
 #include <string>
 
-#include "onward/error.h"
+#include "base/error.h"
 
 namespace onward {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "model/rope.h"
-#include "onward/error.h"
+#include "base/error.h"
 
 namespace onward {
 namespace {

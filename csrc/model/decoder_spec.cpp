@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "onward/error.h"
+#include "base/error.h"
 
 namespace onward {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "onward/error.h"
+#include "base/error.h"
 
 namespace onward {
 

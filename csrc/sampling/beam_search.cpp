@@ -5,7 +5,7 @@
 #include <sstream>
 #include <utility>
 
-#include "onward/error.h"
+#include "base/error.h"
 
 namespace onward {
 namespace {

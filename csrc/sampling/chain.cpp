@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "onward/error.h"
+#include "base/error.h"
 
 namespace onward {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "backend/row_scans.h"
-#include "onward/error.h"
+#include "base/error.h"
 
 namespace onward {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/philox.h"
-#include "onward/error.h"
+#include "base/error.h"
 #include "sampling/dynamic_temperature.h"
 #include "sampling/log_probability.h"
 #include "sampling/repetition.h"

@@ -4,7 +4,7 @@
 #include <limits>
 #include <sstream>
 
-#include "onward/error.h"
+#include "base/error.h"
 
 namespace onward {
 namespace {

@@ -1,44 +1,42 @@
-// Typed errors that cross the library boundary. Each message reads `where: what is wrong, found,
-// expected`. The bindings turn each class into the Python exception of the same name.
+// Typed errors of the core. Each message reads `where: what is wrong, found, expected`. The bindings
+// turn each class into the Python exception of the same name, the C interface into a status.
 #pragma once
 
 #include <stdexcept>
 #include <string>
 
-#define ONWARD_EXPORT __attribute__((visibility("default")))
-
 namespace onward {
 
 // Base of everything that onward throws on purpose.
-class ONWARD_EXPORT Error : public std::runtime_error {
+class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& message) : std::runtime_error(message) {}
   ~Error() override;
 };
 
 // A value that the caller passed cannot be used (Python: also a ValueError).
-class ONWARD_EXPORT InvalidArgument : public Error {
+class InvalidArgument : public Error {
  public:
   using Error::Error;
   ~InvalidArgument() override;
 };
 
 // A weight is missing, misshapen or of an unknown dtype.
-class ONWARD_EXPORT WeightError : public Error {
+class WeightError : public Error {
  public:
   using Error::Error;
   ~WeightError() override;
 };
 
 // The arithmetic left the finite numbers: NaN or infinity in the logits.
-class ONWARD_EXPORT NumericsError : public Error {
+class NumericsError : public Error {
  public:
   using Error::Error;
   ~NumericsError() override;
 };
 
 // The caller's poll function asked for the running step to be given up.
-class ONWARD_EXPORT Interrupted : public Error {
+class Interrupted : public Error {
  public:
   Interrupted() : Error("engine: step interrupted by the caller") {}
   ~Interrupted() override;
