@@ -281,6 +281,7 @@ class TestRefusals:
             ("both --batch 2", "cache: is both, which compares the decode of one sequence, expe"),
             ("both --batch 1 4", "cache: is both, which compares the decode of one sequence, exp"),
             ("both --prefill 8", "cache: is both, which compares the decode of one sequence, exp"),
+            ("both --decode-tokens 4", "decode_tokens: is given with cache both, which times 16"),
             ("both --depth 0", "depth: is 0, expected"),
             ("both --count 0", "count: is 0, expected"),
             ("both --repetitions 0", "repetitions: is 0, expected"),

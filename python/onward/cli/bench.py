@@ -83,9 +83,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--decode-tokens",
         type=int,
-        default=Plan.decode_tokens,
         metavar="N",
-        help="tokens of each sequence in one repetition of decode; default: %(default)s",
+        help=f"tokens of each sequence in one repetition of decode; default: {Plan.decode_tokens}",
     )
     group.add_argument(
         "--repetitions",
@@ -115,7 +114,11 @@ def run(arguments: argparse.Namespace) -> int:
             *("kv_dtype", "kv_window_tokens"),
         )
     }
-    given = {} if arguments.repetitions is None else {"repetitions": arguments.repetitions}
+    given = {
+        name: getattr(arguments, name)
+        for name in ("repetitions", "decode_tokens")
+        if getattr(arguments, name) is not None
+    }
     if arguments.cache == "both":
         return _compare(arguments, subject, given)
     for name in ("count", "plot"):
@@ -127,7 +130,6 @@ def run(arguments: argparse.Namespace) -> int:
         prefill=arguments.prefill,
         depths=arguments.depth,
         batches=arguments.batch,
-        decode_tokens=arguments.decode_tokens,
         cache=arguments.cache == "on",
         **given,
     )
@@ -144,6 +146,12 @@ def _compare(arguments: argparse.Namespace, subject: dict[str, Any], given: dict
         raise InvalidArgument(
             "cache: is both, which compares the decode of one sequence, expected no prefill "
             "and a batch of 1"
+        )
+    if arguments.decode_tokens is not None:
+        raise InvalidArgument(
+            "decode_tokens: is given with cache both, which times "
+            f"{recompute.TOKENS_WITH} with the cache and {recompute.TOKENS_WITHOUT} without, "
+            "expected none"
         )
     if arguments.plot is not None:
         plotting.check_path(arguments.plot)
