@@ -10,6 +10,7 @@ import io
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -160,15 +161,18 @@ class TestBoth:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         seen = []
+        took = {True: [100.0, 16.0, 32.0], False: [900.0, 4.0, 4.0]}
 
         class Watched(Decode):
             def run(self) -> Any:
                 seen.append((self._bench.cache, self._steps))
-                return super().run()
+                return replace(super().run(), seconds=took[self._bench.cache].pop(0))
 
         monkeypatch.setattr(recompute, "Decode", Watched)
-        compare([20], [], 2)
+        (line,) = compare([20], [], 2).lines
         assert seen == 3 * [(True, 16), (False, 1)]
+        # To a token: 1 and 2 seconds with the cache, 4 and 4 without.
+        assert line == Line(20, 1.5, 4.0, 3.0, 2.0, 4.0)
 
     @pytest.mark.parametrize("wrong", [True, False], ids=["with", "without"])
     def test_a_count_that_the_formula_does_not_say_is_an_error(
