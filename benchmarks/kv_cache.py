@@ -3,6 +3,7 @@
     python benchmarks/kv_cache.py prefix    # time to the first token of a prompt, cold and kept
     python benchmarks/kv_cache.py chats     # a thousand chats with one system prompt in 200 MiB
     python benchmarks/kv_cache.py depth     # a step of decode by depth and kv dtype
+    python benchmarks/kv_cache.py reading   # a chunk of a prompt by what is before it and kv dtype
 
 Each subcommand is a file in kv_runs/, which says how it measures. Tables on stdout (-o text, md,
 json), progress on stderr. Knows no more of them than their names.
@@ -13,20 +14,25 @@ from __future__ import annotations
 import argparse
 import sys
 
-from kv_runs import chats, depth, prefix
+from kv_runs import chats, depth, prefix, reading
 
-RUNS = {"prefix": prefix, "chats": chats, "depth": depth}
+RUNS = {"prefix": prefix, "chats": chats, "depth": depth, "reading": reading}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    commands = parser.add_subparsers(dest="command", required=True)
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    top = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    commands = top.add_subparsers(dest="command", required=True)
     for name, module in RUNS.items():
         command = commands.add_parser(name, help=(module.__doc__ or "").splitlines()[0])
         module.add_arguments(command)
         command.add_argument("-o", "--output", default="text", choices=["text", "md", "json"])
         command.add_argument("--json", action="store_const", dest="output", const="json")
-    arguments = parser.parse_args()
+    return top
+
+
+def main() -> int:
+    arguments = parser().parse_args()
     code: int = RUNS[arguments.command].run(arguments)
     return code
 

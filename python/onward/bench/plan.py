@@ -68,10 +68,10 @@ class Plan:
         written = self.decode_tokens * self.repetitions + 1
         found = []
         prompts = PREFILL_TOKENS if self.cache else ()
-        for tokens in _within("prefill", self.prefill, prompts, context - 1):
+        for tokens in within("prefill", self.prefill, prompts, context - 1):
             found += [Case("prefill", batch, tokens) for batch in self.batches]
         depths = DECODE_DEPTHS if self.cache else UNCACHED_DEPTHS
-        for depth in _within("depth", self.depths, depths, context - written):
+        for depth in within("depth", self.depths, depths, context - written):
             found += [Case("decode", batch, depth) for batch in self.batches]
         if not found:
             raise InvalidArgument("bench: nothing to measure, expected a prefill or a depth")
@@ -85,9 +85,10 @@ class Plan:
         )
 
 
-def _within(
+def within(
     name: str, asked: Sequence[int] | None, usual: Sequence[int], most: int
 ) -> Sequence[int]:
+    """What was asked for, or of the usual ones those up to ``most``. InvalidArgument for more."""
     if asked is None:
         return [tokens for tokens in usual if tokens <= most]
     for tokens in asked:

@@ -15,9 +15,9 @@ from typing import Any
 
 from onward import _core
 from onward.bench.cases import Batch, Bench, Decode
-from onward.bench.plan import COMPARED_LENGTHS, COUNTED_TOKENS, MAX_REPETITIONS, Case
+from onward.bench.plan import COMPARED_LENGTHS, COUNTED_TOKENS, MAX_REPETITIONS, Case, within
 from onward.bench.subject import Subject, find_subject, require_memory
-from onward.errors import Error, InvalidArgument
+from onward.errors import Error
 from onward.option_values import check_integer
 from onward.progress import ProgressBar
 
@@ -29,39 +29,34 @@ TOKENS_WITH, TOKENS_WITHOUT = 16, 1
 class Question:
     lengths: Sequence[int] | None = None
     """Tokens before the timed one; None: the usual ones that the context holds."""
-    counted: Sequence[int] = COUNTED_TOKENS
-    """Numbers of tokens that are written while computations are counted."""
+    counted: Sequence[int] | None = None
+    """Numbers of tokens that are written while computations are counted; None: as above."""
     repetitions: int = 3
 
     def check(self) -> None:
         for tokens in self.lengths or ():
             check_integer("depth", tokens, 1)
-        for tokens in self.counted:
+        for tokens in self.counted or ():
             check_integer("count", tokens, 1)
         check_integer("repetitions", self.repetitions, 1, MAX_REPETITIONS)
 
-    def lengths_in(self, context: int) -> list[int]:
+    def lengths_in(self, context: int) -> Sequence[int]:
         """InvalidArgument for what was asked for and exceeds the context."""
-        self.check()
-        written = TOKENS_WITH * (self.repetitions + 1) + 1
-        if self.lengths is None:
-            return [tokens for tokens in COMPARED_LENGTHS if tokens <= context - written]
-        for name, asked, most in (
-            ("depth", self.lengths, context - written),
-            ("count", self.counted, context - 1),
-        ):
-            for tokens in asked:
-                if tokens > most:
-                    raise InvalidArgument(
-                        f"{name}: is {tokens}, expected at most {most}: what is written has to "
-                        "fit the model's context too"
-                    )
-        return list(self.lengths)
+        return within("depth", self.lengths, COMPARED_LENGTHS, context - self._written)
+
+    def counted_in(self, context: int) -> Sequence[int]:
+        """The same of the numbers of tokens. What follows a prompt of one has to fit beside it."""
+        return within("count", self.counted, COUNTED_TOKENS, context - 1)
 
     def cached_tokens(self, context: int) -> int:
         """At most, in one of the two caches."""
-        written = TOKENS_WITH * (self.repetitions + 1) + 1
-        return max([1, *(n + written for n in self.lengths_in(context)), *self.counted])
+        lengths = (tokens + self._written for tokens in self.lengths_in(context))
+        return max([1, *lengths, *self.counted_in(context)])
+
+    @property
+    def _written(self) -> int:
+        """Behind each length, at most."""
+        return TOKENS_WITH * (self.repetitions + 1) + 1
 
 
 @dataclass(frozen=True)
@@ -109,14 +104,16 @@ def bench(question: Question, **subject: Any) -> Comparison:
 def compare(subject: Subject, question: Question) -> Comparison:
     """All lengths and counts, in order. Error where the two ways choose different tokens, or the
     counter is not what the formula says."""
+    question.check()
     lengths = question.lengths_in(subject.spec.max_context)
+    counted = question.counted_in(subject.spec.max_context)
     longest = question.cached_tokens(subject.spec.max_context)
     require_memory(subject.name, cache=2 * subject.cache_bytes(longest))
     both = [
         Bench(subject.core, subject.costs, subject.threads, 1, subject.kv_arguments, cache=cache)
         for cache in (True, False)
     ]
-    total = len(lengths) * (question.repetitions + 1) + len(question.counted)
+    total = len(lengths) * (question.repetitions + 1) + len(counted)
     lines: list[Line] = []
     counts: list[Count] = []
     with ProgressBar("measuring") as progress:
@@ -126,9 +123,9 @@ def compare(subject: Subject, question: Question) -> Comparison:
                 progress(before + runs, total)
 
             lines.append(_line(both, tokens, question.repetitions, done))
-        for tokens in question.counted:
+        for tokens in counted:
             counts.append(_count(both, tokens))
-            progress(total - len(question.counted) + len(counts), total)
+            progress(total - len(counted) + len(counts), total)
     return Comparison(
         model=subject.name,
         dtype=subject.dtypes.name,

@@ -6,6 +6,7 @@ The table goes to stdout as text, markdown, CSV or JSON. Knows nothing of how th
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from onward.bench.plan import (
     COMPARED_LENGTHS,
@@ -82,9 +83,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--decode-tokens",
         type=int,
-        default=Plan.decode_tokens,
         metavar="N",
-        help="tokens of each sequence in one repetition of decode; default: %(default)s",
+        help=f"tokens of each sequence in one repetition of decode; default: {Plan.decode_tokens}",
     )
     group.add_argument(
         "--repetitions",
@@ -97,10 +97,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_const", dest="output", const="json", help="the same as -o json"
     )
+    parser.add_argument(
+        "--plot",
+        metavar="FILE",
+        help="with --cache both: draw time to a token against length into a .svg or .png",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from onward.bench import comparison_tables, measuring, recompute, tables
+    from onward.bench import measuring, tables
 
     subject = {
         name: getattr(arguments, name)
@@ -109,32 +114,55 @@ def run(arguments: argparse.Namespace) -> int:
             *("kv_dtype", "kv_window_tokens"),
         )
     }
-    given = {} if arguments.repetitions is None else {"repetitions": arguments.repetitions}
+    given = {
+        name: getattr(arguments, name)
+        for name in ("repetitions", "decode_tokens")
+        if getattr(arguments, name) is not None
+    }
     if arguments.cache == "both":
-        if arguments.prefill or arguments.batch != [1]:
+        return _compare(arguments, subject, given)
+    for name in ("count", "plot"):
+        if getattr(arguments, name) is not None:
             raise InvalidArgument(
-                "cache: is both, which compares the decode of one sequence, expected no prefill "
-                "and a batch of 1"
+                f"{name}: is given with cache {arguments.cache}, expected it with both"
             )
-        counted = COUNTED_TOKENS if arguments.count is None else arguments.count
-        question = recompute.Question(arguments.depth, counted, **given)
-        comparison = recompute.bench(question, **subject)
-        flags.show(comparison_tables.WRITERS[arguments.output](comparison))
-        return 0
-    if arguments.count is not None:
-        raise InvalidArgument(
-            f"count: is given with cache {arguments.cache}, expected it with both"
-        )
     plan = Plan(
         prefill=arguments.prefill,
         depths=arguments.depth,
         batches=arguments.batch,
-        decode_tokens=arguments.decode_tokens,
         cache=arguments.cache == "on",
         **given,
     )
     report = measuring.bench(plan, **subject)
     flags.show(tables.WRITERS[arguments.output](report))
+    return 0
+
+
+def _compare(arguments: argparse.Namespace, subject: dict[str, Any], given: dict[str, int]) -> int:
+    from onward import plotting
+    from onward.bench import comparison_tables, curves, recompute
+
+    if arguments.prefill or arguments.batch != [1]:
+        raise InvalidArgument(
+            "cache: is both, which compares the decode of one sequence, expected no prefill "
+            "and a batch of 1"
+        )
+    if arguments.decode_tokens is not None:
+        raise InvalidArgument(
+            "decode_tokens: is given with cache both, which times "
+            f"{recompute.TOKENS_WITH} with the cache and {recompute.TOKENS_WITHOUT} without, "
+            "expected none"
+        )
+    if arguments.plot is not None:
+        plotting.check_path(arguments.plot)
+        if arguments.depth == []:
+            raise InvalidArgument("plot: no length is measured, expected a depth")
+    question = recompute.Question(arguments.depth, arguments.count, **given)
+    comparison = recompute.bench(question, **subject)
+    # First the table: minutes of measuring are not lost where the picture cannot be written.
+    flags.show(comparison_tables.WRITERS[arguments.output](comparison))
+    if arguments.plot is not None:
+        plotting.write(curves.chart(comparison), arguments.plot)
     return 0
 
 

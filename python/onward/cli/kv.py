@@ -96,8 +96,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from onward.kv import plot, report, tables
-    from onward.kv.curves import picture
+    from onward import plotting
+    from onward.kv import report, tables
+    from onward.kv.curves import chart
     from onward.kv.models import read_subject
     from onward.machine import available_memory_bytes
 
@@ -108,7 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise InvalidArgument("plot: is given together with check, expected one of them")
         return _check(arguments, policy)
     if arguments.plot is not None:
-        plot.check_path(arguments.plot)
+        plotting.check_path(arguments.plot)
     memory = available_memory_bytes()
     if arguments.memory is not None:
         memory = read_amount("memory", arguments.memory)
@@ -127,7 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
         weight_bytes=weight_bytes,
     )
     if arguments.plot is not None:
-        plot.write(picture(subject, found), arguments.plot)
+        plotting.write(chart(subject, found), arguments.plot)
     flags.show(tables.WRITERS[arguments.output](found))
     return 0
 

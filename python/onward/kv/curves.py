@@ -1,21 +1,22 @@
-"""From a report to a picture: bytes of one sequence at lengths closer together than the tables'.
+"""From a report to a chart: bytes of one sequence at lengths closer together than the tables'.
 
 Knows nothing of drawing.
 """
 
 from __future__ import annotations
 
+from onward.kv.amounts import amount
 from onward.kv.models import Subject
 from onward.kv.plan import Policy
-from onward.kv.plot import Curve, Picture
 from onward.kv.report import Report
 from onward.kv.sequences import sequence_bytes
 from onward.kv_dtypes import KvDtypes
+from onward.plotting import Chart, Curve
 
 _SPAN = 16  # of the axis, where one length alone was asked for
 
 
-def picture(subject: Subject, report: Report) -> Picture:
+def chart(subject: Subject, report: Report) -> Chart:
     """A line for each kv_dtype, from the shortest length of the report to the longest."""
     lengths = sorted(tokens for tokens, _ in report.codecs[0].sequences)
     tokens = _doublings(min(lengths[0], max(1, lengths[-1] // _SPAN)), lengths)
@@ -30,7 +31,13 @@ def picture(subject: Subject, report: Report) -> Picture:
         levels.append(("memory", report.memory_bytes))
     if report.room_bytes:
         levels.append(("beside the weights", report.room_bytes))
-    return Picture(f"{report.model}: KV cache of one sequence", tuple(curves), tuple(levels))
+    return Chart(
+        f"{report.model}: KV cache of one sequence",
+        "tokens of one sequence",
+        tuple(curves),
+        lambda size: amount(round(size)),
+        tuple(levels),
+    )
 
 
 def _doublings(first: int, lengths: list[int]) -> list[int]:

@@ -1,0 +1,137 @@
+"""Charts: marks at the right places in the frame, as SVG and as PNG, and what cannot be written."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from onward.errors import Error, InvalidArgument, MissingExtra
+from onward.plotting import Chart, Curve, check_path, marks, svg, write
+from onward.plotting.charts import BOTTOM, LEFT, RIGHT, TOP, spread
+from onward.plotting.marks import HEIGHT, WIDTH, Dot, Stroke, Words
+
+SVG = "{http://www.w3.org/2000/svg}"
+LINE = Curve("a", ((1, 4), (4, 16), (16, 64)))
+CHART = Chart("t", "tokens", (LINE,), lambda number: f"{number:g} B", (("memory", 16),))
+
+
+def words(chart: Chart) -> list[str]:
+    return [mark.text for mark in marks(chart) if isinstance(mark, Words)]
+
+
+def test_both_axes_are_logarithmic() -> None:
+    drawn = list(marks(CHART))
+    (line,) = (mark for mark in drawn if isinstance(mark, Stroke) and len(mark.points) == 3)
+    right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
+    middle = ((LEFT + right) / 2, (TOP + bottom) / 2)
+    assert line.points == ((LEFT, bottom), pytest.approx(middle), pytest.approx((right, TOP)))
+    (level,) = (mark for mark in drawn if isinstance(mark, Stroke) and mark.dashed)
+    assert [y for _, y in level.points] == pytest.approx([middle[1]] * 2)
+    assert words(CHART) == [
+        *("t", "4 B", "16 B", "64 B", "1", "4", "16"),
+        *("tokens", "memory 16 B", "a"),
+    ]
+
+
+def test_ticks_are_powers_of_the_step_that_reach_around() -> None:
+    chart = replace(CHART, step=2, levels=(), curves=(Curve("a", ((1, 0.3), (2, 3.0))),))
+    assert words(chart)[1:6] == ["0.25 B", "0.5 B", "1 B", "2 B", "4 B"]
+    ends = [mark.points for mark in marks(chart) if isinstance(mark, Stroke)]
+    assert ends[0][0][1] == HEIGHT - BOTTOM  # the lowest tick is at the bottom
+    assert ends[4][0][1] == pytest.approx(TOP)
+
+
+def test_dots_are_where_the_line_bends() -> None:
+    assert not [mark for mark in marks(CHART) if isinstance(mark, Dot)]
+    drawn = list(marks(replace(CHART, dots=True)))
+    (line,) = (mark for mark in drawn if isinstance(mark, Stroke) and len(mark.points) == 3)
+    dots = [mark for mark in drawn if isinstance(mark, Dot)]
+    assert tuple((dot.x, dot.y) for dot in dots) == line.points
+    assert {dot.colour for dot in dots} == {line.colour}
+    circles = list(ElementTree.fromstring(svg(replace(CHART, dots=True))).iter(f"{SVG}circle"))
+    assert [float(circle.get("cx", "")) for circle in circles] == pytest.approx(
+        [x for x, _ in line.points], abs=0.05
+    )
+
+
+def test_one_point_is_a_dot_in_the_frame() -> None:
+    chart = replace(CHART, dots=True, curves=(Curve("a", ((7, 4),)),), levels=())
+    (dot,) = (mark for mark in marks(chart) if isinstance(mark, Dot))
+    assert (dot.x, dot.y) == (LEFT, HEIGHT - BOTTOM)
+
+
+@pytest.mark.parametrize(
+    ("places", "expected"),
+    [
+        ([], []),
+        ([3.0, 50.0], [3.0, 50.0]),
+        ([10.0, 12.0], [6.0, 16.0]),
+        ([10.0, 12.0, 17.0], [3.0, 13.0, 23.0]),
+        ([0.0, 0.0, 100.0], [-5.0, 5.0, 100.0]),
+    ],
+)
+def test_names_are_spread(places: list[float], expected: list[float]) -> None:
+    assert spread(places, 10) == pytest.approx(expected)
+
+
+def test_svg_is_xml_on_an_opaque_ground() -> None:
+    """A page may be dark: the letters are dark as well."""
+    root = ElementTree.fromstring(svg(replace(CHART, title="a <b> & c")))
+    assert next(text.text for text in root.iter(f"{SVG}text")) == "a <b> & c"
+    (ground,) = root.iter(f"{SVG}rect")
+    assert root[0] is ground
+    assert [ground.get(name) for name in ("width", "height", "fill")] == ["100%", "100%", "white"]
+
+
+@pytest.mark.parametrize("name", ["a.pdf", "svg", "a.svg.gz", ""])
+def test_other_kinds_of_files_are_refused(name: str) -> None:
+    with pytest.raises(InvalidArgument, match=r"^plot: is .*, expected a name ending in \.svg or"):
+        check_path(name)
+
+
+def test_png_needs_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.delitem(sys.modules, "matplotlib.figure", raising=False)
+    path = tmp_path / "chart.png"
+    told = "pip install matplotlib; a file ending in .svg needs nothing more"
+    with pytest.raises(MissingExtra, match=told):
+        check_path(str(path))
+    with pytest.raises(MissingExtra, match=told):
+        write(CHART, str(path))
+    assert not path.exists()
+    write(CHART, str(tmp_path / "chart.svg"))
+    assert (tmp_path / "chart.svg").read_text(encoding="utf-8") == svg(CHART)
+
+
+@pytest.mark.parametrize("name", ["chart.png", "CHART.PNG"])
+def test_png(tmp_path: Path, name: str) -> None:
+    """White at the corner, and the line's colour at its middle."""
+    pytest.importorskip("matplotlib")
+    image = pytest.importorskip("matplotlib.image")
+    path = tmp_path / name
+    write(replace(CHART, levels=(), dots=True), str(path))
+    assert path.read_bytes().startswith(b"\x89PNG")
+    pixels = image.imread(path)
+    assert pixels.shape[:2] == (HEIGHT, WIDTH)
+    assert [*pixels[1, 1]] == [1, 1, 1, 1]
+    x, y = (LEFT + WIDTH - RIGHT) // 2, (TOP + HEIGHT - BOTTOM) // 2
+    colour = [int("#1b4f72"[1 + 2 * i : 3 + 2 * i], 16) / 255 for i in range(3)]
+    assert [*pixels[y, x, :3]] == pytest.approx(colour, abs=0.02)
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    for suffix in (".svg", *((".png",) if _matplotlib() else ())):
+        with pytest.raises(Error, match="cannot write: No such file or directory"):
+            write(CHART, str(tmp_path / "nowhere" / f"chart{suffix}"))
+
+
+def _matplotlib() -> bool:
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        return False
+    return True
