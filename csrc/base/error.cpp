@@ -7,6 +7,8 @@ namespace onward {
 Error::~Error() = default;
 InvalidArgument::~InvalidArgument() = default;
 WeightError::~WeightError() = default;
+IoError::~IoError() = default;
+PackError::~PackError() = default;
 NumericsError::~NumericsError() = default;
 Interrupted::~Interrupted() = default;
 

@@ -28,6 +28,20 @@ class WeightError : public Error {
   ~WeightError() override;
 };
 
+// A file that cannot be opened or read.
+class IoError : public Error {
+ public:
+  using Error::Error;
+  ~IoError() override;
+};
+
+// A file that is no pack, a damaged one, or one of another layout.
+class PackError : public Error {
+ public:
+  using Error::Error;
+  ~PackError() override;
+};
+
 // The arithmetic left the finite numbers: NaN or infinity in the logits.
 class NumericsError : public Error {
  public:
