@@ -3,6 +3,7 @@
     python benchmarks/kv_cache.py prefix    # time to the first token of a prompt, cold and kept
     python benchmarks/kv_cache.py chats     # a thousand chats with one system prompt in 200 MiB
     python benchmarks/kv_cache.py depth     # a step of decode by depth and kv dtype
+    python benchmarks/kv_cache.py crowd     # sequences that fit into just their bytes
     python benchmarks/kv_cache.py reading   # a chunk of a prompt by what is before it and kv dtype
 
 Each subcommand is a file in kv_runs/, which says how it measures. Tables on stdout (-o text, md,
@@ -14,9 +15,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from kv_runs import chats, depth, prefix, reading
+from kv_runs import chats, crowd, depth, prefix, reading
 
-RUNS = {"prefix": prefix, "chats": chats, "depth": depth, "reading": reading}
+RUNS = {"prefix": prefix, "chats": chats, "crowd": crowd, "depth": depth, "reading": reading}
 
 
 def parser() -> argparse.ArgumentParser:

@@ -63,7 +63,7 @@ def test_the_cache_of_a_model_whose_weights_are_not_here() -> None:
     (line,) = checked("qwen3-0.6b", "auto")
     assert line.kv_dtype == "bf16" and line.agrees
     assert line.predicted == 94 * 16 * 2 * 28 * 8 * 128 * 2
-    assert line.resident is None or abs(line.resident / line.predicted - 1) < 0.05
+    assert line.resident is None or abs(line.resident / line.predicted - 1) < 0.02
 
 
 @needs_kv_dtype
@@ -138,18 +138,16 @@ class Scripted:
 
 
 def test_what_was_held_before_is_not_the_sequence_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache of prefixes keeps 1,000 bytes of the warm-up, and 500 more lie ready in the pool."""
+    """A cache of prefixes keeps 1,000 bytes of the warm-up."""
     monkeypatch.setattr(checking, "resident_bytes", iter([10_000, 13_000]).__next__)
     stats = [
         {"kv_computations": 256, "cache_bytes": 1000, "cache_bytes_reserved": 1500},
         {"kv_computations": 656, "cache_bytes": 4600, "cache_bytes_reserved": 5000},
     ]
-    found = measure(Scripted, "", {"stats": stats}, 400, 10**6)
-    assert found == Measured(400, 3600, 3500)
-    monkeypatch.setattr(checking, "resident_bytes", iter([10_000, 13_000]).__next__)
-    assert measure(Scripted, "", {"stats": stats}, 400, 200) == Measured(400, 3600, 3200)
+    found = measure(Scripted, "", {"stats": stats}, 400)
+    assert found == Measured(400, 3600, 3000)
     monkeypatch.setattr(checking, "resident_bytes", lambda: None)
-    assert measure(Scripted, "", {"stats": stats}, 400, 0) == Measured(400, 3600, None)
+    assert measure(Scripted, "", {"stats": stats}, 400) == Measured(400, 3600, None)
 
 
 def test_what_differs_is_told_and_fails(
@@ -174,14 +172,12 @@ def test_options_are_passed_on_where_they_are_not_the_usual_ones(
         return Measured(1500, 0, None)
 
     monkeypatch.setattr(checking, "_in_child", in_child)
-    # 256 tokens are ready again after the warm-up: all exact, or ten blocks of them.
-    exact = 16 * 16 * 23_040
     checked(None, "auto")
     checked(None, "auto", "f16")  # the same as auto: once
     checked(None, "f32", policy=Policy(64, False, 512))
     assert calls == [
-        ({"dtype": "auto", "prefix_cache": False}, 1500, exact),
-        ({"dtype": "auto", "prefix_cache": False}, 1500, exact),
+        ({"dtype": "auto", "prefix_cache": False}, 1500),
+        ({"dtype": "auto", "prefix_cache": False}, 1500),
         (
             {
                 "dtype": "auto",
@@ -191,7 +187,7 @@ def test_options_are_passed_on_where_they_are_not_the_usual_ones(
                 "kv_sinks": False,
                 "attention_window": 512,
             },
-            *(1500, 2 * exact),
+            1500,
         ),
     ]
 
@@ -216,7 +212,7 @@ def test_nothing_is_drawn(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_model_without_text_is_an_error(tmp_path: Path) -> None:
     folder = write_seeded(tmp_path / "mute")  # no tokenizer
     with pytest.raises(Error, match="64 tokens gave no text"):
-        measure(onward.LLM, str(folder), {}, 100, 0)
+        measure(onward.LLM, str(folder), {}, 100)
 
 
 def test_a_child_that_dies_is_an_error(tmp_path: Path) -> None:

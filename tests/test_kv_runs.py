@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 
 import kv_cache
-from kv_runs import chats, depth, prefix, printing, reading
+from kv_runs import chats, crowd, depth, prefix, printing, reading
 from kv_runs.depth import Deep
 from kv_runs.filling import fill
 
@@ -293,8 +294,39 @@ class TestPrinting:
         assert capsys.readouterr() == ("", "round 1\n")
 
 
+class TestCrowd:
+    """Sequences in just the bytes that they are said to take."""
+
+    @pytest.mark.parametrize("kv_dtype", CODES)
+    def test_as_many_fit_as_predicted_and_no_more(
+        self, kv_dtype: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        flags = [*("--synthetic", "tiny", "--dtype", "bf16", "--kv-dtype", kv_dtype)]
+        flags += [*("--sequences", "20", "--tokens", "768", "--threads", "1", "--json")]
+        code = kv_cache.RUNS["crowd"].run(kv_cache.parser().parse_args(["crowd", *flags]))
+        ((line),) = json.loads(capsys.readouterr().out)["lines"]
+        assert code == 0
+        assert (line["together"], line["preempted"], line["together_with_less"]) == (20, 0, 19)
+        assert line["predicted"] <= line["engine"] <= line["budget"]
+        codes = kv_dtype != "bf16"
+        assert (line["budget"] > line["predicted"]) == codes
+
+    def test_what_does_not_fit_is_told(self) -> None:
+        good = crowd.Line("int8", 4, 1024, 1000, 1100, 1050, 1000, 4, 0, 3)
+        assert crowd.fits(good)
+        for field, value in [
+            *(("together", 3), ("preempted", 1), ("engine", 1101), ("together_with_less", 4))
+        ]:
+            assert not crowd.fits(replace(good, **{field: value})), field
+
+    def test_tokens_are_whole_blocks(self) -> None:
+        arguments = kv_cache.parser().parse_args(["crowd", "--tokens", "1000"])
+        with pytest.raises(SystemExit, match="tokens: is 1000, expected a multiple of 16"):
+            kv_cache.RUNS["crowd"].run(arguments)
+
+
 def test_every_run_is_a_subcommand_with_its_defaults() -> None:
-    assert set(kv_cache.RUNS) == {"prefix", "chats", "depth", "reading"}
+    assert set(kv_cache.RUNS) == {"prefix", "chats", "crowd", "depth", "reading"}
     assert kv_cache.RUNS["prefix"] is prefix
     for name, module in kv_cache.RUNS.items():
         arguments = kv_cache.parser().parse_args([name])

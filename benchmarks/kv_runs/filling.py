@@ -20,22 +20,34 @@ BLOCK = 16
 READ_TOKENS = 512
 
 
+Blocks = list[tuple[int, bool, int, bytes]]
+"""Those of a prefix: (layer group, coded, index, bytes) each."""
+
+
 def fill(engine: _core.Engine, token_ids: NDArray[np.int32]) -> None:
     """Keep a prefix of these tokens, whose number is a multiple of 16, and no other. Fewer than 512
     are read as they are."""
-    short = token_ids[:READ_TOKENS]
     engine.forget_prefixes()
-    blocks = engine.store_prefix(short)
-    if len(token_ids) == len(short):
+    if len(token_ids) <= READ_TOKENS:
+        engine.store_prefix(token_ids)
         return
+    deep = repeated_blocks(engine, token_ids)
+    engine.forget_prefixes()
+    engine.restore_prefix(token_ids, deep)
+
+
+def repeated_blocks(engine: _core.Engine, token_ids: NDArray[np.int32]) -> Blocks:
+    """The blocks of a prefix as long as these tokens, more than 512 and a multiple of 16; the
+    first 512 of them are read, and kept."""
     if len(token_ids) % BLOCK:
         raise ValueError(f"token_ids: are {len(token_ids)}, expected a multiple of {BLOCK}")
-    moved = (len(token_ids) - len(short)) // BLOCK
+    blocks = engine.store_prefix(token_ids[:READ_TOKENS])
+    moved = (len(token_ids) - READ_TOKENS) // BLOCK
     kinds: dict[tuple[int, bool], dict[int, bytes]] = defaultdict(dict)
     for group, coded, index, data in blocks:
         kinds[group, coded][index] = data
     codes_of = {group: found for (group, coded), found in kinds.items() if coded}
-    deep: list[tuple[int, bool, int, bytes]] = []
+    deep: Blocks = []
     for (group, coded), found in kinds.items():
         if coded or group not in codes_of:  # in every place from the first to the last
             first, last = min(found), max(found)
@@ -45,5 +57,4 @@ def fill(engine: _core.Engine, token_ids: NDArray[np.int32]) -> None:
             for index, data in found.items():
                 after = index > max(codes_of[group])
                 deep.append((group, coded, index + moved * after, data))
-    engine.forget_prefixes()
-    engine.restore_prefix(token_ids, deep)
+    return deep

@@ -164,6 +164,13 @@ class Backend {
   // Device memory, 64-byte aligned and zeroed. std::bad_alloc when there is none.
   virtual void* allocate(size_t bytes) = 0;
   virtual void release(void* memory) noexcept = 0;
+  // Device memory for a cache, aligned to 64 bytes at least: it takes room when it is first written
+  // to, as far as the device can do that. Given back whole, with its size. std::bad_alloc.
+  virtual void* reserve(size_t bytes) = 0;
+  virtual void unreserve(void* memory, size_t bytes) noexcept = 0;
+  // A part of reserved memory whose contents nobody wants any more: its room may go back until it
+  // is written to again, and what it holds until then is unspecified.
+  virtual void vacate(void* memory, size_t bytes) noexcept = 0;
   virtual void upload(void* device, const void* host, size_t bytes) = 0;
   virtual void download(void* host, const void* device, size_t bytes) = 0;
   virtual void copy(void* to, const void* from, size_t bytes) = 0;  // both on the device

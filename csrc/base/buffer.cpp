@@ -71,7 +71,22 @@ void* Arena::allocate(size_t bytes) {
   return result;
 }
 
-void drop_mapped_pages(const void* begin, size_t bytes) {
+void* reserve_pages(size_t bytes) {
+  if (bytes < kLargeBytes) return allocate_zeroed(bytes);  // a page each would be a waste
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  return memory;
+}
+
+void unreserve_pages(void* memory, size_t bytes) noexcept {
+  if (bytes < kLargeBytes) {
+    std::free(memory);
+  } else {
+    munmap(memory, bytes);
+  }
+}
+
+void drop_whole_pages(const void* begin, size_t bytes) noexcept {
   const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const uintptr_t first = (reinterpret_cast<uintptr_t>(begin) + page - 1) / page * page;
   const uintptr_t last = (reinterpret_cast<uintptr_t>(begin) + bytes) / page * page;

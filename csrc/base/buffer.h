@@ -56,9 +56,14 @@ class Arena {
   size_t bytes_used_ = 0;
 };
 
-// Gives back the memory of the pages that lie wholly in a read-only mapping of a file; they are
-// read again when they are looked at again.
-void drop_mapped_pages(const void* begin, size_t bytes);
+// Zeroed memory whose pages take room once they are written to, 64-byte aligned, and on a page
+// where it is large. For unreserve_pages with the same size. Throws std::bad_alloc.
+void* reserve_pages(size_t bytes);
+void unreserve_pages(void* memory, size_t bytes) noexcept;
+
+// Gives back the memory of the pages that lie wholly in the range. Those of a read-only mapping of
+// a file are read again when they are looked at again; those of reserve_pages are zeros then.
+void drop_whole_pages(const void* begin, size_t bytes) noexcept;
 
 constexpr int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;

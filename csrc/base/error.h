@@ -1,5 +1,6 @@
-// Typed errors of the core. Each message reads `where: what is wrong, found, expected`. The bindings
-// turn each class into the Python exception of the same name, the C interface into a status.
+// Typed errors of the core. Each message reads `where: what is wrong, found, expected`. The
+// bindings turn each class into the Python exception of the same name, the C interface into a
+// status.
 #pragma once
 
 #include <stdexcept>

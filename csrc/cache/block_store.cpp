@@ -6,13 +6,18 @@ namespace onward {
 namespace {
 
 constexpr int64_t kSlabBytes = int64_t{1} << 20;
-// Free blocks of a pool that are kept for the next sequence.
+constexpr int64_t kLeastSlabBytes = int64_t{64} << 10;  // pages of its own (base/buffer.h)
+// Of a pool, in addresses: free slabs that are kept for the next sequence.
 constexpr int64_t kKeptBytes = int64_t{32} << 20;
+// One free block in so many that are in use keeps its room: it saves the next sequence the page
+// faults, some microseconds for each block, and costs a hundredth of the cache.
+constexpr int64_t kUsedForEachSpare = 100;
 
 }  // namespace
 
 struct Slab {
   void* memory = nullptr;
+  size_t bytes = 0;
   std::vector<Block> blocks;
   std::vector<Block*> free;
 
@@ -23,18 +28,21 @@ BlockPool::BlockPool(Backend& backend, int64_t block_bytes)
     : backend_(backend), block_bytes_(block_bytes) {}
 
 BlockPool::~BlockPool() {
-  for (const auto& slab : slabs_) backend_.release(slab->memory);
+  for (const auto& slab : slabs_) backend_.unreserve(slab->memory, slab->bytes);
 }
 
 void BlockPool::grow(int64_t most) {
-  // Small caches stay small: a slab is an eighth of all before it.
+  // Small caches stay small: a slab is an eighth of all before it. Its blocks take no room yet, but
+  // a budget counts them.
   const int64_t count = std::clamp<int64_t>(
-      reserved_ / 8, 1, std::max<int64_t>(1, std::min(kSlabBytes / block_bytes_, most)));
+      std::max(reserved_ / 8, (kLeastSlabBytes + block_bytes_ - 1) / block_bytes_), 1,
+      std::max<int64_t>(1, std::min(kSlabBytes / block_bytes_, most)));
   auto slab = std::make_unique<Slab>();
   slab->blocks.resize(static_cast<size_t>(count));
   slab->free.reserve(slab->blocks.size());
   slabs_.reserve(slabs_.size() + 1);
-  slab->memory = backend_.allocate(static_cast<size_t>(count * block_bytes_));
+  slab->bytes = static_cast<size_t>(count * block_bytes_);
+  slab->memory = backend_.reserve(slab->bytes);
   for (int64_t i = count; i-- > 0;) {
     Block& block = slab->blocks[static_cast<size_t>(i)];
     block.memory = static_cast<char*>(slab->memory) + i * block_bytes_;
@@ -51,6 +59,8 @@ Block* BlockPool::take() {
     if (slab->free.empty()) continue;
     Block* block = slab->free.back();
     slab->free.pop_back();
+    if (!block->vacant) --spare_;
+    block->vacant = false;
     block->holders = 1;
     ++in_use_;
     return block;
@@ -60,6 +70,12 @@ Block* BlockPool::take() {
 
 void BlockPool::give_back(Block* block) noexcept {
   --in_use_;
+  block->vacant = spare_ >= in_use_ / kUsedForEachSpare;
+  if (block->vacant) {
+    backend_.vacate(block->memory, static_cast<size_t>(block_bytes_));
+  } else {
+    ++spare_;
+  }
   block->slab->free.push_back(block);  // within what was reserved
   if (block->slab->unused()) trim(kKeptBytes);
 }
@@ -68,8 +84,9 @@ void BlockPool::trim(int64_t kept_bytes) noexcept {
   for (size_t i = slabs_.size(); i-- > 0;) {
     if ((reserved_ - in_use_) * block_bytes_ <= kept_bytes) return;
     if (!slabs_[i]->unused()) continue;
+    for (const Block& block : slabs_[i]->blocks) spare_ -= block.vacant ? 0 : 1;
     reserved_ -= static_cast<int64_t>(slabs_[i]->blocks.size());
-    backend_.release(slabs_[i]->memory);
+    backend_.unreserve(slabs_[i]->memory, slabs_[i]->bytes);
     slabs_.erase(slabs_.begin() + static_cast<std::ptrdiff_t>(i));
   }
 }

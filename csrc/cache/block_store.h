@@ -1,6 +1,7 @@
 // The memory of a cache: blocks of a few fixed sizes, each with a count of its holders, under one
-// budget of bytes. A block goes back when its last holder lets go; a few free ones are kept for the
-// next. Knows nothing of what the numbers in a block mean, nor of sequences.
+// budget of bytes. A block goes back when its last holder lets go, and its room with it but for
+// that of a few, so that a cache takes hardly more than what is in use. Knows nothing of what the
+// numbers in a block mean, nor of sequences.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +30,7 @@ struct Block {
   int64_t holders = 0;
   int64_t kept = 0;  // of these, those that give way when memory is short (PrefixTree)
   Slab* slab = nullptr;
+  bool vacant = true;  // it takes no room: not written to since it was reserved or vacated
 
   bool only_kept() const { return holders == kept; }
 };
@@ -58,6 +60,7 @@ class BlockPool {
   int64_t block_bytes_;
   int64_t in_use_ = 0;
   int64_t reserved_ = 0;
+  int64_t spare_ = 0;  // free blocks that take room
   std::vector<std::unique_ptr<Slab>> slabs_;
 };
 

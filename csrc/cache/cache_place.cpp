@@ -169,6 +169,13 @@ void CachePlace::append_encodings(std::vector<BlockEncoding>& encodings) const {
   }
 }
 
+bool CachePlace::gives_back() const {
+  for (int64_t group = 0; group < store_->layout().num_groups(); ++group) {
+    if (store_->layout().coded() && first_coded(group) < tables_[at(group)].planned) return true;
+  }
+  return false;
+}
+
 void CachePlace::advance(int64_t end) {
   if (store_->layout().coded()) {
     for (int64_t group = 0; group < store_->layout().num_groups(); ++group) {

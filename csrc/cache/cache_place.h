@@ -30,6 +30,8 @@ class CachePlace {
   bool prepare(int64_t end);
   // The step's codes to be made; again those of a step that was given up.
   void append_encodings(std::vector<BlockEncoding>& encodings) const;
+  // Whether the prepared step turns exact blocks into codes, which are given back after it.
+  bool gives_back() const;
   const GroupBlocks* blocks() const { return views_.data(); }  // for the step, by group
   // After the step: positions before `end` are computed, and the codes made.
   void advance(int64_t end);

@@ -275,6 +275,15 @@ void PrefixTree::let_go_of_exact(Node& node) {
   }
 }
 
+void PrefixTree::let_go_of_kept(Node& node) {
+  for (int64_t group = 0; group < store_.layout().num_groups(); ++group) {
+    for (const auto kind : {BlockStore::kExact, BlockStore::kCoded}) {
+      const Block* block = node.block(group, kind);
+      if (block != nullptr && block->only_kept()) let_go(node, group, kind);
+    }
+  }
+}
+
 void PrefixTree::forget(Node& leaf) {
   for (int64_t group = 0; group < store_.layout().num_groups(); ++group) {
     let_go(leaf, group, BlockStore::kExact);
@@ -319,23 +328,32 @@ bool PrefixTree::evict() {
                        [](const Block* block) { return block != nullptr && block->only_kept(); });
   };
   Node* oldest = nullptr;
+  Node* oldest_inner = nullptr;
   bool exact_only = false;
-  int64_t since = clock_ + 1;
+  int64_t since = clock_ + 1, inner_since = since;
   visit([&](Node& node) {
     if (frees_exact(node) && node.exact_used < since) {
       since = node.exact_used;
       oldest = &node;
       exact_only = true;
     }
-    if (!node.children.empty() || node.used >= since) return;
+    const bool leaf = node.children.empty();
+    if (node.used >= (leaf ? since : inner_since)) return;
     if (!alone(node.exact) && !alone(node.coded)) return;
+    if (!leaf) {
+      inner_since = node.used;
+      oldest_inner = &node;
+      return;
+    }
     since = node.used;
     oldest = &node;
     exact_only = false;
   });
-  if (oldest == nullptr) return false;
+  if (oldest == nullptr && oldest_inner == nullptr) return false;
   ++evictions_;
-  if (exact_only) {
+  if (oldest == nullptr) {
+    let_go_of_kept(*oldest_inner);
+  } else if (exact_only) {
     let_go_of_exact(*oldest);
   } else {
     forget_branch(*oldest);

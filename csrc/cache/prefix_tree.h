@@ -36,7 +36,9 @@ class PrefixTree {
   void remember(const std::vector<int32_t>& tokens, const CachePlace& place, int64_t count);
 
   // Lets go of what was not used for longest and whose memory nobody else holds: a leaf, or the
-  // exact blocks of a node that has codes. False when there is nothing of the kind.
+  // exact blocks of a node that has codes. Where there is nothing of the kind, of a node's blocks
+  // on the way to what sequences hold too: nobody goes on from there then. False when nothing is
+  // left.
   bool evict();
   void clear();
 
@@ -63,6 +65,7 @@ class PrefixTree {
   void let_go(Node& node, int64_t group, BlockStore::Kind kind);
   static bool frees_exact(const Node& node);
   void let_go_of_exact(Node& node);
+  void let_go_of_kept(Node& node);
   bool covers(const Node& node, const Node& part) const;
   template <typename Condition>
   int64_t bytes_if(const Node& node, const Condition& condition) const;

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/buffer.h"
+#include "base/error.h"
 #include "base/thread_pool.h"
 #include "cpu/attend.h"
 #include "cpu/encode.h"
@@ -16,7 +17,6 @@
 #include "cpu/linear.h"
 #include "cpu/panels.h"
 #include "cpu/rotate.h"
-#include "base/error.h"
 
 namespace onward::cpu {
 namespace {
@@ -36,6 +36,9 @@ class CpuBackend final : public Backend {
 
   void* allocate(size_t bytes) override { return allocate_zeroed(bytes); }
   void release(void* memory) noexcept override { std::free(memory); }
+  void* reserve(size_t bytes) override { return reserve_pages(bytes); }
+  void unreserve(void* memory, size_t bytes) noexcept override { unreserve_pages(memory, bytes); }
+  void vacate(void* memory, size_t bytes) noexcept override { drop_whole_pages(memory, bytes); }
   void upload(void* device, const void* host, size_t bytes) override {
     std::memcpy(device, host, bytes);
   }

@@ -46,7 +46,7 @@ void drop_rows(const TensorSource& source, int64_t begin, int64_t end) {
   if (!source.mapped || source.row_order != nullptr) return;
   begin = std::clamp<int64_t>(begin, 0, source.rows);
   end = std::clamp<int64_t>(end, 0, source.rows);
-  drop_mapped_pages(static_cast<const char*>(source.data) + begin * row_bytes(source),
+  drop_whole_pages(static_cast<const char*>(source.data) + begin * row_bytes(source),
                     static_cast<size_t>((end - begin) * row_bytes(source)));
 }
 
@@ -174,7 +174,7 @@ class CpuWeightStore final : public WeightStore {
         std::memcpy(out + begin, in + begin,
                     static_cast<size_t>(std::min(kCopyBytes, end - begin)));
       });
-      if (source.mapped) drop_mapped_pages(in + slab, static_cast<size_t>(end - slab));
+      if (source.mapped) drop_whole_pages(in + slab, static_cast<size_t>(end - slab));
     }
     return out;
   }

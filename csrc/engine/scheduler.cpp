@@ -206,12 +206,6 @@ std::vector<Share> Scheduler::share_out(const Generations& generations) {
     shares[i].tokens += static_cast<int64_t>(guesses.size());
     budget -= static_cast<int64_t>(guesses.size());
   }
-  for (const Share& share : shares) {
-    const bool whole = share.first_position + share.tokens >= share.sequence->size();
-    if (whole) share.sequence->last_turn = turn_;
-    share.sequence->last_served = served_++;
-  }
-  ++turn_;
   return shares;
 }
 
@@ -242,12 +236,18 @@ bool Scheduler::preempt(const Generations& generations) {
 }
 
 // Room in the cache for every share; who gets none, or gives up its place for another, is out.
+// Where the step gives blocks back at its end, who gets none waits for that instead.
 void Scheduler::make_places(std::vector<Share>& shares, const Generations& generations) {
-  for (const Share& share : shares) {
+  bool gives_back = false;
+  for (Share& share : shares) {
     CachePlace& place = share.sequence->place;
     const int64_t end = share.first_position + share.tokens;
     while (share.generation->admitted && !cache_.prepare(place, end)) {
       if (drop_draft_places(generations)) continue;
+      if (gives_back) {
+        share.tokens = 0;
+        break;
+      }
       preempt(generations);  // at worst the sequence itself
       const auto admitted = [](const auto& generation) { return generation->admitted; };
       if (std::any_of(generations.begin(), generations.end(), admitted)) continue;
@@ -256,9 +256,19 @@ void Scheduler::make_places(std::vector<Share>& shares, const Generations& gener
           "cache: " + std::to_string(cache_.available_bytes()) + " bytes left, expected room for " +
           std::to_string(end) + " tokens of the only sequence")));
     }
+    gives_back =
+        gives_back || (share.generation->admitted && share.tokens > 0 && place.gives_back());
   }
-  const auto is_out = [](const Share& share) { return !share.generation->admitted; };
+  const auto is_out = [](const Share& share) {
+    return share.tokens == 0 || !share.generation->admitted;
+  };
   shares.erase(std::remove_if(shares.begin(), shares.end(), is_out), shares.end());
+  for (const Share& share : shares) {
+    const bool whole = share.first_position + share.tokens >= share.sequence->size();
+    if (whole) share.sequence->last_turn = turn_;
+    share.sequence->last_served = served_++;
+  }
+  ++turn_;
 }
 
 StepPlan Scheduler::plan(const Generations& generations) {

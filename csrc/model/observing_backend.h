@@ -34,6 +34,11 @@ class ObservingBackend final : public Backend {
   int threads() const override { return backend_->threads(); }
   void* allocate(size_t bytes) override { return backend_->allocate(bytes); }
   void release(void* memory) noexcept override { backend_->release(memory); }
+  void* reserve(size_t bytes) override { return backend_->reserve(bytes); }
+  void unreserve(void* memory, size_t bytes) noexcept override {
+    backend_->unreserve(memory, bytes);
+  }
+  void vacate(void* memory, size_t bytes) noexcept override { backend_->vacate(memory, bytes); }
   void upload(void* device, const void* host, size_t bytes) override {
     backend_->upload(device, host, bytes);
   }

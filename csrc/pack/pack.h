@@ -1,6 +1,6 @@
-// A pack: one file that holds a model as the kernels read it, with what a program has to know of its
-// vocabulary and, as texts, all that a tokenizer and a chat template need. What the file looks like
-// stands in pack/format.h. Knows no device but by its WeightStore, and no engine.
+// A pack: one file that holds a model as the kernels read it, with what a program has to know of
+// its vocabulary and, as texts, all that a tokenizer and a chat template need. What the file looks
+// like stands in pack/format.h. Knows no device but by its WeightStore, and no engine.
 #pragma once
 
 #include <cstdint>

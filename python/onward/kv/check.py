@@ -63,8 +63,7 @@ class Measured:
     cache_bytes: int
     """By the engine's own count, that sequence alone."""
     resident_bytes: int | None
-    """What the process has grown by, and blocks its pool had already; None: the system does not
-    tell."""
+    """What the process has grown by; None: the system does not tell."""
 
 
 @dataclass(frozen=True)
@@ -109,9 +108,8 @@ def check(
     with _runnable(subject) as path, ProgressBar("checking") as progress:
         for dtypes, kv_dtype in distinct.items():
             options = {"dtype": dtype, **_cache_options(kv_dtype, policy)}
-            ready = sequence_bytes(spec, dtypes, _WARM_UP_TOKENS, policy)
             for tokens in lengths:
-                seen = _in_child(measure, open_llm, path, options, tokens, ready)
+                seen = _in_child(measure, open_llm, path, options, tokens)
                 predicted = sequence_bytes(spec, dtypes, seen.tokens, policy)
                 checked.append(
                     Checked(
@@ -138,13 +136,8 @@ def _runnable(subject: Subject) -> Iterator[str]:
         yield folder
 
 
-def measure(
-    open_llm: Opens, path: str, options: Mapping[str, Any], tokens: int, ready_bytes: int
-) -> Measured:
-    """Reads a prompt of so many tokens and looks at the cache once the first text is out.
-
-    ``ready_bytes``: the most that blocks of the warm-up, free again, can be of use later.
-    """
+def measure(open_llm: Opens, path: str, options: Mapping[str, Any], tokens: int) -> Measured:
+    """Reads a prompt of so many tokens and looks at the cache once the first text is out."""
     with open_llm(path, **options) as llm:
         vocab, generator = llm.spec.vocab_size, random.Random(1)
         warm_up = [generator.randrange(vocab) for _ in range(min(_WARM_UP_TOKENS, tokens))]
@@ -152,7 +145,6 @@ def measure(
         # Another first token, so that nothing of the warm-up can be used again.
         prompt = [(warm_up[0] + 1) % vocab, *(generator.randrange(vocab) for _ in range(1, tokens))]
         before, resident_before = llm.stats(), resident_bytes()
-        free = min(ready_bytes, before.get("cache_bytes_reserved", 0) - _held(before))
         stream = llm.stream(
             prompt, max_new_tokens=_SPARE_TOKENS, ignore_eos=True, skip_special_tokens=False
         )
@@ -161,7 +153,7 @@ def measure(
         after, resident_after = llm.stats(), resident_bytes()
         grown = None
         if resident_before is not None and resident_after is not None:
-            grown = resident_after - resident_before + free
+            grown = resident_after - resident_before
         return Measured(
             after["kv_computations"] - before["kv_computations"],
             _held(after) - _held(before),

@@ -15,6 +15,7 @@ from onward.kv.sequences import (
     longest_sequence,
     sequence_bytes,
     sequences_that_fit,
+    step_bytes,
 )
 from onward.kv.sizes import (
     FLOAT_BYTES,
@@ -76,6 +77,8 @@ class Codec:
     """The same in an exact block."""
     share: float
     """Of the model's own cache dtype, token_bytes by token_bytes."""
+    step_bytes: int
+    """Beside all sequences, while a step turns blocks into codes or they leave a window."""
     longest: int | None
     """Tokens in all that fit as one sequence, however far the model's positions go; None: without
     end, or not known."""
@@ -188,6 +191,9 @@ def _codec(
 ) -> Codec:
     spec = subject.spec
     own = parse_kv_dtype("auto", subject.weights.cache)
+    step = step_bytes(spec, dtypes, policy)
+    if room is not None:
+        room -= step
     sizes = {tokens: sequence_bytes(spec, dtypes, tokens, policy) for tokens in lengths}
     return Codec(
         kv_dtype=dtypes.name,
@@ -199,7 +205,8 @@ def _codec(
         token_bytes=token_bytes(spec, dtypes),
         exact_token_bytes=exact_token_bytes(spec, dtypes),
         share=token_bytes(spec, dtypes) / token_bytes(spec, own),
-        longest=None if room is None else longest_sequence(spec, dtypes, room, policy),
+        step_bytes=step,
+        longest=None if room is None else longest_sequence(spec, dtypes, max(0, room), policy),
         sequences=tuple(
             (tokens, None if room is None else sequences_that_fit(size, room))
             for tokens, size in sizes.items()

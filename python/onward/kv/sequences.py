@@ -14,8 +14,7 @@ StreamingLLM's policy) w is min(w, A). Block 0 is held out of sight too under th
 it is the exact one beside codes. Which block is exact depends on its place in the sequence alone.
 
 Sizes are bytes, lengths tokens; the source is csrc/backend/cache_layout.h and csrc/cache. Blocks
-that sequences share are not looked at, nor what a prompt takes beside this while a chunk of it is
-computed. Knows no file and no machine.
+that sequences share are not looked at. Knows no file and no machine.
 """
 
 from __future__ import annotations
@@ -30,6 +29,8 @@ from onward.kv_dtypes import KvDtypes
 from onward.spec import DecoderSpec
 
 _CODED_BLOCK_STEP = 64
+STEP_TOKENS = 256
+"""Of the usual step (``prefill_chunk_tokens``)."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,23 @@ def sequence_bytes(spec: DecoderSpec, dtypes: KvDtypes, tokens: int, policy: Pol
         vectors = layers * spec.num_kv_heads * BLOCK_TOKENS
         coded_block = padded(vectors * coded_pair, _CODED_BLOCK_STEP)
         total += held.exact * vectors * exact_pair + held.coded * coded_block
+    return total
+
+
+def step_bytes(
+    spec: DecoderSpec, dtypes: KvDtypes, policy: Policy, tokens: int = STEP_TOKENS
+) -> int:
+    """What the engine keeps free beside its sequences, for the blocks of a step over so many tokens
+    that are given back at its end: those that become codes, or leave a window."""
+    exact_pair = pair_bytes(dtypes.exact, dtypes.exact, spec.head_dim)
+    coded_pair = pair_bytes(dtypes.keys, dtypes.values, spec.head_dim)
+    total = 0
+    for window, layers in group_windows(spec, policy).items():
+        vectors = layers * spec.num_kv_heads * BLOCK_TOKENS
+        if dtypes.coded:
+            total += padded(vectors * coded_pair, _CODED_BLOCK_STEP)
+        if dtypes.coded or window:
+            total += (blocks_for(tokens) + 1) * vectors * exact_pair
     return total
 
 

@@ -95,8 +95,7 @@ CHECK_WRITERS: dict[str, Callable[[Sequence[Checked]], str]] = {
 }
 _CHECK_FIELDS = [field.name for field in fields(Checked)]
 _CHECK_MEANING = (
-    "engine: what it counts itself, to the byte; resident: what the process grew by, and blocks it "
-    "had free.",
+    "engine: what it counts itself, to the byte; resident: what the process grew by.",
 )
 
 
@@ -237,6 +236,12 @@ def _meaning(report: Report, known: bool) -> Iterator[str]:
             "sequences of N tokens do."
         )
         yield f"{_TOO_MUCH} more than the room beside the weights."
+        step = max(codec.step_bytes for codec in report.codecs)
+        if step:
+            yield (
+                f"Where blocks become codes or leave a window, up to {amount(step)} of the room is "
+                "left for those of a step."
+            )
     sinks = " and the first block" if report.sinks else ""
     yield (
         f"Sequences are counted in blocks of {BLOCK_TOKENS} tokens. Codes: the newest "

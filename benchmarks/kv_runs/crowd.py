@@ -1,0 +1,194 @@
+"""Whether as many long sequences fit beside the weights as the calculator says, and no more.
+
+A published shape with random weights, all of them in memory, and for each kv dtype a budget of just
+what so many sequences of that length take by the formula, and the room of a step beside codes. The
+prompts' keys and values are made by ``filling``, under other tokens for each sequence, so that
+nothing is shared and every byte is there; then all sequences write to their end, in one batch. With
+a byte less of budget one of them has to wait. Measured is what the engine counts and what the
+process grows by. Knows no clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kv_runs.depth import make_subjects
+from kv_runs.filling import BLOCK, READ_TOKENS, Blocks, repeated_blocks
+from kv_runs.printing import say, show
+from onward import _core
+from onward.bench.subject import Subject
+from onward.kv.plan import Policy
+from onward.kv.sequences import sequence_bytes, step_bytes
+from onward.kv_dtypes import parse_kv_dtype
+from onward.machine import available_memory_bytes, resident_bytes
+
+
+@dataclass(frozen=True)
+class Line:
+    kv_dtype: str
+    sequences: int
+    tokens: int
+    predicted: int
+    """Bytes of all sequences at their end, by the formula."""
+    budget: int
+    """The same, and what a step takes for its duration."""
+    engine: int
+    """The most that the engine counted."""
+    resident: int | None
+    """What the process has grown by, with all sequences near their end; None: not told here."""
+    together: int
+    """Sequences that wrote in one step, at most."""
+    preempted: int
+    together_with_less: int
+    """With a byte less of budget; all of them ended there too."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--synthetic", default="llama-3.1-8b")
+    parser.add_argument("--dtype", default="int4")
+    parser.add_argument("--threads", type=int, default=_core.default_threads())
+    parser.add_argument("--sequences", type=int, default=32)
+    parser.add_argument("--tokens", type=int, default=4096, help="of each, a multiple of 16")
+    parser.add_argument("--kv-dtype", nargs="+", default=["int8", "turbo8v4", "turbo4"])
+    parser.add_argument("--kv-window-tokens", type=int, default=Policy.window_tokens)
+
+
+class Crowd:
+    """Sequences that are all but their last 16 tokens in the cache."""
+
+    def __init__(self, subject: Subject, tokens: int, sequences: int, cache_bytes: int) -> None:
+        self.engine = _core.Engine(
+            subject.core,
+            threads=subject.threads,
+            prefill_chunk_tokens=256,
+            max_sequences=sequences,
+            kv_cache_bytes=cache_bytes,
+            **subject.kv_arguments,
+        )
+        generator = np.random.default_rng(2)
+        vocab = subject.spec.vocab_size
+        self.prompts: list[NDArray[np.int32]] = [
+            generator.integers(0, vocab, tokens - BLOCK + 1).astype(np.int32)
+            for _ in range(sequences)
+        ]
+
+    def blocks(self) -> Blocks:
+        made = repeated_blocks(self.engine, self.prompts[0][:-1])
+        self.engine.forget_prefixes()
+        return made
+
+    def fill(self, blocks: Blocks) -> None:
+        for prompt in self.prompts:
+            self.engine.restore_prefix(prompt[:-1], blocks)
+
+    def write(self) -> tuple[int, int, int | None]:
+        """To the end of all: sequences that wrote in one step, bytes the engine counted, bytes of
+        the process, each the most that was seen."""
+        requests = {
+            self.engine.submit(prompt, max_new_tokens=BLOCK - 1, sampling=_core.SamplingOptions())
+            for prompt in self.prompts
+        }
+        together = counted = 0
+        resident: int | None = None
+        while requests:
+            events = self.engine.step()
+            for event in events:
+                event.raise_failure()
+                if event.ends_request:
+                    requests.discard(event.request)
+            together = max(together, len({event.request for event in events}))
+            counted = max(counted, self.engine.stats()["cache_bytes"])
+            here = resident_bytes()
+            resident = here if resident is None or here is None else max(resident, here)
+        return together, counted, resident
+
+
+def measure(subject: Subject, sequences: int, tokens: int) -> Line:
+    """Error of the engine where a sequence fails."""
+    kv = parse_kv_dtype(subject.kv_dtype, subject.dtypes.cache)
+    policy = Policy(subject.policy.window_tokens)
+    predicted = sequences * sequence_bytes(subject.spec, kv, tokens, policy)
+    budget = predicted + step_bytes(subject.spec, kv, policy)
+    crowd = Crowd(subject, tokens, sequences, budget)
+    blocks = crowd.blocks()
+    before = resident_bytes()
+    crowd.fill(blocks)
+    together, counted, resident = crowd.write()
+    preempted = crowd.engine.stats()["preempted"]
+    grown = None if before is None or resident is None else resident - before
+    del crowd
+    less = Crowd(subject, tokens, sequences, budget - 1)
+    less.fill(blocks)
+    with_less, _, _ = less.write()
+    return Line(
+        subject.kv_dtype,
+        sequences,
+        tokens,
+        predicted,
+        budget,
+        counted,
+        grown,
+        together,
+        preempted,
+        with_less,
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.tokens % BLOCK or arguments.tokens < READ_TOKENS + 2 * BLOCK:
+        raise SystemExit(
+            f"tokens: is {arguments.tokens}, expected a multiple of {BLOCK} of at least "
+            f"{READ_TOKENS + 2 * BLOCK}"
+        )
+    lines = []
+    for subject in make_subjects(arguments):
+        say(f"{subject.kv_dtype}: {arguments.sequences} sequences of {arguments.tokens:,} tokens")
+        lines.append(measure(subject, arguments.sequences, arguments.tokens))
+    setting = {
+        "model": arguments.synthetic,
+        "dtype": arguments.dtype,
+        "isa": _core.kernels.selected(),
+        "threads": arguments.threads,
+        "memory left": available_memory_bytes(),
+    }
+    show(setting, lines, table(lines), arguments.output)
+    return 0 if all(fits(line) for line in lines) else 1
+
+
+def fits(line: Line) -> bool:
+    """All at once in what was predicted, and not in a byte less."""
+    return (
+        line.together == line.sequences
+        and line.preempted == 0
+        and line.engine <= line.budget
+        and line.together_with_less < line.sequences
+    )
+
+
+def table(lines: Sequence[Line]) -> list[list[str]]:
+    rows = [
+        ["kv dtype", "sequences", "tokens", "predicted MiB", "engine MiB", "grown MiB",
+         "of predicted", "at once", "preempted", "at once, a byte less"]
+    ]  # fmt: skip
+    for line in lines:
+        grown = line.resident
+        rows.append(
+            [
+                line.kv_dtype,
+                str(line.sequences),
+                f"{line.tokens:,}",
+                f"{line.predicted / 2**20:,.1f}",
+                f"{line.engine / 2**20:,.1f}",
+                "" if grown is None else f"{grown / 2**20:,.1f}",
+                "" if grown is None else f"{grown / line.predicted:.1%}",
+                str(line.together),
+                str(line.preempted),
+                str(line.together_with_less),
+            ]
+        )
+    return rows
