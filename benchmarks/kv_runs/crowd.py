@@ -3,9 +3,9 @@
 A published shape with random weights, all of them in memory, and for each kv dtype a budget of just
 what so many sequences of that length take by the formula, and the room of a step beside codes. The
 prompts' keys and values are made by ``filling``, under other tokens for each sequence, so that
-nothing is shared and every byte is there; then all sequences write to their end, in one batch. With
-a byte less of budget one of them has to wait. Measured is what the engine counts and what the
-process grows by. Knows no clock.
+nothing is shared and every byte is there; then all sequences write some tokens of their last block,
+in one batch. With a byte less of budget one of them has to wait. Measured is what the engine counts
+and what the process grows by. Knows no clock.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ from onward.kv.sequences import sequence_bytes, step_bytes
 from onward.kv_dtypes import parse_kv_dtype
 from onward.machine import available_memory_bytes, resident_bytes
 
+WRITTEN = 4
+"""Tokens of each sequence: its last block is there from the first of them on."""
+
 
 @dataclass(frozen=True)
 class Line:
@@ -34,13 +37,13 @@ class Line:
     sequences: int
     tokens: int
     predicted: int
-    """Bytes of all sequences at their end, by the formula."""
+    """Bytes of all sequences, by the formula."""
     budget: int
     """The same, and what a step takes for its duration."""
     engine: int
     """The most that the engine counted."""
     resident: int | None
-    """What the process has grown by, with all sequences near their end; None: not told here."""
+    """What the process has grown by, with all sequences there; None: not told here."""
     together: int
     """Sequences that wrote in one step, at most."""
     preempted: int
@@ -87,10 +90,10 @@ class Crowd:
             self.engine.restore_prefix(prompt[:-1], blocks)
 
     def write(self) -> tuple[int, int, int | None]:
-        """To the end of all: sequences that wrote in one step, bytes the engine counted, bytes of
-        the process, each the most that was seen."""
+        """Until all have written: sequences that wrote in one step, bytes that the engine counted,
+        bytes of the process, each the most that was seen."""
         requests = {
-            self.engine.submit(prompt, max_new_tokens=BLOCK - 1, sampling=_core.SamplingOptions())
+            self.engine.submit(prompt, max_new_tokens=WRITTEN, sampling=_core.SamplingOptions())
             for prompt in self.prompts
         }
         together = counted = 0
@@ -149,6 +152,8 @@ def run(arguments: argparse.Namespace) -> int:
     for subject in make_subjects(arguments):
         say(f"{subject.kv_dtype}: {arguments.sequences} sequences of {arguments.tokens:,} tokens")
         lines.append(measure(subject, arguments.sequences, arguments.tokens))
+        seen = lines[-1]
+        say(f"{seen.kv_dtype}: {seen.together} at once, {seen.together_with_less} with a byte less")
     setting = {
         "model": arguments.synthetic,
         "dtype": arguments.dtype,
