@@ -1,10 +1,12 @@
-# Fuzzers (-DONWARD_FUZZ=ON, clang): the core compiled again with libFuzzer's coverage and the
+# Fuzzers (-DONWARD_FUZZ=ON, clang): what they need of the core, compiled again with libFuzzer's coverage and the
 # sanitizers of addresses and of undefined behaviour, all findings fatal.
 if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   message(FATAL_ERROR "ONWARD_FUZZ: the compiler is ${CMAKE_CXX_COMPILER_ID}, expected clang: "
     "-DCMAKE_CXX_COMPILER=clang++")
 endif()
 get_target_property(ONWARD_SOURCES onward SOURCES)
+list(FILTER ONWARD_SOURCES INCLUDE REGEX
+  "csrc/(base|cpu|pack)/|csrc/model/(model|decoder_spec)[.]cpp")
 add_executable(pack_fuzzer EXCLUDE_FROM_ALL fuzz/pack_fuzzer.cpp ${ONWARD_SOURCES})
 target_include_directories(pack_fuzzer PRIVATE csrc csrc/include)
 target_compile_definitions(pack_fuzzer PRIVATE FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION)
