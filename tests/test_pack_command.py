@@ -198,7 +198,7 @@ class TestOtherCommands:
         capsys.readouterr()
         tables = []
         for model, dtype in ((folder, "bf16"), (output, "auto")):
-            assert main(["kv", str(model), "--dtype", dtype]) == 0
+            assert main(["kv", str(model), "--dtype", dtype, "--memory", "2GiB"]) == 0
             tables.append(told(capsys)[0])
         assert tables[0] == tables[1]
         assert main(["kv", str(output), "--dtype", "f32"]) == 2
