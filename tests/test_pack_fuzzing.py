@@ -1,7 +1,7 @@
 """The fuzzer of packs (fuzz/pack_fuzzer.cpp) runs for a while and finds nothing.
 
-It needs clang with libFuzzer (Debian's clang and libclang-rt-14-dev); .ci/run installs them where it
-can.
+It needs clang with libFuzzer (on Debian clang and libclang-rt-14-dev); .ci/run installs them where
+it can.
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ def run(fuzzer: Path, seconds: int) -> int:
     return int(executed.group(1))
 
 
+@pytest.mark.timeout(900)  # most of it is the build
 def test_for_some_seconds(fuzzer: Path) -> None:
     assert run(fuzzer, 8) > 200
 
