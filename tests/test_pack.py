@@ -143,6 +143,8 @@ class TestTheSameModel:
     def test_as_a_draft_model(self, tmp_path: Path, open_llm: Callable[..., Any]) -> None:
         path = tiny_pack(tmp_path)
         plain = open_llm(path, dtype="auto").generate("abc").token_ids
+        kept = {"draft_model": path, "packed_cache": tmp_path / "kept"}  # of the model alone
+        assert open_llm(tmp_path / "model", **kept).generate("abc").token_ids == plain
         assert open_llm(path, dtype="auto", draft_model=path).generate("abc").token_ids == plain
 
     def test_the_bits_of_the_core(self, tmp_path: Path) -> None:
