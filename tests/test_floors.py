@@ -2,7 +2,7 @@
 
 Floors of the core, lowest first. A file includes its own floor and lower ones:
 
-    6 bindings   5 engine   4 sampling   3 model, cache   2 cpu   1 backend   0 base
+    6 bindings   5 engine   4 sampling   3 model, pack, cache   2 cpu   1 backend   0 base
 
 and the device (cpu) is named by the bindings alone. In the package, a foundation is under the
 pieces, the pieces under ``LLM``, and that under the command line.
@@ -25,6 +25,7 @@ FLOORS = {
     "backend": 1,
     "cpu": 2,
     "model": 3,
+    "pack": 3,
     "cache": 3,
     "sampling": 4,
     "engine": 5,
@@ -101,6 +102,18 @@ class TestCore:
             if room not in ("cpu", "bindings"):
                 named = [name for name, _ in includes(path) if name.startswith("cpu/")]
                 assert not named, f"{relative(path)} includes {named}"
+
+    def test_only_the_pack_knows_the_json_library(self):
+        naming = {
+            relative(path)
+            for path in core_files()
+            for name, _ in includes(path)
+            if name.startswith("nlohmann")
+        }
+        assert naming == {"csrc/pack/json_text.h"}
+        for path in core_files():
+            if path.relative_to(CORE).parts[0] != "pack":
+                assert ("pack/json_text.h", True) not in includes(path), relative(path)
 
     def test_only_the_bindings_know_python(self):
         for path in core_files():

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/dtype.h"
 #include "model/model.h"
 
 namespace onward {
@@ -16,6 +18,7 @@ namespace onward {
 struct PackOptions {
   bool verify = false;  // hold every tensor against its checksum; reads the whole file
   bool copy = false;    // weights go to the store's own memory; else the file stays mapped
+  std::optional<DType> cache_dtype;  // of the cache's floats (f32, f16, bf16); none: as packed
 };
 
 struct Vocabulary {
