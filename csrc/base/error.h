@@ -1,6 +1,5 @@
 // Typed errors of the core. Each message reads `where: what is wrong, found, expected`. The
-// bindings turn each class into the Python exception of the same name, the C interface into a
-// status.
+// bindings turn each class into the Python exception of that name, the C interface into a status.
 #pragma once
 
 #include <stdexcept>

@@ -77,7 +77,8 @@ onward_status note_failure() noexcept {
 
 void require_pointer(const char* name, const void* pointer) {
   if (pointer == nullptr) {
-    throw InvalidArgument(std::string(name) + ": is null, expected a pointer");
+    std::string message = name;
+    throw InvalidArgument(message += ": is null, expected a pointer");
   }
 }
 
