@@ -136,7 +136,7 @@ def test_logprobs(model, engine):
     other = submit(python, PROMPT, max_new_tokens=6, logprobs=3, **options)
     expected = drain_all(python, [other])[other][0].logprobs
     assert [(e.logprob, e.chain_logprob, e.top) for e in events] == [
-        (l.raw, l.chain, l.raw_top) for l in expected
+        (of.raw, of.chain, of.raw_top) for of in expected
     ]
     assert len(events) == 6 and all(len(e.top) == 3 for e in events)
 
@@ -330,7 +330,9 @@ def test_the_models_end_tokens_are_told(core):
             ids, count = (ctypes.c_int32 * 8)(*[-7] * 8), ctypes.c_size_t()
             where = ids if capacity else None
             size = ctypes.c_size_t(capacity)
-            assert lib.onward_model_eos_token_ids(model.handle, where, size, ctypes.byref(count)) == 0
+            assert (
+                lib.onward_model_eos_token_ids(model.handle, where, size, ctypes.byref(count)) == 0
+            )
             assert count.value == 3
             assert list(ids) == ([4, 5, 6][:capacity] + [-7] * 8)[:8]
 

@@ -216,7 +216,7 @@ def test_threads_with_a_handle_each_beside_python(core, alone):
 
 
 def test_threads_of_one_handle_get_each_event_once(core, alone):
-    """Four threads step one handle; together they have every event, in the order of each request."""
+    """Four threads step one handle; together they have every event, and none twice."""
     with CEngine.of(core) as engine:
         requests = [engine.submit(prompt, max_new_tokens=TOKENS) for prompt in PROMPTS]
         open_requests = set(requests)
@@ -263,8 +263,8 @@ def test_no_one_starves(core):
 
 @pytest.mark.timeout(120)
 def test_threads_that_do_anything_at_any_time(core, alone):
-    """Steps, submissions, cancellations, closings and interrupts of shared handles, at random, beside
-    a client that must not notice."""
+    """Steps, submissions, cancellations, closings and interrupts of shared handles, at random,
+    beside a client that must not notice."""
     stop = threading.Event()
     handles = [CEngine.of(core) for _ in range(3)]
     allowed = {"ONWARD_CLOSED", "ONWARD_INTERRUPTED"}
@@ -432,7 +432,7 @@ def test_native_code_beside_an_llm(tmp_path, open_llm):
 
 
 def test_a_rule_of_python_in_a_step_that_native_code_runs(tmp_path, open_llm):
-    """It runs in the thread that steps, which has no Python of its own."""
+    """It runs in the thread that steps, and its events wait for whose they are."""
     llm = open_llm(write_seeded(tmp_path / "model"), threads=1)
     threads = set()
 

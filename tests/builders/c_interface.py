@@ -53,7 +53,8 @@ def _structs() -> dict[str, type[ctypes.Structure]]:
 STRUCTS = _structs()
 FUNCTIONS = re.findall(r"^ONWARD_API [^(]*?\b(onward_\w+)\(", TEXT, re.MULTILINE)
 STATUSES = {
-    int(value): name for name, value in re.findall(r"\b(ONWARD_[A-Z_]+) = (\d+)", TEXT)
+    int(value): name
+    for name, value in re.findall(r"\b(ONWARD_[A-Z_]+) = (\d+)", TEXT)
     if "FINISH" not in name
 }
 FINISHES = {0: None, 1: "stop", 2: "length", 3: "error"}
@@ -102,9 +103,11 @@ def struct(kind: str, **values: Any) -> ctypes.Structure:
     """An ``onward_{kind}`` with its defaults, and these values. Arrays may be lists; what pointers
     point to lives as long as the struct."""
     made = STRUCTS[f"onward_{kind}"]()
-    init = getattr(lib, f"onward_{kind}_init_sized", None) if f"onward_{kind}_init_sized" in (
-        FUNCTIONS
-    ) else None
+    init = (
+        getattr(lib, f"onward_{kind}_init_sized", None)
+        if f"onward_{kind}_init_sized" in (FUNCTIONS)
+        else None
+    )
     if init is not None:
         init(ctypes.byref(made), ctypes.c_size_t(ctypes.sizeof(made)))
     else:
