@@ -6,7 +6,7 @@ the rest is the way there and back. Without a model it is one so small that its 
 of microseconds; with one, the throughput of both is what counts. Rounds take turns, so that what
 else the machine does falls on both alike.
 
-    python benchmarks/native_overhead.py [MODEL] [--rounds 20] [--tokens 400] [--json]
+    python benchmarks/native_overhead.py [MODEL] [--rounds 100] [--tokens 100] [--json]
 
 A MODEL may be a folder, a GGUF file or a pack.
 """
@@ -154,8 +154,8 @@ def measure(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", nargs="?")
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--tokens", type=int, default=400)
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--tokens", type=int, default=100)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
