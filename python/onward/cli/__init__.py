@@ -1,4 +1,4 @@
-"""The ``onward`` command: generate, chat, doctor, bench, quantize, kv.
+"""The ``onward`` command: generate, chat, doctor, bench, quantize, pack, kv.
 
 Data goes to stdout; progress, timings and errors to stderr. Exit codes: 0 done, 1 the model or the
 engine failed, 2 the command line or an option is wrong, 130 interrupted by Ctrl-C. A reader of our
@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Sequence
 from typing import TextIO
 
-from onward.cli import bench, chat, doctor, generate, kv, quantize
+from onward.cli import bench, chat, doctor, generate, kv, pack, quantize
 from onward.errors import ArgumentTypeError, Error, InvalidArgument
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -30,7 +30,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="store_true", help="print the version and leave")
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
-    for command in (generate, chat, doctor, bench, quantize, kv):
+    for command in (generate, chat, doctor, bench, quantize, pack, kv):
         name = command.__name__.rpartition(".")[2]
         summary = (command.__doc__ or "").partition("\n")[0].partition(": ")[2]
         sub = commands.add_parser(name, help=summary, description=summary, epilog=EPILOG)
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments.version and arguments.command is None:
         parser().print_usage(sys.stderr)
         return _complain(
-            "no command, expected generate, chat, doctor, bench, quantize or kv", USAGE
+            "no command, expected generate, chat, doctor, bench, quantize, pack or kv", USAGE
         )
     try:
         if arguments.version:
