@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from builders.c_interface import END_RULE, SCORE_RULE, TRACE, CEngine, CError
+from builders.c_interface import END_RULE, SCORE_RULE, TRACE, CEngine, CError, lib
 from builders.core_engine import Shape, drain, new_engine, random_prompt, seeded_model, submit
 from builders.seeded_folder import write_seeded
 from onward.errors import Error, InvalidArgument
@@ -299,3 +299,37 @@ def test_handles_are_never_used_twice(core):
         values.add(engine.handle.value)
         engine.close()
     assert ctypes.c_void_p(0).value not in values
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.timeout(60)
+def test_a_child_of_the_wrong_moment_is_told(core):
+    """The fork falls into another thread's step: there is nothing to go on with, and no hang."""
+    inside, go_on = threading.Event(), threading.Event()
+
+    @SCORE_RULE
+    def rule(context, tokens, num_tokens, scores, vocab_size):
+        inside.set()
+        assert go_on.wait(30)
+        return 0
+
+    with CEngine.of(core) as engine, ThreadPoolExecutor(1) as pool:
+        engine.submit(PROMPTS[0], max_new_tokens=1, score_rule=rule)
+        step = pool.submit(engine.step)
+        assert inside.wait(30)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                for work in (engine.step, engine.stats, lambda: engine.submit([1]), engine.share):
+                    with pytest.raises(CError, match="was forked while another thread") as caught:
+                        work()
+                    assert caught.value.status == "ONWARD_CLOSED"
+                lib.onward_engine_close(engine.handle)
+                code = 0
+            finally:
+                os._exit(code)
+        go_on.set()
+        assert len(step.result(30)) == 1
+        assert os.waitpid(child, 0)[1] == 0
