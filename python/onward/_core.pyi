@@ -283,9 +283,7 @@ class Engine:
         priority: int = 0,
         cache: bool = True,
         progress: bool = False,
-    ) -> int:
-        """Take a request; returns its id."""
-
+    ) -> int: ...
     def step(self) -> list[Event]:
         """Compute one step. Lets signal handlers run; interrupted, no request has moved."""
 
@@ -311,6 +309,9 @@ class Engine:
         """Counters since the engine was made, and what it holds now."""
 
     def reset_after_fork(self) -> None: ...
+    def new_handle(self, eos_token_ids: Sequence[int]) -> int:
+        """An ``onward_engine`` of the C interface: one more client of this engine."""
+
     @property
     def backend(self) -> str: ...
     @property
