@@ -285,65 +285,53 @@ __attribute__((noinline)) void score_coded_tile(const CodedAttendArgs& c, const 
 // The weights of a tile's keys for one group of value scales, as bytes: word 4 * quad + block.
 struct CodedWeights {
   alignas(64) int8_t parts[kTileRows][kParts][kTileKeys];
-  float scales[kTileRows];
+  alignas(64) float scales[kLane];
   int32_t sums[kTileRows];
 };
 
-// Groups that are rounded together: each waits for a maximum and a division, and two wait no longer
-// than one.
-constexpr int kRoundedGroups = 2;
-static_assert(kRoundedGroups == 2 && kRoundedGroups * kTileRows <= kLane);
-
-// Of the groups from `group` on.
-template <int kRows, int kGroups, bool kSigned>
+template <int kRows, bool kSigned>
 __attribute__((noinline)) void round_weights(const CodedAttendArgs& c, const AttendRow* rows,
                                              const KeyRange& range, const float (*p)[kTileKeys],
-                                             int64_t group, CodedWeights* weights) {
-  alignas(64) float products[kGroups][kRows][kTileKeys];
-  alignas(64) float largest[kLane] = {}, inverse[kLane], scale[kLane];
-  for (int g = 0; g < kGroups; ++g) {
-    Lanes scales[kTileBlocks];
+                                             int64_t group, CodedWeights& weights) {
+  alignas(64) float products[kRows][kTileKeys];
+  alignas(64) float largest[kLane] = {}, inverse[kLane];
+  Lanes scales[kTileBlocks];
+  for (int b = 0; b < kTileBlocks; ++b) {
+    const int64_t block = range.tile_block + b;
+    const bool seen = range.first_block <= block && block <= range.last_block;
+    scales[b] = seen ? load_f16(reinterpret_cast<const uint16_t*>(coded_bytes(c, block) +
+                                                                  c.value_scales_offset) +
+                                group * kLane)
+                     : zero();
+  }
+  for (int r = 0; r < kRows; ++r) {
+    Lanes w[kTileBlocks];
     for (int b = 0; b < kTileBlocks; ++b) {
       const int64_t block = range.tile_block + b;
       const bool seen = range.first_block <= block && block <= range.last_block;
-      scales[b] = seen ? load_f16(reinterpret_cast<const uint16_t*>(coded_bytes(c, block) +
-                                                                    c.value_scales_offset) +
-                                  (group + g) * kLane)
-                       : zero();
-    }
-    for (int r = 0; r < kRows; ++r) {
-      Lanes w[kTileBlocks];
-      for (int b = 0; b < kTileBlocks; ++b) {
-        const int64_t block = range.tile_block + b;
-        const bool seen = range.first_block <= block && block <= range.last_block;
-        w[b] = seen ? mul(load(p[r] + b * kBlockTokens), scales[b]) : zero();
-        // A hidden value is not even multiplied by 0: its scale may be a NaN.
-        if (seen && !range.whole) {
-          const Lanes first = set(static_cast<float>(rows[r].first_key - block * kBlockTokens));
-          w[b] = select_less(lane_numbers(), first, zero(), w[b]);
-        }
-        store(products[g][r] + b * kBlockTokens, w[b]);
+      w[b] = seen ? mul(load(p[r] + b * kBlockTokens), scales[b]) : zero();
+      // A hidden value is not even multiplied by 0: its scale may be a NaN.
+      if (seen && !range.whole) {
+        const Lanes first = set(static_cast<float>(rows[r].first_key - block * kBlockTokens));
+        w[b] = select_less(lane_numbers(), first, zero(), w[b]);
       }
-      largest[g * kRows + r] =
-          largest_magnitude(larger_magnitude(w[0], w[1]), larger_magnitude(w[2], w[3]));
+      store(products[r] + b * kBlockTokens, w[b]);
     }
+    largest[r] = largest_magnitude(larger_magnitude(w[0], w[1]), larger_magnitude(w[2], w[3]));
   }
   const Lanes most = load(largest), least = set(kPartsLeast);
   store(inverse, select_less(most, least, zero(), div(set(kPartsLargest), most)));
-  const Lanes exact =
+  const Lanes scale =
       select_less(most, set(kInfinity), div(most, set(kPartsLargest)), set(__builtin_nanf("")));
-  store(scale, select_less(most, least, zero(), exact));
-  for (int g = 0; g < kGroups; ++g) {
-    for (int r = 0; r < kRows; ++r) {
-      Lanes w[kTileBlocks];
-      for (int b = 0; b < kTileBlocks; ++b) {
-        w[b] = mul(load(products[g][r] + b * kBlockTokens), set(inverse[g * kRows + r]));
-      }
-      const Words sum = store_parts<!kSigned>(w, weights[g].parts[r][0], weights[g].parts[r][1]);
-      if constexpr (kSigned && ByteDot::kZero != 0) {
-        weights[g].sums[r] = -ByteDot::kZero * fold_words(sum);
-      }
-      weights[g].scales[r] = scale[g * kRows + r];
+  store(weights.scales, select_less(most, least, zero(), scale));
+  for (int r = 0; r < kRows; ++r) {
+    Lanes w[kTileBlocks];
+    for (int b = 0; b < kTileBlocks; ++b) {
+      w[b] = mul(load(products[r] + b * kBlockTokens), set(inverse[r]));
+    }
+    const Words sum = store_parts<!kSigned>(w, weights.parts[r][0], weights.parts[r][1]);
+    if constexpr (kSigned && ByteDot::kZero != 0) {
+      weights.sums[r] = -ByteDot::kZero * fold_words(sum);
     }
   }
 }
@@ -418,18 +406,11 @@ __attribute__((noinline)) void add_coded_tile(const CodedAttendArgs& c, const At
   constexpr bool kSigned = CodeFormat<0>::kSigned;
   using Format = CodeFormat<kSigned ? 128 : 0>;
   const Format format;
-  CodedWeights rounded[kRoundedGroups];
-  const int64_t pairs = c.coded_dim / kVectorPair;
-  for (int64_t pair = 0; pair < pairs; ++pair) {
-    const int64_t which = Format::kGrouped ? pair % kRoundedGroups : 0;
-    if (which == 0 && (pair == 0 || Format::kGrouped)) {
-      if (Format::kGrouped && pair + kRoundedGroups <= pairs) {
-        round_weights<kRows, kRoundedGroups, kSigned>(c, rows, range, p, pair, rounded);
-      } else {
-        round_weights<kRows, 1, kSigned>(c, rows, range, p, pair, rounded);
-      }
+  CodedWeights weights;
+  for (int64_t pair = 0; pair < c.coded_dim / kVectorPair; ++pair) {
+    if (pair == 0 || Format::kGrouped) {
+      round_weights<kRows, kSigned>(c, rows, range, p, pair, weights);
     }
-    const CodedWeights& weights = rounded[which];
     constexpr int kMost = code_rows(kParts);
     if constexpr (kRows > kMost) {
       add_coded_columns<Format, kMost>(c, format, range, rescale, 0, weights, pair, out);
