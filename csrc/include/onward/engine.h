@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -79,20 +80,20 @@ class Engine {
   // Takes a request; returns the id that its events carry. Rules are kept until the request ends.
   std::int64_t submit(const Request& request) {
     State& state = opened();
-    std::unique_ptr<Request::Rules> rules;
+    Place place;
+    place.sequences = request.num_sequences();
     if (request.score_rule_ || request.end_rule_) {
-      rules.reset(new Request::Rules{request.score_rule_, request.end_rule_, nullptr});
+      place.rules.reset(new Request::Rules{request.score_rule_, request.end_rule_, nullptr});
     }
-    // Held over the call, so that a thread that reads the request's last event finds its rules.
+    // Held over the call, so that a thread that reads the request's last event finds its place.
     const std::lock_guard<std::mutex> lock(state.mutex);
+    // Memory is taken before the library has the rules.
+    auto node = state.requests.extract(state.requests.emplace(kNoRequest, std::move(place)).first);
     std::int64_t id = 0;
-    const auto place = state.requests.emplace(kNoRequest, nullptr).first;  // may throw: before
-    auto node = state.requests.extract(place);
-    request.lend(rules.get(), [&](const onward_request& lent) {
+    request.lend(node.mapped().rules.get(), [&](const onward_request& lent) {
       check(onward_engine_submit(state.handle, &lent, &id));
     });
     node.key() = id;
-    node.mapped() = std::move(rules);
     state.requests.insert(std::move(node));
     return id;
   }
@@ -108,25 +109,23 @@ class Engine {
     std::vector<Event> events;
     events.reserve(count);
     for (std::size_t i = 0; i < count; ++i) events.emplace_back(told[i]);
+    release_cancelled(state);
     const std::lock_guard<std::mutex> lock(state.mutex);
     for (Event& event : events) {
+      const auto place = state.requests.find(event.request);
+      if (place == state.requests.end()) continue;
+      if (event.finish != Finish::none) place->second.ended.insert(event.sequence);
       if (!event.ends_request) continue;
-      const auto ended = state.requests.find(event.request);
-      if (ended == state.requests.end()) continue;
-      if (ended->second != nullptr) event.thrown = ended->second->thrown;
-      state.requests.erase(ended);
+      if (place->second.rules != nullptr) event.thrown = place->second.rules->thrown;
+      state.requests.erase(place);
     }
     return events;
   }
 
-  // Steps until every request that was submitted here has ended, and tells each event. Only one
-  // thread reads the events of one Engine in this way.
+  // Steps until every request that was submitted here has ended, and tells each event.
   void run(const std::function<void(const Event&)>& on_event) {
     while (active() > 0) {
-      const std::vector<Event> events = step();
-      for (const Event& event : events) on_event(event);
-      // A request whose sequences were all cancelled one by one ends without a word.
-      if (events.empty() && stats().running == 0) return;
+      for (const Event& event : step()) on_event(event);
     }
   }
 
@@ -143,10 +142,19 @@ class Engine {
     State& state = opened();
     check(onward_engine_cancel(state.handle, request));
     const std::lock_guard<std::mutex> lock(state.mutex);
-    state.requests.erase(request);
+    state.retire(state.requests.find(request));
   }
   void cancel(std::int64_t request, std::int64_t sequence) {
-    check(onward_engine_cancel_sequence(opened().handle, request, sequence));
+    State& state = opened();
+    check(onward_engine_cancel_sequence(state.handle, request, sequence));
+    const std::lock_guard<std::mutex> lock(state.mutex);
+    const auto place = state.requests.find(request);
+    if (place == state.requests.end()) return;
+    if (sequence >= 0 && sequence < place->second.sequences) place->second.ended.insert(sequence);
+    // The last one takes the request with it, without an event.
+    if (static_cast<std::int64_t>(place->second.ended.size()) >= place->second.sequences) {
+      state.retire(place);
+    }
   }
 
   // The step that runs now, or else the next one, ends within one layer with Interrupted.
@@ -195,13 +203,26 @@ class Engine {
   static constexpr std::size_t kEventsAtMost = 128;  // of one step(); the rest comes with the next
   static constexpr std::int64_t kNoRequest = -1;
 
+  // A request that has not ended.
+  struct Place {
+    std::int64_t sequences = 1;
+    std::set<std::int64_t> ended;
+    std::unique_ptr<Request::Rules> rules;
+  };
+  using Places = std::map<std::int64_t, Place>;
+
   struct State {
     onward_engine handle = nullptr;
     std::int64_t vocab_size = 0;
-    std::mutex mutex;                                                  // of requests
-    std::map<std::int64_t, std::unique_ptr<Request::Rules>> requests;  // that have not ended
+    std::mutex mutex;  // of the next two
+    Places requests;
+    Places cancelled;  // whose rules a step that runs now may still call
     std::mutex trace_mutex;
     std::unique_ptr<Trace> trace;
+
+    void retire(Places::iterator place) {
+      if (place != requests.end()) cancelled.insert(requests.extract(place));
+    }
   };
 
   Engine() : state_(std::make_unique<State>()) {}
@@ -209,6 +230,21 @@ class Engine {
   State& opened() const {
     if (state_ == nullptr) throw Closed("Engine: is closed, expected an open one");
     return *state_;
+  }
+
+  // Once a call has had its turn, the steps that ran before it are over.
+  static void release_cancelled(State& state) {
+    Places cancelled;
+    {
+      const std::lock_guard<std::mutex> lock(state.mutex);
+      cancelled.swap(state.cancelled);
+    }
+    if (cancelled.empty()) return;
+    Stats stats = {};
+    stats.size = sizeof(stats);
+    if (onward_engine_stats(state.handle, &stats) == ONWARD_OK) return;
+    const std::lock_guard<std::mutex> lock(state.mutex);
+    state.cancelled.merge(cancelled);
   }
 
   static void call_trace(void* context, const onward_step_trace* step) noexcept {

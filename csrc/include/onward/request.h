@@ -109,6 +109,10 @@ class Request {
     }
   };
 
+  std::int64_t num_sequences() const noexcept {
+    return beams_ ? beams_->num_return_sequences : fields_.num_sequences;
+  }
+
   // Calls body(request) with the C struct, whose pointers are good during the call; those to rules
   // as long as these.
   template <typename Body>
