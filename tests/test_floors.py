@@ -4,8 +4,8 @@ Floors of the core, lowest first. A file includes its own floor and lower ones:
 
     6 bindings, capi   5 engine   4 sampling   3 model, cache, pack   2 cpu   1 backend   0 base
 
-and the device (cpu) is named by the bindings and the C interface alone. In the package, a foundation is under the
-pieces, the pieces under ``LLM``, and that under the command line.
+and the device (cpu) is named by the bindings and the C interface alone. In the package, a
+foundation is under the pieces, the pieces under ``LLM``, and that under the command line.
 """
 
 from __future__ import annotations
