@@ -45,6 +45,9 @@ struct PackedBytes {
   const void* data = nullptr;
   size_t bytes = 0;
   bool mapped = false;  // from a file, read-only: its pages can be dropped once they are taken
+  // Where given, keeps memory that nobody writes: a store that can compute from it where it lies
+  // holds on to this and does not copy.
+  std::shared_ptr<const void> owner = nullptr;
 };
 
 // A weight matrix in the device's own layout. Parts stacked along the outputs each begin at a
@@ -54,7 +57,7 @@ struct Matrix {
   int64_t outputs = 0;           // padded: columns of the product
   int64_t inputs = 0;            // padded
   std::vector<int64_t> offsets;  // first output of each part
-  void* data = nullptr;          // device memory, owned by the WeightStore it was packed into
+  void* data = nullptr;          // device memory, kept by the WeightStore; may be read-only
 
   bool empty() const { return data == nullptr; }
   int64_t output_bytes() const {
@@ -81,15 +84,17 @@ class WeightStore {
   virtual Matrix pack_matrix(const std::vector<TensorSource>& parts, DType dtype) = 0;
   virtual Vector pack_vector(const std::vector<TensorSource>& parts) = 0;
   // What pack_* made of parts of these shapes, from bytes that `packed` gave out at another time.
-  // Copies them; WeightError for any other number of bytes. Whether the bytes are of the present
-  // layout is for the caller to know.
+  // Copies them, or keeps their owner; WeightError for any other number of bytes. Whether the bytes
+  // are of the present layout (packed_layout) is for the caller to know.
   virtual Matrix take_matrix(const std::vector<PartShape>& parts, DType dtype,
                              const PackedBytes& source) = 0;
   virtual Vector take_vector(const std::vector<PartShape>& parts, const PackedBytes& source) = 0;
   // A weight's bytes, which stay valid as long as the store.
   virtual PackedBytes packed(const Matrix& matrix) const = 0;
   virtual PackedBytes packed(const Vector& vector) const = 0;
-  virtual size_t bytes_used() const = 0;
+  // Of the bytes that `packed` gives: raised with each change of them.
+  virtual int64_t packed_layout() const = 0;
+  virtual size_t bytes_used() const = 0;  // those kept in place too
 };
 
 // The blocks of one sequence in one layer group: entry b holds positions [16 b, 16 b + 16), and is

@@ -11,5 +11,6 @@ IoError::~IoError() = default;
 PackError::~PackError() = default;
 NumericsError::~NumericsError() = default;
 Interrupted::~Interrupted() = default;
+Closed::~Closed() = default;
 
 }  // namespace onward

@@ -1,5 +1,5 @@
-// Typed errors of the core. Each message reads `where: what is wrong, found, expected`. The bindings
-// turn each class into the Python exception of the same name, the C interface into a status.
+// Typed errors of the core. Each message reads `where: what is wrong, found, expected`. The
+// bindings turn each class into the Python exception of that name, the C interface into a status.
 #pragma once
 
 #include <stdexcept>
@@ -54,6 +54,14 @@ class Interrupted : public Error {
  public:
   Interrupted() : Error("engine: step interrupted by the caller") {}
   ~Interrupted() override;
+};
+
+// What was asked for is gone: the caller's place in an engine was closed, or its process forked at
+// the wrong moment.
+class Closed : public Error {
+ public:
+  using Error::Error;
+  ~Closed() override;
 };
 
 }  // namespace onward

@@ -1,9 +1,8 @@
 #include "base/thread_pool.h"
 
-#include <pthread.h>
-
-#include <mutex>
 #include <system_error>
+
+#include "base/fork_count.h"
 
 #if defined(__x86_64__) || defined(__i386__)
 #include <immintrin.h>
@@ -11,10 +10,6 @@
 
 namespace onward {
 namespace {
-
-// A forked child has this process's memory but none of its threads.
-std::atomic<unsigned> fork_generation{0};
-std::once_flag fork_handler_once;
 
 void pause_briefly() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -104,14 +99,11 @@ struct ThreadPool::Workers {
   }
 };
 
-ThreadPool::ThreadPool(int threads) : threads_(threads) {
-  std::call_once(fork_handler_once,
-                 [] { pthread_atfork(nullptr, nullptr, [] { fork_generation.fetch_add(1); }); });
-}
+ThreadPool::ThreadPool(int threads) : threads_(threads), fork_generation_(fork_count()) {}
 
 ThreadPool::~ThreadPool() {
   if (!workers_) return;
-  if (fork_generation_ != fork_generation.load()) {
+  if (fork_generation_ != fork_count()) {
     workers_.release();  // the threads were the parent's: nothing to join, nothing safe to free
     return;
   }
@@ -121,7 +113,7 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::ensure_workers() {
-  const unsigned generation = fork_generation.load(std::memory_order_relaxed);
+  const unsigned generation = fork_count();
   if (workers_ && fork_generation_ == generation) return;
   workers_.release();  // null, or the parent's
   workers_ = std::make_unique<Workers>(threads_);

@@ -1,23 +1,24 @@
 // The engine for Python. The GIL is released in every call that computes or waits, signals
-// are polled meanwhile, and a lock makes calls from several threads take turns.
+// are polled meanwhile, and calls from several threads take turns.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
 #include <chrono>
-#include <map>
+#include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "bindings/bindings.h"
 #include "bindings/python_rules.h"
+#include "capi/wrap.h"
 #include "cpu/cpu_backend.h"
-#include "engine/engine.h"
-#include "base/error.h"
+#include "engine/codec_names.h"
+#include "engine/shared_engine.h"
 
 namespace py = pybind11;
 
@@ -25,10 +26,12 @@ namespace {
 
 using onward::BeamOptions;
 using onward::Engine;
+using onward::EngineClient;
 using onward::EngineOptions;
 using onward::Model;
 using onward::Request;
 using onward::SamplingOptions;
+using onward::SharedEngine;
 using onward::SpeculationOptions;
 
 using Clock = std::chrono::steady_clock;
@@ -56,60 +59,49 @@ class SignalPoll {
   Clock::time_point last_ = Clock::now();
 };
 
+// A client of the engine: others (capi/) may share it.
 class PyEngine {
  public:
   PyEngine(std::shared_ptr<Model> model, int threads, const EngineOptions& options,
            std::shared_ptr<Model> draft)
-      : engine_(std::move(model), onward::cpu::make_backend(threads), options, std::move(draft)),
-        mutex_(std::make_unique<std::timed_mutex>()) {}
+      : client_(std::make_unique<EngineClient>(std::make_shared<SharedEngine>(
+            std::move(model), onward::cpu::make_backend(threads), options, std::move(draft)))) {}
+  ~PyEngine() {
+    // What the engine holds may be Python's, and wants the GIL of whoever destroys it.
+    const py::gil_scoped_release release;
+    client_.reset();
+  }
+  PyEngine(const PyEngine&) = delete;
+  PyEngine& operator=(const PyEngine&) = delete;
 
   // Runs body(engine) without the GIL and with the engine to itself.
   template <typename Body>
   auto alone(const Body& body) {
-    py::gil_scoped_release release;
-    std::unique_lock<std::timed_mutex> lock(*mutex_, std::defer_lock);
-    while (!lock.try_lock_for(kSignalInterval)) check_signals();
-    if (broken_by_fork_) {
-      throw onward::Error(
-          "engine: this process was forked while another thread was inside the engine; load the "
-          "model again in the child");
-    }
-    return body(engine_);
+    const py::gil_scoped_release release;
+    return client_->alone(SignalPoll(), body);
   }
-
-  // In a forked child: the parent's requests are not the child's, and a lock that another thread
-  // held can never be released.
-  void reset_after_fork() {
-    if (mutex_->try_lock()) {
-      mutex_->unlock();
-      engine_.cancel_all();
-    } else {
-      broken_by_fork_ = true;
-      mutex_.release();  // destroying a locked mutex is undefined
-      mutex_ = std::make_unique<std::timed_mutex>();
-    }
+  int64_t submit(Request request) {
+    const py::gil_scoped_release release;
+    return client_->submit(std::move(request), SignalPoll());
   }
+  std::vector<onward::Event> step() {
+    const py::gil_scoped_release release;
+    return client_->step(SignalPoll());
+  }
+  void cancel(int64_t request, std::optional<int64_t> sequence) {
+    const py::gil_scoped_release release;
+    sequence ? client_->cancel(request, *sequence) : client_->cancel(request);
+  }
+  void reset_after_fork() { client_->shared()->reset_after_fork(); }
 
-  const Engine& engine() const { return engine_; }
+  const Engine& engine() const { return client_->shared()->engine(); }
+  uintptr_t new_handle(std::vector<int32_t> eos_token_ids) const {
+    return onward::capi::open_engine_handle(client_->shared(), std::move(eos_token_ids));
+  }
 
  private:
-  Engine engine_;
-  std::unique_ptr<std::timed_mutex> mutex_;
-  bool broken_by_fork_ = false;
+  std::unique_ptr<EngineClient> client_;
 };
-
-onward::KvCodec codec(const char* which, const std::string& name) {
-  static const std::map<std::string, onward::KvCodec> kCodecs = {
-      {"exact", onward::KvCodec::exact},   {"int8", onward::KvCodec::int8},
-      {"q4_0", onward::KvCodec::q4_0},     {"turbo4", onward::KvCodec::turbo4},
-      {"turbo3", onward::KvCodec::turbo3}, {"turbo2", onward::KvCodec::turbo2}};
-  const auto found = kCodecs.find(name);
-  if (found == kCodecs.end()) {
-    throw onward::InvalidArgument(std::string(which) + ": found '" + name +
-                                  "', expected exact, int8, q4_0, turbo4, turbo3 or turbo2");
-  }
-  return found->second;
-}
 
 std::unique_ptr<PyEngine> make_engine(std::shared_ptr<Model> model, int threads,
                                       int64_t prefill_chunk_tokens, int64_t max_sequences,
@@ -123,8 +115,8 @@ std::unique_ptr<PyEngine> make_engine(std::shared_ptr<Model> model, int threads,
   options.prefill_chunk_tokens = prefill_chunk_tokens;
   options.max_sequences = max_sequences;
   options.max_context = max_context;
-  options.cache = {codec("kv_keys", kv_keys), codec("kv_values", kv_values), kv_window_tokens,
-                   kv_sinks, attention_window};
+  options.cache = {onward::kv_codec("kv_keys", kv_keys), onward::kv_codec("kv_values", kv_values),
+                   kv_window_tokens, kv_sinks, attention_window};
   if (kv_cache_bytes) options.cache_bytes = *kv_cache_bytes;
   options.prefixes.reuse = prefix_cache;
   if (prefix_cache_bytes) options.prefixes.kept_bytes = *prefix_cache_bytes;
@@ -156,7 +148,7 @@ int64_t submit(PyEngine& engine, const TokenIds& prompt, int64_t max_new_tokens,
   request.priority = priority;
   request.cache = cache;
   request.progress = progress;
-  return engine.alone([&](Engine& e) { return e.submit(std::move(request)); });
+  return engine.submit(std::move(request));
 }
 
 py::array_t<float> logits(PyEngine& engine, const TokenIds& token_ids) {
@@ -245,17 +237,8 @@ void bind_engine(py::module_& m) {
            py::arg("speculation") = SpeculationOptions(),
            py::arg("end_rules") = std::vector<py::object>(), py::arg("prompt_logprobs") = -1,
            py::arg("priority") = 0, py::arg("cache") = true, py::arg("progress") = false)
-      .def("step",
-           [](PyEngine& engine) {
-             return engine.alone([](Engine& e) { return e.step(SignalPoll()); });
-           })
-      .def(
-          "cancel",
-          [](PyEngine& engine, int64_t request, std::optional<int64_t> sequence) {
-            engine.alone(
-                [=](Engine& e) { sequence ? e.cancel(request, *sequence) : e.cancel(request); });
-          },
-          py::arg("request"), py::arg("sequence") = py::none())
+      .def("step", &PyEngine::step)
+      .def("cancel", &PyEngine::cancel, py::arg("request"), py::arg("sequence") = py::none())
       .def("logits", &logits, py::arg("token_ids"))
       .def("score", &score, py::arg("token_ids"))
       .def("store_prefix", &store_prefix, py::arg("token_ids"))
@@ -264,6 +247,7 @@ void bind_engine(py::module_& m) {
            [](PyEngine& engine) { engine.alone([](Engine& e) { e.forget_prefixes(); }); })
       .def("stats", &stats)
       .def("reset_after_fork", &PyEngine::reset_after_fork)
+      .def("new_handle", &PyEngine::new_handle, py::arg("eos_token_ids"))
       .def_property_readonly(
           "backend", [](const PyEngine& engine) { return engine.engine().backend().name(); })
       .def_property_readonly(

@@ -5,11 +5,11 @@
 #include <string>
 
 #include "base/buffer.h"
+#include "base/error.h"
 #include "base/thread_pool.h"
 #include "cpu/dequantize.h"
 #include "cpu/kernels.h"
 #include "cpu/panels.h"
-#include "base/error.h"
 
 namespace onward::cpu {
 namespace {
@@ -52,6 +52,8 @@ void drop_rows(const TensorSource& source, int64_t begin, int64_t end) {
 
 // Source bytes that one task copies: enough that handing it out costs nothing beside it.
 constexpr int64_t kCopyBytes = int64_t{1} << 20;
+
+constexpr uintptr_t kAlignment = 64;  // of a weight: what the arena gives, and kernels may rely on
 
 // A matrix of these parts, without its memory.
 Matrix planned_matrix(const std::vector<PartShape>& parts, DType dtype) {
@@ -156,15 +158,24 @@ class CpuWeightStore final : public WeightStore {
     return {vector.data, static_cast<size_t>(vector.size) * 4, false};
   }
 
-  size_t bytes_used() const override { return arena_.bytes_used(); }
+  int64_t packed_layout() const override { return kPackedLayout; }
+
+  size_t bytes_used() const override { return arena_.bytes_used() + kept_bytes_; }
 
  private:
-  // Copies instead of keeping the mapping: a file's pages are of 4 KiB (base/buffer.h, Arena).
+  // Keeps what has an owner and lies as the kernels read it. Nothing writes a weight once it is
+  // packed, so that its memory may be read-only.
   void* take(const PackedBytes& source, int64_t bytes) {
     if (source.bytes != static_cast<size_t>(bytes)) {
       throw WeightError("packed bytes: found " + std::to_string(source.bytes) + ", expected " +
                         std::to_string(bytes));
     }
+    if (source.owner && reinterpret_cast<uintptr_t>(source.data) % kAlignment == 0) {
+      if (owners_.empty() || owners_.back() != source.owner) owners_.push_back(source.owner);
+      kept_bytes_ += source.bytes;
+      return const_cast<void*>(source.data);
+    }
+    // Copies from a file's mapping otherwise: its pages are of 4 KiB (base/buffer.h, Arena).
     char* out = static_cast<char*>(arena_.allocate(source.bytes));
     const char* in = static_cast<const char*>(source.data);
     for (int64_t slab = 0; slab < bytes; slab += kSlabBytes) {
@@ -181,6 +192,8 @@ class CpuWeightStore final : public WeightStore {
 
   ThreadPool pool_;
   Arena arena_;
+  std::vector<std::shared_ptr<const void>> owners_;  // of what is kept in place
+  size_t kept_bytes_ = 0;
 };
 
 }  // namespace

@@ -6,9 +6,9 @@
 #include <limits>
 #include <string>
 
+#include "base/error.h"
 #include "engine/beam_generation.h"
 #include "engine/sampled_generation.h"
-#include "base/error.h"
 #include "sampling/log_probability.h"
 
 namespace onward {
@@ -168,14 +168,16 @@ void Engine::cancel(int64_t request) {
   cache_.shed();
 }
 
-void Engine::cancel(int64_t request, int64_t sequence) {
+bool Engine::cancel(int64_t request, int64_t sequence) {
   for (const auto& generation : generations_) {
     if (generation->id() != request) continue;
     generation->drop(sequence);
     cache_.shed();
-    if (generation->finished()) cancel(request);
-    return;
+    const bool ended = generation->finished();
+    if (ended) cancel(request);
+    return ended;
   }
+  return false;
 }
 
 void Engine::cancel_all() {

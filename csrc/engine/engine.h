@@ -1,6 +1,6 @@
 // The one loop that every caller drives: submit requests, step, read events, cancel. Each step is
 // one ragged batch of sequences that decode and of prompts that are still being read. Not
-// thread-safe: callers take turns (the Python side has the lock).
+// thread-safe: callers take turns (engine/shared_engine.h).
 #pragma once
 
 #include <memory>
@@ -42,9 +42,9 @@ class Engine {
   std::vector<Event> step(const Decoder::Poll& poll);
 
   // Frees the request's place, or that of one of its sequences: no event of it follows. Unknown and
-  // finished ones are ignored.
+  // finished ones are ignored. Of a sequence: whether the request has ended with it.
   void cancel(int64_t request);
-  void cancel(int64_t request, int64_t sequence);
+  bool cancel(int64_t request, int64_t sequence);
   void cancel_all();
 
   // Logits after every token: (token_ids, vocab_size), in chunks like any prompt.
@@ -65,6 +65,9 @@ class Engine {
 
   EngineStats stats() const;
   const Model& model() const { return *model_; }
+  const std::shared_ptr<const Model>& shared_model() const { return model_; }
+  // Tokens of a prompt and its output together.
+  int64_t max_context() const { return max_context_; }
   const Backend& backend() const { return *backend_; }
 
  private:

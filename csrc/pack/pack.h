@@ -1,14 +1,16 @@
-// A pack: one file that holds a model as the kernels read it, with what a program has to know of its
-// vocabulary and, as texts, all that a tokenizer and a chat template need. What the file looks like
-// stands in pack/format.h. Knows no device but by its WeightStore, and no engine.
+// A pack: one file that holds a model as the kernels read it, with what a program has to know of
+// its vocabulary and, as texts, all that a tokenizer and a chat template need. What the file looks
+// like stands in pack/format.h. Knows no device but by its WeightStore, and no engine.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/dtype.h"
 #include "model/model.h"
 
 namespace onward {
@@ -16,6 +18,7 @@ namespace onward {
 struct PackOptions {
   bool verify = false;  // hold every tensor against its checksum; reads the whole file
   bool copy = false;    // weights go to the store's own memory; else the file stays mapped
+  std::optional<DType> cache_dtype;  // of the cache's floats (f32, f16, bf16); none: as packed
 };
 
 struct Vocabulary {

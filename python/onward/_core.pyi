@@ -278,9 +278,7 @@ class Engine:
         priority: int = 0,
         cache: bool = True,
         progress: bool = False,
-    ) -> int:
-        """Take a request; returns its id."""
-
+    ) -> int: ...
     def step(self) -> list[Event]:
         """Compute one step. Lets signal handlers run; interrupted, no request has moved."""
 
@@ -302,14 +300,15 @@ class Engine:
     ) -> None:
         """Keep a prefix that ``store_prefix`` of the same model and options gave out."""
 
-    def forget_prefixes(self) -> None:
-        """Let go of every kept prefix."""
-
+    def forget_prefixes(self) -> None: ...
     def stats(self) -> dict[str, int]:
         """Counters since the engine was made, and what it holds now."""
 
     def reset_after_fork(self) -> None:
         """In a forked child: drop the parent's requests."""
+
+    def new_handle(self, eos_token_ids: Sequence[int]) -> int:
+        """An ``onward_engine`` of the C interface: one more client of this engine."""
 
     @property
     def backend(self) -> str: ...

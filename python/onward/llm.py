@@ -429,6 +429,12 @@ class LLM:
         """The engine's counters: steps, tokens, computed keys and values, cache blocks."""
         return self._driver.run(lambda engine: engine.stats())
 
+    def engine_handle(self) -> int:
+        """A new ``onward_engine`` of the C interface over this very engine, for native code, which
+        closes it with ``onward_engine_close`` (docs/c-interface.md). The engine lives as long."""
+        eos = self._submitter.defaults.eos_token_ids
+        return self._driver.run(lambda engine: engine.new_handle(eos))
+
     def close(self) -> None:
         """Give the engine and the weights back. Every later call raises ClosedError."""
         driver: Driver | None = getattr(self, "_driver", None)

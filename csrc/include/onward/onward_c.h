@@ -7,10 +7,20 @@
  * Structs that the caller fills begin with `size`, the caller's sizeof: a library that knows more
  * fields takes their defaults, one that knows fewer refuses what it would have to ignore. Fill them
  * with their _init function first. Pointers are read during the call and not kept, unless it says
- * so. Function that fail leave their results alone; onward_last_error() tells more.
+ * so. Functions that fail leave their results alone; onward_last_error() tells more.
+ *
+ * Rules and traces are called inside a step. They must not call the engine that called them
+ * (ONWARD_INVALID_ARGUMENT), but for onward_engine_cancel, _cancel_sequence, _interrupt and _close.
+ *
+ * In a forked child handles stay good; an engine there begins without requests, and says
+ * ONWARD_CLOSED where the fork fell into another thread's step.
  *
  * What the options of a request mean is written in docs/generation.md, what the options of the
- * cache mean in docs/cache.md; names and defaults are Python's. */
+ * cache mean in docs/cache.md; names and defaults are Python's. How it all goes together:
+ * docs/c-interface.md.
+ *
+ * For those who change this file: functions and values are only added. A field is added at the end
+ * of its struct, at a multiple of 8: what is padding in an older caller's struct is not zero. */
 #ifndef ONWARD_C_H
 #define ONWARD_C_H
 
@@ -43,13 +53,16 @@ enum {
 typedef struct onward_model_handle* onward_model;
 typedef struct onward_engine_handle* onward_engine;
 
-ONWARD_API const char* onward_version(void);                         /* "0.1.0" */
-ONWARD_API const char* onward_status_name(onward_status status);     /* "ONWARD_OK"; never null */
-/* Of the calling thread's last call that failed: `where: what, found, expected`. Good until its next
- * call; never null. */
+ONWARD_API const char* onward_version(void);                     /* "0.1.0" */
+ONWARD_API const char* onward_status_name(onward_status status); /* "ONWARD_OK"; never null */
+/* Of the calling thread's last call that failed: `where: what, found, expected`. Good until its
+ * next call; never null. */
 ONWARD_API const char* onward_last_error(void);
 
 /* ---- models ---- */
+
+/* Every _init_sized function writes the defaults into the first `size` bytes, the caller's sizeof,
+ * and `size` itself; _init is the same with the size of this header. */
 
 typedef struct onward_model_options {
   size_t size;
@@ -58,7 +71,10 @@ typedef struct onward_model_options {
   int32_t copy;    /* 1: weights are copied to memory of this process, on huge pages where there are
                       any; 0: the file stays mapped, and its pages are shared between processes */
 } onward_model_options;
-ONWARD_API void onward_model_options_init(onward_model_options* options);
+ONWARD_API void onward_model_options_init_sized(onward_model_options* options, size_t size);
+static inline void onward_model_options_init(onward_model_options* options) {
+  onward_model_options_init_sized(options, sizeof *options);
+}
 
 typedef struct onward_model_info {
   size_t size;
@@ -105,19 +121,27 @@ typedef struct onward_engine_options {
   int32_t prefix_cache;       /* 1: prompts reuse what earlier ones computed */
   int64_t prefix_cache_bytes; /* -1: no limit of its own */
 } onward_engine_options;
-ONWARD_API void onward_engine_options_init(onward_engine_options* options);
+ONWARD_API void onward_engine_options_init_sized(onward_engine_options* options, size_t size);
+static inline void onward_engine_options_init(onward_engine_options* options) {
+  onward_engine_options_init_sized(options, sizeof *options);
+}
 
 /* options may be null. */
 ONWARD_API onward_status onward_engine_open(onward_model model,
                                             const onward_engine_options* options,
                                             onward_engine* engine);
-/* Gives up this handle's requests. An engine that others share goes on for them. */
+/* Gives up this handle's requests. An engine that others share goes on for them. Like cancelling,
+ * it waits for the step that runs now, whose rules and traces may still be called: not after it. */
 ONWARD_API onward_status onward_engine_close(onward_engine engine);
+/* A new handle of the engine's model, to be closed by the caller. It has no metadata where the
+ * engine is Python's (LLM.engine_handle). */
+ONWARD_API onward_status onward_engine_model(onward_engine engine, onward_model* model);
 
 /* ---- requests ---- */
 
 /* Changes the scores of the whole vocabulary: -infinity bans a token. tokens: prompt, then output.
- * Called by the thread that steps; another status than ONWARD_OK ends the request with an error. */
+ * Called by the thread that steps, one rule at a time; another status than ONWARD_OK ends the
+ * request with that status. */
 typedef onward_status (*onward_score_rule)(void* context, const int32_t* tokens, size_t num_tokens,
                                            float* scores, size_t vocab_size);
 /* Whether an output is at its end: 1 or 0; anything else ends the request with an error. */
@@ -152,7 +176,7 @@ typedef struct onward_sampling {
   double dry_base;
   int64_t dry_allowed_length;
   int64_t no_repeat_ngram_size;
-  const char* order; /* null or "hf", "vllm", "llama_cpp" */
+  const char* order; /* null or "hf", "vllm", "llama.cpp" */
   uint64_t seed;
   uint64_t stream; /* tells requests of equal seed apart */
   const onward_logit_bias* logit_bias;
@@ -162,7 +186,10 @@ typedef struct onward_sampling {
   const int32_t* allowed_token_ids; /* null: all */
   size_t num_allowed_token_ids;
 } onward_sampling;
-ONWARD_API void onward_sampling_init(onward_sampling* sampling);
+ONWARD_API void onward_sampling_init_sized(onward_sampling* sampling, size_t size);
+static inline void onward_sampling_init(onward_sampling* sampling) {
+  onward_sampling_init_sized(sampling, sizeof *sampling);
+}
 
 typedef struct onward_beams {
   size_t size;
@@ -173,14 +200,17 @@ typedef struct onward_beams {
   int32_t early_stopping; /* 0: false, 1: true, 2: "never" */
   int64_t num_return_sequences;
 } onward_beams;
-ONWARD_API void onward_beams_init(onward_beams* beams);
+ONWARD_API void onward_beams_init_sized(onward_beams* beams, size_t size);
+static inline void onward_beams_init(onward_beams* beams) {
+  onward_beams_init_sized(beams, sizeof *beams);
+}
 
 typedef struct onward_request {
   size_t size;
   const int32_t* prompt;
   size_t prompt_tokens; /* at least 1 */
   int64_t max_new_tokens;
-  int64_t min_new_tokens;
+  int64_t min_new_tokens;        /* before so many nothing ends an output but its rule */
   int32_t ignore_eos;            /* 1: the model's own end tokens do not end an output */
   const int32_t* stop_token_ids; /* that end it besides */
   size_t num_stop_token_ids;
@@ -196,13 +226,17 @@ typedef struct onward_request {
   onward_end_rule end_rule; /* the same */
   void* end_rule_context;
 } onward_request;
-ONWARD_API void onward_request_init(onward_request* request);
+ONWARD_API void onward_request_init_sized(onward_request* request, size_t size);
+static inline void onward_request_init(onward_request* request) {
+  onward_request_init_sized(request, sizeof *request);
+}
 
 /* Takes a request; *id: of its events, counted from 0 and never the same in one engine. */
 ONWARD_API onward_status onward_engine_submit(onward_engine engine, const onward_request* request,
                                               int64_t* id);
-/* No event of the request, or of one of its sequences, follows. One that is unknown or has ended is
- * left alone. */
+/* No event of the request, or of one of its sequences, follows, in any thread. One that is unknown,
+ * another handle's, or has ended is left alone. Waits for the step that runs now, whose rules may
+ * still be called. A request ends with its last sequence; no event tells that. */
 ONWARD_API onward_status onward_engine_cancel(onward_engine engine, int64_t request);
 ONWARD_API onward_status onward_engine_cancel_sequence(onward_engine engine, int64_t request,
                                                        int64_t sequence);
@@ -224,29 +258,32 @@ typedef struct onward_scored_token {
 /* One token of one sequence, or an end, or both. */
 typedef struct onward_event {
   int64_t request;
-  int64_t sequence;       /* of the request; with beams the rank of the hypothesis */
-  int32_t token;          /* -1: the event carries none */
-  int32_t finish;         /* ONWARD_FINISH_*, of the sequence */
-  int32_t ends_request;   /* no event of the request follows */
-  onward_status status;   /* of a request that ended with an error, else ONWARD_OK */
-  const char* message;    /* beside a status; else "" */
-  double score;           /* of a finished hypothesis, else NaN */
-  double logprob;         /* of the token by the model alone, where asked for, else NaN */
-  double chain_logprob;   /* the same after the chain of processors and filters */
-  const onward_scored_token* top; /* the likeliest by the model alone, best first, where asked for */
+  int64_t sequence;     /* of the request; with beams the rank of the hypothesis */
+  int32_t token;        /* -1: the event carries none */
+  int32_t finish;       /* ONWARD_FINISH_*, of the sequence */
+  int32_t ends_request; /* no event of the request follows */
+  onward_status status; /* of a request that ended with an error, else ONWARD_OK */
+  const char* message;  /* beside a status; else "" */
+  double score;         /* of a finished hypothesis, else NaN */
+  double logprob;       /* of the token by the model alone, where asked for, else NaN */
+  double chain_logprob; /* the same after the chain of processors and filters */
+  const onward_scored_token*
+      top; /* the likeliest by the model alone, best first, where asked for */
   size_t num_top;
   int64_t cached_tokens; /* of the prompt, not computed again: once a request, else -1 */
   double time;           /* seconds of the system's steady clock */
 } onward_event;
 
-/* Runs one step, unless this handle has events left from an earlier one, and writes its events in
- * order, at most `capacity`; the rest comes with the next call. event_size: the caller's
- * sizeof(onward_event). *count 0: nobody has anything to do, or others' turn it was; see
- * onward_stats.running. What events point to is good until the calling thread's next step. */
+/* Runs one step for everybody who shares the engine, unless this handle has events left from an
+ * earlier one, and writes this handle's events in order, at most `capacity`, at least 1; the rest
+ * comes with the next call. event_size: the caller's sizeof(onward_event). *count 0: nobody has
+ * anything to do, a prompt is still being read, or others' turn it was; see onward_stats.running.
+ * What events point to is good until the calling thread's next step, of whatever engine. */
 ONWARD_API onward_status onward_engine_step(onward_engine engine, onward_event* events,
                                             size_t event_size, size_t capacity, size_t* count);
-/* From any thread or a signal handler: the step that runs now, or else the next one of this handle,
- * ends within one layer with ONWARD_INTERRUPTED, and no sequence has moved. */
+/* From any thread or a signal handler: what this handle computes now (a step, score or logits) or
+ * waits for, or else the next it does, ends within one layer with ONWARD_INTERRUPTED, and no
+ * sequence has moved. Leaves onward_last_error alone. */
 ONWARD_API onward_status onward_engine_interrupt(onward_engine engine);
 
 /* ---- what else an engine tells ---- */
@@ -275,13 +312,14 @@ typedef struct onward_stats {
 } onward_stats;
 ONWARD_API onward_status onward_engine_stats(onward_engine engine, onward_stats* stats);
 
-/* What one step did; told by the thread that ran it, after it. */
+/* What one step did, whoever ran it; told by the thread that ran it, after it. Summed up they are
+ * onward_stats, less what score and logits have computed. */
 typedef struct onward_step_trace {
   size_t size; /* the library's */
   int64_t step;
   int64_t prefill_tokens; /* of this step */
   int64_t decode_tokens;
-  int64_t events;
+  int64_t events; /* of all handles */
   int64_t running;
   int64_t waiting;
   int64_t cache_bytes;

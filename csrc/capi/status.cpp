@@ -1,0 +1,99 @@
+#include "capi/status.h"
+
+#include <array>
+#include <new>
+#include <stdexcept>
+
+#include "onward/version.h"
+
+namespace onward::capi {
+namespace {
+
+constexpr std::array<const char*, 9> kNames = {"ONWARD_OK",
+                                               "ONWARD_INVALID_ARGUMENT",
+                                               "ONWARD_CLOSED",
+                                               "ONWARD_IO_ERROR",
+                                               "ONWARD_PACK_ERROR",
+                                               "ONWARD_NO_MEMORY",
+                                               "ONWARD_NUMERICS_ERROR",
+                                               "ONWARD_INTERRUPTED",
+                                               "ONWARD_INTERNAL_ERROR"};
+
+// Where a message cannot be kept for want of memory, `plain` stands for it.
+struct LastError {
+  std::string text;
+  const char* plain = "";
+};
+thread_local LastError last_error;
+
+}  // namespace
+
+onward_status status_of(const std::exception_ptr& failure, std::string& message) noexcept {
+  onward_status status = ONWARD_INTERNAL_ERROR;
+  const auto told = [&](onward_status found, const char* text) {
+    status = found;
+    try {
+      message = text;
+    } catch (...) {
+      message.clear();
+    }
+  };
+  try {
+    std::rethrow_exception(failure);
+  } catch (const RuleFailed& error) {
+    told(error.status, error.what());
+  } catch (const InvalidArgument& error) {
+    told(ONWARD_INVALID_ARGUMENT, error.what());
+  } catch (const Closed& error) {
+    told(ONWARD_CLOSED, error.what());
+  } catch (const IoError& error) {
+    told(ONWARD_IO_ERROR, error.what());
+  } catch (const PackError& error) {
+    told(ONWARD_PACK_ERROR, error.what());
+  } catch (const WeightError& error) {
+    told(ONWARD_PACK_ERROR, error.what());
+  } catch (const NumericsError& error) {
+    told(ONWARD_NUMERICS_ERROR, error.what());
+  } catch (const Interrupted& error) {
+    told(ONWARD_INTERRUPTED, error.what());
+  } catch (const std::bad_alloc&) {
+    told(ONWARD_NO_MEMORY, "memory: none left for this call");
+  } catch (const std::length_error&) {
+    told(ONWARD_NO_MEMORY, "memory: a size beyond all memory");
+  } catch (const std::exception& error) {
+    told(ONWARD_INTERNAL_ERROR, error.what());
+  } catch (...) {
+    told(ONWARD_INTERNAL_ERROR, "an exception of an unknown kind");
+  }
+  return status;
+}
+
+onward_status note_failure() noexcept {
+  last_error.text.clear();
+  const onward_status status = status_of(std::current_exception(), last_error.text);
+  last_error.plain = kNames[static_cast<size_t>(status)];
+  return status;
+}
+
+void require_pointer(const char* name, const void* pointer) {
+  if (pointer == nullptr) {
+    std::string message = name;
+    throw InvalidArgument(message += ": is null, expected a pointer");
+  }
+}
+
+}  // namespace onward::capi
+
+using onward::capi::kNames;
+using onward::capi::last_error;
+
+const char* onward_version(void) { return ONWARD_VERSION; }
+
+const char* onward_status_name(onward_status status) {
+  const bool known = status >= 0 && static_cast<size_t>(status) < kNames.size();
+  return known ? kNames[static_cast<size_t>(status)] : "an unknown status";
+}
+
+const char* onward_last_error(void) {
+  return last_error.text.empty() ? last_error.plain : last_error.text.c_str();
+}

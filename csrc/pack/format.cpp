@@ -1,0 +1,171 @@
+#include "pack/format.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "pack/checksum.h"
+#include "pack/json_text.h"
+
+namespace onward {
+namespace {
+
+constexpr const char* kPaddingPrefix = "padding.";
+
+struct NamedPlace {
+  std::string name;
+  PackedPlace place;
+};
+
+// Offsets within the data, made offsets in the file.
+PackedPlace read_place(const Json& entry, const std::string& where, uint64_t data_begin,
+                       uint64_t data_bytes) {
+  ObjectReader reader(entry, where);
+  PackedPlace place;
+  const std::string dtype = reader.text("dtype");
+  if (dtype != "U8" && dtype != "F32") {
+    throw PackError(where + ": has dtype '" + printable(dtype, 20) + "', expected U8 or F32");
+  }
+  place.numbers = dtype == "F32";
+  const Json& offsets = reader.array("data_offsets");
+  const Json& shape = reader.array("shape");
+  reader.finish();
+  if (offsets.size() != 2) refuse(where + ".data_offsets", offsets, "two integers");
+  if (shape.size() != 1) refuse(where + ".shape", shape, "one dimension");
+  const int64_t begin = as_integer(offsets[0], where + ".data_offsets");
+  const int64_t end = as_integer(offsets[1], where + ".data_offsets");
+  const int64_t count = as_integer(shape[0], where + ".shape");
+  if (begin < 0 || end < begin || static_cast<uint64_t>(end) > data_bytes) {
+    throw PackError(where + ": has bytes " + std::to_string(begin) + ".." + std::to_string(end) +
+                    ", expected them within the " + std::to_string(data_bytes) +
+                    " of the data: the file is cut short or damaged");
+  }
+  const uint64_t bytes = static_cast<uint64_t>(end - begin);
+  const uint64_t item = place.numbers ? 4 : 1;
+  if (bytes % item != 0 || count < 0 || static_cast<uint64_t>(count) != bytes / item) {
+    throw PackError(where + ": has shape (" + std::to_string(count) + ") and " +
+                    std::to_string(bytes) + " bytes, expected one of " + dtype);
+  }
+  place.begin = data_begin + static_cast<uint64_t>(begin);
+  place.end = data_begin + static_cast<uint64_t>(end);
+  return place;
+}
+
+// Tensors follow each other without a gap from the beginning of the data to its end.
+void check_order(std::vector<NamedPlace>& places, const std::string& where, uint64_t data_begin,
+                 uint64_t file_bytes) {
+  std::sort(places.begin(), places.end(), [](const NamedPlace& a, const NamedPlace& b) {
+    return std::pair(a.place.begin, a.place.end) < std::pair(b.place.begin, b.place.end);
+  });
+  uint64_t at = data_begin;
+  for (const auto& [name, place] : places) {
+    if (place.begin != at) {
+      throw PackError(where + ": tensor '" + printable(name) + "' begins at byte " +
+                      std::to_string(place.begin) + ", expected " + std::to_string(at) +
+                      " where the one before it ends");
+    }
+    const bool padding = name.starts_with(kPaddingPrefix);
+    if (!padding && place.begin % kPackAlignment != 0) {
+      throw PackError(where + ": tensor '" + printable(name) + "' begins at byte " +
+                      std::to_string(place.begin) + ", expected a multiple of " +
+                      std::to_string(kPackAlignment));
+    }
+    at = place.end;
+  }
+  if (at != file_bytes) {
+    throw PackError(where + ": has " + std::to_string(file_bytes) + " bytes, expected " +
+                    std::to_string(at) + " by its header");
+  }
+}
+
+std::map<std::string, std::string> read_metadata(Json& object, const std::string& where) {
+  const auto found = object.find("__metadata__");
+  if (found == object.end()) {
+    throw PackError(where + ": has no metadata, expected a pack: onward pack MODEL -o FILE.onward");
+  }
+  if (!found->is_object()) refuse(where + ": __metadata__", *found, "an object");
+  std::map<std::string, std::string> metadata;
+  for (auto& [name, value] : found->items()) {
+    if (!value.is_string()) {
+      refuse(where + ": metadata '" + printable(name) + "'", value, "a string");
+    }
+    metadata.emplace(name, std::move(value.get_ref<std::string&>()));
+  }
+  object.erase(found);
+  return metadata;
+}
+
+}  // namespace
+
+PackHeader read_pack_header(const MappedFile& file) {
+  const std::string& where = file.name();
+  if (file.bytes() < 8) {
+    throw PackError(where + ": has " + std::to_string(file.bytes()) +
+                    " bytes, expected a header of at least 8");
+  }
+  const std::string length = file.read(0, 8);
+  uint64_t header_bytes = 0;
+  for (size_t i = 8; i-- > 0;) header_bytes = header_bytes << 8 | static_cast<uint8_t>(length[i]);
+  if (header_bytes > file.bytes() - 8) {
+    throw PackError(where + ": has " + std::to_string(file.bytes()) +
+                    " bytes, but its header alone is said to take " + std::to_string(header_bytes) +
+                    "; the file is cut short or no pack");
+  }
+  if (header_bytes > kPackHeaderLimit) {
+    throw PackError(where + ": header of " + std::to_string(header_bytes) +
+                    " bytes, expected at most " + std::to_string(kPackHeaderLimit));
+  }
+  const uint64_t data_begin = 8 + header_bytes;
+  if (data_begin % kPackAlignment != 0) {
+    throw PackError(where + ": data begins at byte " + std::to_string(data_begin) +
+                    ", expected a multiple of " + std::to_string(kPackAlignment));
+  }
+  const std::string text = file.read(8, static_cast<size_t>(header_bytes));
+  Json object = parse_object(text, where + ": header");
+  PackHeader header;
+  header.metadata = read_metadata(object, where);
+  const auto format = header.metadata.find("format");
+  if (format == header.metadata.end() || format->second != kPackFormat) {
+    throw PackError(where + ": is no pack (format '" +
+                    (format == header.metadata.end() ? "" : printable(format->second, 40)) +
+                    "'), expected '" + kPackFormat + "'");
+  }
+  const auto version = header.metadata.find("pack");
+  if (version == header.metadata.end() || version->second != std::to_string(kPackVersion)) {
+    throw PackError(where + ": is a pack of version '" +
+                    (version == header.metadata.end() ? "" : printable(version->second, 20)) +
+                    "', expected '" + std::to_string(kPackVersion) +
+                    "': pack the model anew: onward pack MODEL -o FILE.onward");
+  }
+  std::vector<NamedPlace> places;
+  for (const auto& [name, entry] : object.items()) {
+    places.push_back({name, read_place(entry, where + ": tensor '" + printable(name) + "'",
+                                       data_begin, file.bytes() - data_begin)});
+  }
+  check_order(places, where, data_begin, file.bytes());
+  for (NamedPlace& each : places) {
+    if (!each.name.starts_with(kPaddingPrefix)) {
+      header.weights.emplace(std::move(each.name), each.place);
+    }
+  }
+  return header;
+}
+
+uint32_t metadata_checksum(const std::map<std::string, std::string>& metadata) {
+  uint32_t sum = 0;
+  for (const auto& [name, value] : metadata) {
+    if (name == "checksum") continue;
+    sum = crc32(name.c_str(), name.size() + 1, sum);
+    sum = crc32(value.c_str(), value.size() + 1, sum);
+  }
+  return sum;
+}
+
+std::string checksum_text(uint32_t sum) {
+  std::string text(8, '0');
+  for (size_t i = 0; i < 8; ++i) text[i] = "0123456789abcdef"[sum >> (28 - 4 * i) & 15];
+  return text;
+}
+
+}  // namespace onward

@@ -1,0 +1,64 @@
+// What a pack looks like, and the part of reading it that needs no model: the container.
+//
+//   8 bytes      length of the header, little-endian
+//   header       JSON, filled up with spaces so that the data begins at a multiple of 64
+//   data         tensors without a gap, each at a multiple of 64: the file is safetensors
+//
+// Tensors: each canonical weight (model/model.h) as WeightStore::packed gives it, F32 where it is
+// float32 and else U8; and "padding.N" (U8, zeros) where a weight does not end at a multiple of 64.
+//
+// __metadata__, all of it strings:
+//   format        "onward pack"
+//   pack          "1": of this page
+//   layout        of the weights' bytes: WeightStore::packed_layout
+//   onward        the version that wrote it
+//   name          of the model
+//   spec          JSON: the fields of python/onward/spec.py
+//   dtypes        JSON: {"name": as a caller asks for it, "matrices": {weight: dtype}, "cache":
+//   dtype} vocabulary    JSON: {"bos_token_id", "pad_token_id": integer or null, "eos_token_ids":
+//   [...]} checksums     JSON: {weight: CRC-32 in 8 hexadecimal digits} checksum      the same of
+//   the metadata: of key, NUL, value, NUL by rising key, without this one fingerprint   by which
+//   saved conversations know their model (python/onward/sessions/origin.py)
+// and texts, each only where the model has it:
+//   tokenizer.json, tokenizer_config, chat_template, chat_templates, config, generation_config
+//
+// CRC-32 is in Python's standard library, takes thirty lines here and finds every damage of up to
+// 32 bits in a row; against malice no checksum that stands beside its data helps.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "base/mapped_file.h"
+
+namespace onward {
+
+constexpr uint64_t kPackAlignment = 64;
+constexpr const char* kPackFormat = "onward pack";
+constexpr int64_t kPackVersion = 1;
+// As the safetensors library has it.
+constexpr uint64_t kPackHeaderLimit = 100'000'000;
+
+// Where the bytes of a tensor lie in the file.
+struct PackedPlace {
+  bool numbers = false;  // F32, else U8
+  uint64_t begin = 0;
+  uint64_t end = 0;
+};
+
+struct PackHeader {
+  std::map<std::string, PackedPlace> weights;  // padding is left out
+  std::map<std::string, std::string> metadata;
+};
+
+// Reads and checks the header, and no byte of a tensor: every place lies in the file, at a multiple
+// of 64 and in no other's. PackError, IoError.
+PackHeader read_pack_header(const MappedFile& file);
+
+// The checksum that stands in the metadata under "checksum".
+uint32_t metadata_checksum(const std::map<std::string, std::string>& metadata);
+// Eight hexadecimal digits.
+std::string checksum_text(uint32_t sum);
+
+}  // namespace onward
