@@ -25,8 +25,8 @@ FLOORS = {
     "backend": 1,
     "cpu": 2,
     "model": 3,
-    "cache": 3,
     "pack": 3,
+    "cache": 3,
     "sampling": 4,
     "engine": 5,
     "bindings": 6,
@@ -106,6 +106,18 @@ class TestCore:
             if room not in ("cpu", "bindings", "capi"):
                 named = [name for name, _ in includes(path) if name.startswith("cpu/")]
                 assert not named, f"{relative(path)} includes {named}"
+
+    def test_only_the_pack_knows_the_json_library(self):
+        naming = {
+            relative(path)
+            for path in core_files()
+            for name, _ in includes(path)
+            if name.startswith("nlohmann")
+        }
+        assert naming == {"csrc/pack/json_text.h"}
+        for path in core_files():
+            if path.relative_to(CORE).parts[0] != "pack":
+                assert ("pack/json_text.h", True) not in includes(path), relative(path)
 
     def test_only_the_bindings_know_python(self):
         for path in core_files():

@@ -1,19 +1,24 @@
 // DecoderSpec, ModelBuilder and Model for Python.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
+#include <pybind11/stl/filesystem.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "bindings/bindings.h"
 #include "cpu/panels.h"
 #include "cpu/weight_store.h"
 #include "model/model.h"
-#include "base/error.h"
+#include "pack/pack.h"
 
 namespace py = pybind11;
 
@@ -136,6 +141,20 @@ std::vector<std::tuple<std::string, std::string, py::memoryview>> packed_weights
   return weights;
 }
 
+// The model, and the metadata with the texts.
+std::pair<std::shared_ptr<Model>, std::map<std::string, std::string>> open_pack(
+    const std::filesystem::path& path, int threads, bool verify, bool copy,
+    const std::optional<std::string>& cache_dtype) {
+  onward::PackOptions options{verify, copy, std::nullopt};
+  if (cache_dtype) options.cache_dtype = onward::parse_dtype(*cache_dtype);
+  onward::Pack pack;
+  {
+    py::gil_scoped_release release;
+    pack = onward::open_pack(path.string(), onward::cpu::make_weight_store(threads), options);
+  }
+  return {std::const_pointer_cast<Model>(pack.model), std::move(pack.texts)};
+}
+
 }  // namespace
 
 void bind_model(py::module_& m) {
@@ -173,4 +192,7 @@ void bind_model(py::module_& m) {
            py::arg("mapped") = false)
       .def("finish",
            [](ModelBuilder& builder) { return std::const_pointer_cast<Model>(builder.finish()); });
+
+  m.def("open_pack", &open_pack, py::arg("path"), py::arg("threads"), py::arg("verify") = false,
+        py::arg("copy") = false, py::arg("cache_dtype") = py::none());
 }

@@ -24,6 +24,10 @@ void translate(std::exception_ptr pointer) {
     raise("InvalidArgument", error.what());
   } catch (const onward::WeightError& error) {
     raise("WeightError", error.what());
+  } catch (const onward::IoError& error) {
+    raise("IoError", error.what());
+  } catch (const onward::PackError& error) {
+    raise("PackError", error.what());
   } catch (const onward::NumericsError& error) {
     raise("NumericsError", error.what());
   } catch (const onward::Error& error) {

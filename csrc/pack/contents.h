@@ -18,7 +18,7 @@ struct PackContents {
   std::map<std::string, DType> dtypes;  // of the matrices
   DType cache_dtype = DType::f32;
   Vocabulary vocabulary;
-  std::map<std::string, uint32_t> checksums;  // of the weights
+  std::map<std::string, uint32_t> checksums;  // by tensor
 };
 
 // The layout alone: what else there is may mean something else in another one. PackError that opens

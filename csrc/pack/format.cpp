@@ -1,6 +1,7 @@
 #include "pack/format.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -11,7 +12,7 @@
 namespace onward {
 namespace {
 
-constexpr const char* kPaddingPrefix = "padding.";
+constexpr std::string_view kPaddingPrefix = "padding.";
 
 struct NamedPlace {
   std::string name;
@@ -145,7 +146,9 @@ PackHeader read_pack_header(const MappedFile& file) {
   }
   check_order(places, where, data_begin, file.bytes());
   for (NamedPlace& each : places) {
-    if (!each.name.starts_with(kPaddingPrefix)) {
+    if (each.name.starts_with(kTextPrefix)) {
+      header.texts.emplace(each.name.substr(kTextPrefix.size()), each.place);
+    } else if (!each.name.starts_with(kPaddingPrefix)) {
       header.weights.emplace(std::move(each.name), each.place);
     }
   }

@@ -5,22 +5,25 @@
 //   data         tensors without a gap, each at a multiple of 64: the file is safetensors
 //
 // Tensors: each canonical weight (model/model.h) as WeightStore::packed gives it, F32 where it is
-// float32 and else U8; and "padding.N" (U8, zeros) where a weight does not end at a multiple of 64.
+// float32 and else U8; "text.KEY" (U8, UTF-8), a text that would make the header slow to read;
+// and "padding.N" (U8, zeros) where a tensor does not end at a multiple of 64.
 //
 // __metadata__, all of it strings:
-//   format        "onward pack"
-//   pack          "1": of this page
-//   layout        of the weights' bytes: WeightStore::packed_layout
-//   onward        the version that wrote it
-//   name          of the model
-//   spec          JSON: the fields of python/onward/spec.py
-//   dtypes        JSON: {"name": as a caller asks for it, "matrices": {weight: dtype}, "cache":
-//   dtype} vocabulary    JSON: {"bos_token_id", "pad_token_id": integer or null, "eos_token_ids":
-//   [...]} checksums     JSON: {weight: CRC-32 in 8 hexadecimal digits} checksum      the same of
-//   the metadata: of key, NUL, value, NUL by rising key, without this one fingerprint   by which
-//   saved conversations know their model (python/onward/sessions/origin.py)
-// and texts, each only where the model has it:
-//   tokenizer.json, tokenizer_config, chat_template, chat_templates, config, generation_config
+//
+//   format       "onward pack"
+//   pack         "1": of this page
+//   layout       of the weights' bytes: WeightStore::packed_layout
+//   onward       the version that wrote it
+//   name         of the model
+//   spec         JSON: the fields of python/onward/spec.py
+//   dtypes       JSON: "name" as a caller asks for it, "matrices" by weight, "cache"
+//   vocabulary   JSON: "bos_token_id" and "pad_token_id", integer or null, "eos_token_ids"
+//   checksums    JSON: CRC-32 in 8 hexadecimal digits, by tensor, of all but padding
+//   checksum     the same of the metadata without this entry, by rising key: key NUL value NUL
+//   fingerprint  by which saved conversations know their model (sessions/origin.py)
+//
+// and texts, here or as a tensor, each only where the model has it: "tokenizer.json",
+// "tokenizer_config", "chat_template", "chat_templates", "config", "generation_config".
 //
 // CRC-32 is in Python's standard library, takes thirty lines here and finds every damage of up to
 // 32 bits in a row; against malice no checksum that stands beside its data helps.
@@ -29,6 +32,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "base/mapped_file.h"
 
@@ -37,8 +41,11 @@ namespace onward {
 constexpr uint64_t kPackAlignment = 64;
 constexpr const char* kPackFormat = "onward pack";
 constexpr int64_t kPackVersion = 1;
+constexpr std::string_view kTextPrefix = "text.";
 // As the safetensors library has it.
 constexpr uint64_t kPackHeaderLimit = 100'000'000;
+// Of one text; the largest published tokenizer.json has about 35 MB.
+constexpr uint64_t kPackTextLimit = uint64_t{256} << 20;
 
 // Where the bytes of a tensor lie in the file.
 struct PackedPlace {
@@ -48,7 +55,8 @@ struct PackedPlace {
 };
 
 struct PackHeader {
-  std::map<std::string, PackedPlace> weights;  // padding is left out
+  std::map<std::string, PackedPlace> weights;
+  std::map<std::string, PackedPlace> texts;  // by key
   std::map<std::string, std::string> metadata;
 };
 

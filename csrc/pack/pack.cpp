@@ -35,17 +35,64 @@ void check_metadata(const PackHeader& header, const std::string& where) {
 #endif
 }
 
-void check_weight(const std::string& name, const PackedBytes& bytes, const PackContents& contents,
-                  const std::string& where) {
+void check_tensor(const std::string& name, const void* data, size_t bytes,
+                  const PackContents& contents, const std::string& where) {
   const auto stated = contents.checksums.find(name);
   if (stated == contents.checksums.end()) {
     throw PackError(where + ": tensor '" + printable(name) + "' has no checksum");
   }
-  const uint32_t found = crc32(bytes.data, bytes.bytes);
+  const uint32_t found = crc32(data, bytes);
   if (found != stated->second) {
     throw PackError(where + ": tensor '" + printable(name) + "' has checksum " +
                     checksum_text(found) + ", expected " + checksum_text(stated->second) +
                     ": the file is damaged");
+  }
+}
+
+// Rejects what no UTF-8 is: overlong forms, halves of surrogate pairs, numbers past U+10FFFF.
+bool is_utf8(const std::string& text) {
+  const auto byte = [&](size_t at) -> uint32_t {
+    return at < text.size() ? static_cast<uint8_t>(text[at]) : 0;
+  };
+  for (size_t i = 0; i < text.size();) {
+    const uint32_t first = byte(i);
+    size_t more = 0;
+    if (first >= 0x80) {
+      if (first < 0xC2 || first >= 0xF5) return false;
+      more = first < 0xE0 ? 1 : first < 0xF0 ? 2 : 3;
+    }
+    uint32_t code = more == 0 ? first : first & (0x3Fu >> more);
+    for (size_t k = 1; k <= more; ++k) {
+      if ((byte(i + k) & 0xC0) != 0x80) return false;
+      code = code << 6 | (byte(i + k) & 0x3F);
+    }
+    if (more == 2 && (code < 0x800 || (code >= 0xD800 && code < 0xE000))) return false;
+    if (more == 3 && (code < 0x10000 || code > 0x10FFFF)) return false;
+    i += more + 1;
+  }
+  return true;
+}
+
+// Texts that are tensors join those of the metadata; they are read whole, so they are held against
+// their checksums too.
+void read_texts(const MappedFile& file, const PackHeader& header, const PackContents& contents,
+                std::map<std::string, std::string>& texts) {
+  for (const auto& [key, place] : header.texts) {
+    const std::string name = std::string(kTextPrefix) + key;
+    const std::string where = file.name() + ": tensor '" + printable(name) + "'";
+    const uint64_t bytes = place.end - place.begin;
+    if (bytes > kPackTextLimit) {
+      throw PackError(where + " has " + std::to_string(bytes) + " bytes, expected at most " +
+                      std::to_string(kPackTextLimit));
+    }
+    std::string text = file.read(place.begin, static_cast<size_t>(bytes));
+#ifndef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION
+    check_tensor(name, text.data(), text.size(), contents, file.name());
+#endif
+    if (!is_utf8(text)) throw PackError(where + " is no UTF-8");
+    if (!texts.emplace(key, std::move(text)).second) {
+      throw PackError(where + " is in the metadata too, expected it once");
+    }
   }
 }
 
@@ -67,7 +114,7 @@ Pack open_pack(const std::string& path, std::unique_ptr<WeightStore> store,
       PackedBytes bytes{file->data() + place.begin, static_cast<size_t>(place.end - place.begin),
                         true, nullptr};
       if (!options.copy) bytes.owner = file;
-      if (options.verify) check_weight(name, bytes, contents, where);
+      if (options.verify) check_tensor(name, bytes.data, bytes.bytes, contents, where);
       const auto dtype = contents.dtypes.find(name);
       builder.add_packed(name, bytes, dtype == contents.dtypes.end() ? DType::f32 : dtype->second);
     }
@@ -79,6 +126,7 @@ Pack open_pack(const std::string& path, std::unique_ptr<WeightStore> store,
   }
   pack.vocabulary = std::move(contents.vocabulary);
   pack.texts = std::move(header.metadata);
+  read_texts(*file, header, contents, pack.texts);
   return pack;
 }
 

@@ -4,6 +4,7 @@ Every call that computes or waits releases the GIL. Errors are the classes of ``
 """
 
 from collections.abc import Callable, Sequence
+from os import PathLike
 from typing import Any, Literal, final
 
 import numpy as np
@@ -21,11 +22,19 @@ __version__: str
 build: str
 """Compiler and version, build type, processor family."""
 packed_layout: int
-"""Of the bytes that ``Model.packed`` gives and ``ModelBuilder.add_packed`` takes: raised with each
-change of them. They do not depend on the instruction set."""
+"""Of the bytes that ``Model.packed`` gives: raised with each change, the same on any ISA."""
 
 def default_threads() -> int:
     """Processors this process may use: affinity, limited by the cgroup quota."""
+
+def open_pack(
+    path: str | PathLike[str],
+    threads: int,
+    verify: bool = False,
+    copy: bool = False,
+    cache_dtype: str | None = None,
+) -> tuple[Model, dict[str, str]]:
+    """A pack's model, mapped unless copied, and its metadata. PackError, IoError."""
 
 def kv_cache_bytes(
     num_layers: int, num_kv_heads: int, head_dim: int, tokens: int, bytes_per_value: int
@@ -84,11 +93,9 @@ class ModelBuilder:
         as ``dtype``. Copies what it needs; pages of ``mapped`` files are dropped on the way."""
 
     def add_packed(self, name: str, buffer: Buffer, dtype: str, mapped: bool = False) -> None:
-        """Take one weight as ``Model.packed`` gave it out, of a model of this spec. Copies it.
-        WeightError where the number of bytes is not that of the shape."""
+        """Copy one weight as ``Model.packed`` gave it out. WeightError for another size."""
 
-    def finish(self) -> Model:
-        """The model. WeightError names what is missing."""
+    def finish(self) -> Model: ...
 
 @final
 class Model:
@@ -158,8 +165,7 @@ class Event:
 
     @property
     def prompt_computed(self) -> int:
-        """Tokens of the prompt computed so far, in the events that ``progress`` asks for, which say
-        nothing else; else -1."""
+        """Tokens of the prompt so far, in the events that ``progress`` asks for; else -1."""
 
     @property
     def guessed(self) -> int:
@@ -221,8 +227,7 @@ class SamplingOptions:
         """A rule that comes after all processors."""
 
     def chain(self) -> list[str]:
-        """The active stages in order, each by the option that turns it on; then "greedy" or
-        "draw"."""
+        """The active stages in order, by the option that turns each on; then "greedy" or "draw"."""
 
 class BeamOptions:
     """The meanings are in onward.options."""
@@ -292,21 +297,18 @@ class Engine:
         """(tokens - 1): ln of the probability of each token after the first."""
 
     def store_prefix(self, token_ids: _I32) -> list[tuple[int, bool, int, bytes]]:
-        """Compute what is missing of a prefix, keep it, and give out its cache blocks: layer group,
-        whether coded, index among the sequence's blocks, bytes."""
+        """Compute and keep a prefix, and give out its blocks: group, coded, index, bytes."""
 
     def restore_prefix(
         self, token_ids: _I32, blocks: Sequence[tuple[int, bool, int, Buffer]]
     ) -> None:
-        """Keep a prefix that ``store_prefix`` of the same model and options gave out."""
+        """Keep what ``store_prefix`` of the same model and options gave out."""
 
     def forget_prefixes(self) -> None: ...
     def stats(self) -> dict[str, int]:
         """Counters since the engine was made, and what it holds now."""
 
-    def reset_after_fork(self) -> None:
-        """In a forked child: drop the parent's requests."""
-
+    def reset_after_fork(self) -> None: ...
     def new_handle(self, eos_token_ids: Sequence[int]) -> int:
         """An ``onward_engine`` of the C interface: one more client of this engine."""
 
@@ -322,7 +324,6 @@ def observe_inputs(
     threads: int,
 ) -> None:
     """One prefill: callback(name, x, residual) after the product of every matrix of every layer.
-
     name is canonical ("layers.0.qkv"), x (tokens, inputs) what the matrix was multiplied with;
     residual (tokens, hidden_size) is the residual stream with the product added, where it is (o
     and down), else None. What the callback raises ends the prefill. No logits are computed."""

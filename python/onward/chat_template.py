@@ -84,6 +84,11 @@ class ChatTemplate:
         return cls(sources, tokenizer.special_tokens, absent)
 
     @property
+    def sources(self) -> Mapping[str, str]:
+        """The templates by name."""
+        return self._sources
+
+    @property
     def names(self) -> list[str]:
         return list(self._sources)
 

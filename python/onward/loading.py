@@ -23,10 +23,11 @@ from onward.errors import InvalidArgument, WeightError
 from onward.hub import ModelFiles
 from onward.kv_dtypes import KvDtypes, parse_kv_dtype
 from onward.message_text import label, labels, shown
+from onward.pack import contents
 from onward.spec import DecoderSpec
 from onward.weights import Checkpoint, open_checkpoint, packed
 from onward.weights.checkpoint import STORAGE
-from onward.weights.dtypes import DTYPES, HEAD_DTYPES, WeightDtypes, choose_dtypes
+from onward.weights.dtypes import DTYPES, HEAD_DTYPES, WeightDtypes, choose_dtypes, head_name
 
 if TYPE_CHECKING:
     from onward import _core
@@ -51,6 +52,8 @@ class LoadedModel:
     generation_config: dict[str, Any]
     config: dict[str, Any]
     metadata: Mapping[str, object]
+    texts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """The metadata of a pack; empty for other files."""
 
 
 def load_model(
@@ -75,9 +78,16 @@ def load_model(
         ArgumentTypeError: a ``packed_cache`` that is no path.
         ConfigError: a config, or a GGUF file's metadata, that cannot be used.
         WeightError: tensors that are missing, left over, misshapen, damaged or of an unknown dtype.
+        PackError, IoError: a pack that is damaged, of another layout, or cannot be read.
     """
     check_dtypes(dtype, head_dtype)
     folder = packed.check_folder(packed_cache)
+    if files.kind == "pack":
+        if folder is not None:
+            raise InvalidArgument(
+                f"packed_cache: is given for {label(files.path.name)}, which is packed already"
+            )
+        return _open_pack(files, dtype, head_dtype, threads, kv_dtype)
     checkpoint = open_checkpoint(files)
     try:
         spec = architectures.read_spec(checkpoint.config, checkpoint.where)
@@ -101,6 +111,49 @@ def load_model(
         generation_config=checkpoint.generation_config,
         config=checkpoint.config,
         metadata=checkpoint.metadata,
+    )
+
+
+def packed_layout() -> tuple[str, int]:
+    """The version of the core, and that of the bytes that it packs."""
+    from onward import _core
+
+    return _core.__version__, _core.packed_layout
+
+
+def _open_pack(
+    files: ModelFiles, dtype: str, head_dtype: str | None, threads: int, kv_dtype: object
+) -> LoadedModel:
+    """The model of a pack, its weights where they lie in the file. What a pack is in cannot be
+    chosen any more."""
+    from onward import _core
+
+    core, texts = _core.open_pack(files.path, threads)
+    dtypes = contents.read_dtypes(texts)
+    found = {"dtype": dtypes.name, "head_dtype": head_name(dtypes)}
+    for option, asked in (("dtype", dtype), ("head_dtype", head_dtype)):
+        if asked not in ("auto", None, found[option]):
+            flag = "--" + option.replace("_", "-")
+            expected = f'"auto" or "{found[option]}"' if option == "dtype" else shown(found[option])
+            raise InvalidArgument(
+                f"{option}: is {shown(asked)}, but {label(files.path.name)} is packed in "
+                f"{found[option]}, expected {expected}; to pack the model anew: onward pack MODEL "
+                f"-o {label(files.path.name)} {flag} {asked} --force"
+            )
+    kv = parse_kv_dtype(kv_dtype, dtypes.cache)
+    if kv.exact != dtypes.cache:
+        core, texts = _core.open_pack(files.path, threads, cache_dtype=kv.exact)
+        dtypes = dataclasses.replace(dtypes, cache=kv.exact)
+    return LoadedModel(
+        core=core,
+        spec=contents.read_spec(texts),
+        dtypes=dtypes,
+        kv=kv,
+        files=dataclasses.replace(files, name=texts.get("name", files.name)),
+        generation_config=contents.read_config(texts, "generation_config"),
+        config=contents.read_config(texts, "config"),
+        metadata={},
+        texts=texts,
     )
 
 

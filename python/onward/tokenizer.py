@@ -54,6 +54,7 @@ class Tokenizer:
         bos_token_id: id of the BOS token, or None.
         eos_token_ids: ids of the end tokens that the tokenizer itself names.
         config: tokenizer_config.json as read; empty for GGUF.
+        add_bos, add_eos: what overrides the backend's post-processor; None where nothing does.
         decoding: how ids become text, as streaming.py found it.
     """
 
@@ -86,6 +87,7 @@ class Tokenizer:
         found = ([] if eos is None else [eos]) + list(more_eos_ids)
         self.eos_token_ids: list[int] = list(dict.fromkeys(found))
         self.decoding: Decoding | None = None  # made by the first TextStream
+        self.add_bos, self.add_eos = add_bos, add_eos
         self._where = where
         self._prefix, self._suffix = self._frame(add_bos, add_eos, eos)
 
@@ -130,6 +132,15 @@ class Tokenizer:
             more_eos_ids=built.more_eos_ids,
             where="GGUF metadata tokenizer.ggml",
         )
+
+    @classmethod
+    def from_text(cls, text: str, *, where: str, **told: Any) -> Tokenizer:
+        """Of a tokenizer.json, and what the constructor takes besides.
+
+        Raises:
+            TokenizerError: it is malformed.
+        """
+        return cls(_parse_backend(text.encode(), where), where=where, **told)
 
     @property
     def vocab_size(self) -> int:
@@ -257,8 +268,6 @@ def _read_bytes(path: Path, limit: int) -> bytes:
 
 
 def _read_backend(path: Path) -> tokenizers.Tokenizer:
-    from tokenizers import Tokenizer as Backend
-
     if not path.is_file():
         advice = ""
         if (path.parent / "tokenizer.model").exists():
@@ -267,13 +276,18 @@ def _read_backend(path: Path) -> tokenizers.Tokenizer:
                 "transformers' fast tokenizer to get a tokenizer.json"
             )
         raise TokenizerError(f"{path}: the file is missing{advice}")
-    data = _read_bytes(path, MAX_TOKENIZER_BYTES)
+    return _parse_backend(_read_bytes(path, MAX_TOKENIZER_BYTES), str(path))
+
+
+def _parse_backend(data: bytes, where: str) -> tokenizers.Tokenizer:
+    from tokenizers import Tokenizer as Backend
+
     try:
         return Backend.from_buffer(data)
     except BaseException as error:  # a panic of the Rust library is no Exception
         if isinstance(error, (KeyboardInterrupt, SystemExit, MemoryError)):
             raise
-        raise TokenizerError(f"{path}: it is not a usable tokenizer: {error}") from error
+        raise TokenizerError(f"{where}: it is not a usable tokenizer: {error}") from error
 
 
 def _read_object(path: Path) -> dict[str, Any]:

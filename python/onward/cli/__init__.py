@@ -1,4 +1,4 @@
-"""The ``onward`` command: generate, chat, tokenize, detokenize, doctor, bench, quantize, kv.
+"""The ``onward`` command: generate, chat, tokenize, detokenize, doctor, bench, quantize, pack, kv.
 
 Data goes to stdout; progress, timings and errors to stderr. Exit codes: 0 done, 1 the model or the
 engine failed, 2 the command line or an option is wrong, 130 interrupted by Ctrl-C. A reader of our
@@ -24,12 +24,13 @@ from onward.cli import (
     doctor,
     generate,
     kv,
+    pack,
     quantize,
     tokenize,
 )
 from onward.errors import ArgumentTypeError, Error, InvalidArgument
 
-COMMANDS = (generate, chat, tokenize, detokenize, doctor, bench, quantize, kv)
+COMMANDS = (generate, chat, tokenize, detokenize, doctor, bench, quantize, pack, kv)
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 EPILOG = "exit codes: 0 done, 1 model or engine failed, 2 wrong usage, 130 interrupted"

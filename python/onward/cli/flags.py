@@ -38,7 +38,7 @@ def add_loading_arguments(parser: argparse.ArgumentParser) -> argparse._Argument
     """--model, --dtype, --head-dtype, --threads, --packed-cache, in a group that is returned."""
     group = parser.add_argument_group("model")
     group.add_argument(
-        "--model", metavar="MODEL", help="folder, .gguf file or hub id; default: SmolLM2-135M"
+        "--model", metavar="MODEL", help="folder, .gguf file, pack or hub id; default: SmolLM2-135M"
     )
     group.add_argument(
         "--dtype", default="auto", help="auto, f32, f16, bf16, int8 or int4; default: auto"

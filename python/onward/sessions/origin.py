@@ -45,7 +45,7 @@ def origin_of(loaded: LoadedModel, options: CacheOptions, version: str) -> Origi
     matrices = "+".join(sorted(set(loaded.dtypes.matrices.values())))
     return {
         "weights": f"{loaded.dtypes.name} ({matrices})",
-        "model": f"{loaded.files.name} ({_fingerprint(loaded)})",
+        "model": f"{loaded.files.name} ({fingerprint(loaded)})",
         "kv_dtype": kv.name,
         "kv_floats": kv.exact,
         # Without codes all blocks are exact, and nothing depends on these.
@@ -70,8 +70,11 @@ def difference(found: Mapping[str, object], expected: Origin) -> str | None:
     return None
 
 
-def _fingerprint(loaded: LoadedModel) -> str:
-    """Of the spec, and of every weight its name, dtype, size and bytes here and there."""
+def fingerprint(loaded: LoadedModel) -> str:
+    """Of the spec, and of every weight its name, dtype, size and bytes here and there. A pack tells
+    its model's: looking would read much of a file that is read only where it is needed."""
+    if "fingerprint" in loaded.texts:
+        return loaded.texts["fingerprint"]
     digest = hashlib.sha256(json.dumps(dataclasses.asdict(loaded.spec), sort_keys=True).encode())
     for name, dtype, data in loaded.core.packed():
         digest.update(f"{name} {dtype} {data.nbytes}".encode())

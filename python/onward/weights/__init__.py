@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from onward.errors import InvalidArgument
 from onward.hub import ModelFiles
+from onward.message_text import label
 from onward.weights.checkpoint import Checkpoint, Tensor
 
 __all__ = ["Checkpoint", "Tensor", "open_checkpoint"]
@@ -10,6 +12,10 @@ __all__ = ["Checkpoint", "Tensor", "open_checkpoint"]
 
 def open_checkpoint(files: ModelFiles) -> Checkpoint:
     """Open what ``find_model`` found. Close it when the weights have been taken over."""
+    if files.kind == "pack":
+        raise InvalidArgument(
+            f"{label(files.path.name)}: is a pack, expected the model that it was made of"
+        )
     if files.kind == "gguf":
         from onward.weights.gguf import GgufCheckpoint
 

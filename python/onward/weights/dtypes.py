@@ -86,6 +86,11 @@ def choose_dtypes(
     return WeightDtypes(name, chosen, cache=name if name in ("f32", "bf16") else "f16")
 
 
+def head_name(dtypes: WeightDtypes) -> str:
+    """What the output head, or else the embedding, is in, as a caller asks for it."""
+    return _ASKED[dtypes.matrices.get("head", dtypes.matrices["embed"])]
+
+
 def _asked(dtype: str, stored: set[str]) -> str:
     """Four bits that the file has with a minimum keep it."""
     if dtype == "int4" and stored <= {"Q4_1", "Q4_K"}:

@@ -1,0 +1,103 @@
+"""onward pack: write a model into one file, which native programs open without Python.
+
+The summary goes to stdout, progress to stderr. Knows nothing of what the file looks like.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from onward.cli import flags
+from onward.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from onward.pack.packing import Packing
+
+MAX_THREADS = 1024
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "model",
+        nargs="?",
+        metavar="MODEL",
+        help="folder, .gguf file or hub id; default: SmolLM2-135M",
+    )
+    parser.add_argument("-o", "--output", metavar="OUT.onward", help="the file to write")
+    parser.add_argument(
+        "--dtype", default="auto", help="auto, f32, f16, bf16, int8 or int4; default: auto"
+    )
+    parser.add_argument(
+        "--head-dtype",
+        metavar="DTYPE",
+        help="of the embedding and the output head; default: as --dtype, int8 beside int4",
+    )
+    parser.add_argument("--name", help="what the model is called; default: as its files are")
+    parser.add_argument("--force", action="store_true", help="write over a file that is there")
+    parser.add_argument(
+        "--verify", metavar="FILE", help="write nothing; hold a pack against its checksums"
+    )
+    parser.add_argument(
+        "--threads", type=int, metavar="N", help="default: the processors this process may use"
+    )
+    parser.add_argument("--json", action="store_true", help="print the summary as one JSON object")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from onward import _core
+    from onward.option_values import check_integer
+
+    threads = _core.default_threads() if arguments.threads is None else arguments.threads
+    check_integer("threads", threads, 1, MAX_THREADS)
+    if arguments.verify is not None:
+        if arguments.model is not None or arguments.output is not None:
+            raise InvalidArgument("verify: is given together with a model or an output")
+        checked = verified(arguments.verify, threads)
+        line = f"{checked['file']}: {checked['weights']} weights, {checked['bytes']:,} bytes: good"
+        flags.show((json.dumps(checked) if arguments.json else line) + "\n")
+        return 0
+    if arguments.output is None:
+        raise InvalidArgument("output: is missing, expected -o FILE.onward")
+    from onward.pack.packing import pack_model
+
+    done = pack_model(
+        arguments.model,
+        arguments.output,
+        dtype=arguments.dtype,
+        head_dtype=arguments.head_dtype,
+        name=arguments.name,
+        force=arguments.force,
+        threads=threads,
+    )
+    flags.show(json.dumps(dataclasses.asdict(done)) + "\n" if arguments.json else told(done))
+    return 0
+
+
+def verified(path: str, threads: int) -> dict[str, Any]:
+    """What a good pack holds; PackError for another."""
+    from onward import _core
+
+    core, texts = _core.open_pack(os.path.expanduser(path), threads, verify=True)
+    return {
+        "file": path,
+        "name": texts["name"],
+        "weights": len(core.packed()),
+        "bytes": os.stat(os.path.expanduser(path)).st_size,
+        "good": True,
+    }
+
+
+def told(done: Packing) -> str:
+    """The summary for a person."""
+    texts = done.file_bytes - done.weight_bytes
+    return (
+        f"{done.output}: {done.name} in {done.dtype}, head {done.head_dtype}\n"
+        f"{done.file_bytes:,} bytes: weights {done.weight_bytes:,}, header and texts {texts:,}\n"
+        f"took {done.seconds:.1f} s\n"
+        f'run it with: onward generate "Once upon a time" --model {shlex.quote(done.output)}\n'
+    )

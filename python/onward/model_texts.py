@@ -1,0 +1,53 @@
+"""The tokenizer and the chat template of a loaded model, wherever its files keep them.
+
+Knows which kind of files keeps what where, and nothing of what is done with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from onward.chat_template import ChatTemplate
+from onward.errors import TokenizerError
+from onward.hub import ModelFiles
+from onward.pack import contents
+from onward.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from onward.loading import LoadedModel
+
+
+def read_tokenizer(loaded: LoadedModel) -> tuple[Tokenizer | None, str]:
+    """The tokenizer, or why there is none: a model without one can still be asked with ids."""
+    files = loaded.files
+    try:
+        if files.kind == "pack":
+            found = contents.read_tokenizer(loaded.texts, files.path.name)
+            return found, f"{files.path.name}: the model was packed without a tokenizer"
+        if files.kind == "folder":
+            return Tokenizer.from_folder(files.path), ""
+        return Tokenizer.from_gguf(loaded.metadata), ""
+    except TokenizerError as error:
+        if files.kind == "folder":
+            present = any(files.path.glob("*token*")) or any(files.path.glob("vocab*"))
+        else:
+            present = any(key.startswith("tokenizer.ggml.tokens") for key in loaded.metadata)
+        if present or files.kind == "pack":
+            raise
+        return None, str(error)  # the exception itself would keep the whole model alive
+
+
+def read_template(
+    files: ModelFiles,
+    metadata: Mapping[str, object],
+    texts: Mapping[str, str],
+    tokenizer: Tokenizer,
+) -> ChatTemplate:
+    """The chat templates of a model by its LoadedModel's fields; one that has none is no error
+    before something is rendered."""
+    if files.kind == "pack":
+        return contents.read_template(texts, tokenizer, files.path.name)
+    if files.kind == "folder":
+        return ChatTemplate.from_folder(files.path, tokenizer)
+    return ChatTemplate.from_gguf(metadata, tokenizer)

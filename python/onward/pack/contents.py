@@ -1,0 +1,165 @@
+"""What the metadata of a pack says of a model, written and read again.
+
+The format is described in csrc/pack/format.h. The core has read and checked spec, dtypes and
+vocabulary before anything here does. Knows no file, and no byte of a weight.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from onward.chat_template import ChatTemplate
+from onward.errors import PackError
+from onward.spec import DecoderSpec, RopeSpec
+from onward.tokenizer import Tokenizer
+from onward.weights.dtypes import WeightDtypes
+
+FORMAT = "onward pack"
+VERSION = 1
+TEXT_PREFIX = "text."
+TEXTS = (
+    "tokenizer.json",
+    "tokenizer_config",
+    "chat_template",
+    "chat_templates",
+    "config",
+    "generation_config",
+)
+"""What may be a tensor in place of an entry of the metadata."""
+Texts = Mapping[str, str]
+
+
+def written(value: object) -> str:
+    """As JSON."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def spec_text(spec: DecoderSpec) -> str:
+    return written(dataclasses.asdict(spec))
+
+
+def dtypes_text(dtypes: WeightDtypes) -> str:
+    return written({**dataclasses.asdict(dtypes), "matrices": dict(dtypes.matrices)})
+
+
+def vocabulary_text(tokenizer: Tokenizer | None, eos_token_ids: Sequence[int], size: int) -> str:
+    """For programs that have no tokenizer: the ids that begin, fill and end."""
+
+    def known(token: int | None) -> int | None:
+        return token if token is not None and 0 <= token < size else None
+
+    bos = tokenizer.bos_token_id if tokenizer else None
+    pad = (
+        tokenizer.token_to_id(tokenizer.special_tokens.get("pad_token", "")) if tokenizer else None
+    )
+    return written(
+        {
+            "bos_token_id": known(bos),
+            "pad_token_id": known(pad),
+            "eos_token_ids": [token for token in eos_token_ids if known(token) is not None],
+        }
+    )
+
+
+def tokenizer_texts(tokenizer: Tokenizer | None) -> dict[str, str]:
+    """tokenizer.json as the tokenizer is, with what it was told besides."""
+    if tokenizer is None:
+        return {}
+    return {
+        "tokenizer.json": tokenizer.backend.to_str(),
+        "tokenizer_config": written(
+            {
+                "special_tokens": tokenizer.special_tokens,
+                "add_bos_token": tokenizer.add_bos,
+                "add_eos_token": tokenizer.add_eos,
+                "eos_token_ids": tokenizer.eos_token_ids,
+                "config": tokenizer.config,
+            }
+        ),
+    }
+
+
+def template_texts(template: ChatTemplate | None) -> dict[str, str]:
+    """The default template as it is, and all of them where there are others."""
+    sources = dict(template.sources) if template else {}
+    texts = {"chat_template": sources["default"]} if "default" in sources else {}
+    if set(sources) - {"default"}:
+        texts["chat_templates"] = json.dumps(sources)  # in their order
+    return texts
+
+
+def read_spec(texts: Texts) -> DecoderSpec:
+    fields = _object(texts, "spec")
+    rope = fields.pop("rope")
+    return DecoderSpec(
+        **{**fields, "windows": tuple(fields["windows"])},
+        rope=RopeSpec(**{**rope, "inv_freq": tuple(rope["inv_freq"])}),
+    )
+
+
+def read_dtypes(texts: Texts) -> WeightDtypes:
+    return WeightDtypes(**_object(texts, "dtypes"))
+
+
+def read_config(texts: Texts, key: str) -> dict[str, Any]:
+    """config or generation_config; empty where the pack has none."""
+    return _object(texts, key) if key in texts else {}
+
+
+def read_tokenizer(texts: Texts, where: str) -> Tokenizer | None:
+    """None where the model was packed without one."""
+    if "tokenizer.json" not in texts:
+        return None
+    told = _object(texts, "tokenizer_config")
+    return Tokenizer.from_text(
+        texts["tokenizer.json"],
+        special_tokens=told.get("special_tokens"),
+        add_bos=told.get("add_bos_token"),
+        add_eos=told.get("add_eos_token"),
+        more_eos_ids=told.get("eos_token_ids", ()),
+        config=told.get("config"),
+        where=where,
+    )
+
+
+def of_template(texts: Texts) -> dict[str, str]:
+    """What ``read_template`` needs."""
+    return {key: text for key, text in texts.items() if key.startswith("chat_template")}
+
+
+def read_template(texts: Texts, tokenizer: Tokenizer, where: str) -> ChatTemplate:
+    sources = {"default": texts["chat_template"]} if "chat_template" in texts else {}
+    if "chat_templates" in texts:
+        sources = _object(texts, "chat_templates")
+    absent = f"{where}: the model was packed without a chat template; generate() works without one"
+    return ChatTemplate(sources, tokenizer.special_tokens, absent)
+
+
+def metadata_checksum(metadata: Texts) -> str:
+    """Of all keys and values but its own."""
+    total = 0
+    for key in sorted(metadata):
+        if key != "checksum":
+            total = zlib.crc32(f"{key}\0{metadata[key]}\0".encode(), total)
+    return checksum_text(total)
+
+
+def checksum_text(total: int) -> str:
+    return f"{total:08x}"
+
+
+def _object(texts: Texts, key: str) -> dict[str, Any]:
+    """An object of the metadata, which has its checksum: only a pack that was made wrong fails."""
+    try:
+        value = json.loads(texts[key])
+    except KeyError:
+        raise PackError(f"pack: the metadata has no {key!r}") from None
+    except (ValueError, RecursionError) as error:
+        raise PackError(f"pack: {key} is no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise PackError(f"pack: {key} is a {type(value).__name__}, expected an object")
+    return value
