@@ -71,8 +71,8 @@ def main(pack: str, prompt: list[int], count: int = 32) -> None:
     check(lib.onward_model_open(pack.encode(), None, c.byref(model)))
     check(lib.onward_engine_open(model, None, c.byref(engine)))
 
-    request = Request(size=c.sizeof(Request))
-    lib.onward_request_init(c.byref(request))
+    request = Request()
+    lib.onward_request_init_sized(c.byref(request), c.c_size_t(c.sizeof(Request)))
     request.prompt = (c.c_int32 * len(prompt))(*prompt)
     request.prompt_tokens = len(prompt)
     request.max_new_tokens = count

@@ -25,10 +25,7 @@ inline namespace v1 {
 
 // The fields of onward_engine_options; the names of codecs are strings of their own.
 struct EngineOptions : onward_engine_options {
-  EngineOptions() noexcept : onward_engine_options() {
-    size = sizeof(onward_engine_options);
-    onward_engine_options_init(this);
-  }
+  EngineOptions() noexcept : onward_engine_options() { onward_engine_options_init(this); }
   std::string kv_keys;    // "": the default; else "exact", "int8", "q4_0", "turbo4"...
   std::string kv_values;  // the same
 };
@@ -48,12 +45,12 @@ class Engine {
     check(onward_engine_open(model.handle(), &fields, &state_->handle));
   }
 
-  // Takes over a handle to an engine that others share, as a number: that of Python's
-  // LLM.engine_handle(). vocab_size is what logits() needs to know.
-  static Engine from_handle(std::uintptr_t handle, std::int64_t vocab_size = 0) {
+  // Takes over a handle to an engine that others share, as a number: what Python's
+  // LLM.engine_handle() returns.
+  static Engine from_handle(std::uintptr_t handle) {
     Engine engine;
     engine.state_->handle = reinterpret_cast<onward_engine>(handle);
-    engine.state_->vocab_size = vocab_size;
+    engine.state_->vocab_size = engine.model().info().vocab_size;
     return engine;
   }
 
@@ -69,10 +66,10 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Gives up the requests that were submitted here; others who share the engine go on.
+  // Gives up the requests that were submitted here; others who share the engine go on. Not from
+  // inside a rule or a trace, which it destroys.
   void close() noexcept {
     if (state_ == nullptr) return;
-    if (state_->trace) onward_engine_set_trace(state_->handle, nullptr, nullptr);
     onward_engine_close(state_->handle);
     state_.reset();  // the rules go after those who call them
   }
@@ -85,16 +82,16 @@ class Engine {
     if (request.score_rule_ || request.end_rule_) {
       place.rules.reset(new Request::Rules{request.score_rule_, request.end_rule_, nullptr});
     }
-    // Held over the call, so that a thread that reads the request's last event finds its place.
-    const std::lock_guard<std::mutex> lock(state.mutex);
     // Memory is taken before the library has the rules.
-    auto node = state.requests.extract(state.requests.emplace(kNoRequest, std::move(place)).first);
+    Places waiting;
+    auto node = waiting.extract(waiting.emplace(0, std::move(place)).first);
     std::int64_t id = 0;
     request.lend(node.mapped().rules.get(), [&](const onward_request& lent) {
       check(onward_engine_submit(state.handle, &lent, &id));
     });
     node.key() = id;
-    state.requests.insert(std::move(node));
+    const std::lock_guard<std::mutex> lock(state.mutex);
+    if (state.ended_early.erase(id) == 0) state.requests.insert(std::move(node));
     return id;
   }
 
@@ -113,7 +110,10 @@ class Engine {
     const std::lock_guard<std::mutex> lock(state.mutex);
     for (Event& event : events) {
       const auto place = state.requests.find(event.request);
-      if (place == state.requests.end()) continue;
+      if (place == state.requests.end()) {
+        if (event.ends_request) state.ended_early.insert(event.request);
+        continue;
+      }
       if (event.finish != Finish::none) place->second.ended.insert(event.sequence);
       if (!event.ends_request) continue;
       if (place->second.rules != nullptr) event.thrown = place->second.rules->thrown;
@@ -172,9 +172,6 @@ class Engine {
   // Logits after each id: (ids.size(), vocab_size).
   std::vector<float> logits(const std::vector<std::int32_t>& ids) {
     const State& state = opened();
-    if (state.vocab_size <= 0) {
-      throw InvalidArgument("Engine::logits: vocab_size is unknown, expected in from_handle");
-    }
     std::vector<float> values(ids.size() * static_cast<std::size_t>(state.vocab_size));
     check(onward_engine_logits(state.handle, ids.data(), ids.size(), values.data()));
     return values;
@@ -197,11 +194,17 @@ class Engine {
     state.trace = std::move(next);  // the one before is called no more
   }
 
+  // Without metadata where the engine is Python's.
+  Model model() const {
+    onward_model model = nullptr;
+    check(onward_engine_model(opened().handle, &model));
+    return Model::from_handle(model);
+  }
+
   onward_engine handle() const noexcept { return state_ == nullptr ? nullptr : state_->handle; }
 
  private:
   static constexpr std::size_t kEventsAtMost = 128;  // of one step(); the rest comes with the next
-  static constexpr std::int64_t kNoRequest = -1;
 
   // A request that has not ended.
   struct Place {
@@ -214,9 +217,10 @@ class Engine {
   struct State {
     onward_engine handle = nullptr;
     std::int64_t vocab_size = 0;
-    std::mutex mutex;  // of the next two
+    std::mutex mutex;  // of the next three; never held while the library is called
     Places requests;
-    Places cancelled;  // whose rules a step that runs now may still call
+    Places cancelled;                    // whose rules the step that runs now may still call
+    std::set<std::int64_t> ended_early;  // in one thread's step, before another's submit was back
     std::mutex trace_mutex;
     std::unique_ptr<Trace> trace;
 

@@ -15,10 +15,7 @@ namespace onward {
 inline namespace v1 {
 
 struct ModelOptions : onward_model_options {
-  ModelOptions() noexcept : onward_model_options() {
-    size = sizeof(onward_model_options);
-    onward_model_options_init(this);
-  }
+  ModelOptions() noexcept : onward_model_options() { onward_model_options_init(this); }
 };
 
 using ModelInfo = onward_model_info;
@@ -29,6 +26,12 @@ class Model {
  public:
   explicit Model(const std::string& path, const ModelOptions& options = ModelOptions()) {
     check(onward_model_open(path.c_str(), &options, &handle_));
+  }
+  // Takes over a handle of the C interface.
+  static Model from_handle(onward_model handle) noexcept {
+    Model model;
+    model.handle_ = handle;
+    return model;
   }
   ~Model() { close(); }
   Model(Model&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
@@ -75,6 +78,8 @@ class Model {
   onward_model handle() const noexcept { return handle_; }
 
  private:
+  Model() = default;
+
   onward_model handle_ = nullptr;
 };
 

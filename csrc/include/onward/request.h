@@ -21,21 +21,15 @@ inline namespace v1 {
 // All fields of onward_sampling; those that are pointers there are replaced here by members of the
 // same name that own what they hold, and the counts beside them are ignored.
 struct Sampling : onward_sampling {
-  Sampling() noexcept : onward_sampling() {
-    size = sizeof(onward_sampling);
-    onward_sampling_init(this);
-  }
-  std::string order;  // "": the default; else "hf", "vllm" or "llama_cpp"
+  Sampling() noexcept : onward_sampling() { onward_sampling_init(this); }
+  std::string order;  // "": the default; else "hf", "vllm" or "llama.cpp"
   std::vector<onward_logit_bias> logit_bias;
   std::vector<std::int32_t> suppress_tokens;
   std::optional<std::vector<std::int32_t>> allowed_token_ids;  // none: all are allowed
 };
 
 struct Beams : onward_beams {
-  Beams() noexcept : onward_beams() {
-    size = sizeof(onward_beams);
-    onward_beams_init(this);
-  }
+  Beams() noexcept : onward_beams() { onward_beams_init(this); }
 };
 
 // Changes the scores of the whole vocabulary: -infinity bans a token. tokens: prompt, then output.
@@ -48,7 +42,6 @@ using EndRule = std::function<bool(Span<const std::int32_t> tokens)>;
 class Request {
  public:
   explicit Request(std::vector<std::int32_t> prompt) : fields_(), prompt_(std::move(prompt)) {
-    fields_.size = sizeof(onward_request);
     onward_request_init(&fields_);
   }
 

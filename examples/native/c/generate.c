@@ -26,8 +26,6 @@ static int generate(onward_engine engine, const int32_t* prompt, size_t prompt_t
   int ended = 0;
   onward_status status;
 
-  memset(&request, 0, sizeof request);
-  request.size = sizeof request;
   onward_request_init(&request);
   request.prompt = prompt;
   request.prompt_tokens = prompt_tokens;
