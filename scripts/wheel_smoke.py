@@ -26,7 +26,7 @@ def main() -> None:
     for place in (onward.get_include(), onward.get_lib_dir(), onward.get_cmake_dir()):
         assert package in Path(place).parents, place
     with onward.LLM(MODEL, dtype="f32") as llm:
-        ids = llm.generate(PROMPT, max_new_tokens=8, temperature=0).token_ids
+        ids = list(llm.generate(PROMPT, max_new_tokens=8, temperature=0).token_ids)
     assert ids, ids
     print(f"onward {onward.__version__} in {package}: {ids}")
     if shutil.which("cc") is None:

@@ -73,7 +73,7 @@ def words(ids: list[int]) -> list[str]:
 def expected(model: Path, prompt: list[int], count: int = COUNT) -> list[int]:
     """Python's ids, alone, greedy."""
     with onward.LLM(model, threads=2) as llm:
-        return llm.generate(prompt, max_new_tokens=count, temperature=0).token_ids
+        return list(llm.generate(prompt, max_new_tokens=count, temperature=0).token_ids)
 
 
 def from_lines(output: str) -> list[int]:
@@ -220,7 +220,7 @@ EXTENSION = """
 import sys, threading, time
 import onward, shared_engine
 llm = onward.LLM(sys.argv[1])
-prompt = [5, 17, 200]
+prompt, options = [5, 17, 200], {"max_new_tokens": 400, "temperature": 0}
 ticks, over = [0], threading.Event()
 def tick():
     while not over.wait(0.001):
@@ -228,14 +228,14 @@ def tick():
 beside = threading.Thread(target=tick)
 beside.start()
 ours = []
-asking = threading.Thread(target=lambda: ours.append(llm.generate(prompt, max_new_tokens=400)))
+asking = threading.Thread(target=lambda: ours.append(llm.generate(prompt, **options)))
 asking.start()
 theirs = shared_engine.generate(llm.engine_handle(), prompt, 400)
 seen = ticks[0]
 asking.join(); over.set(); beside.join()
 assert seen > 3, seen  # the interpreter lock was free
-assert theirs == ours[0].token_ids and len(theirs) == 400
-assert llm.generate(prompt, max_new_tokens=400).token_ids == theirs
+assert theirs == list(ours[0].token_ids) and len(theirs) == 400
+assert list(llm.generate(prompt, **options).token_ids) == theirs
 try:
     shared_engine.generate(llm.engine_handle(), [999999], 3)
 except RuntimeError as error:

@@ -34,7 +34,7 @@ struct Beams : onward_beams {
 
 // Changes the scores of the whole vocabulary: -infinity bans a token. tokens: prompt, then output.
 using ScoreRule = std::function<void(Span<const std::int32_t> tokens, Span<float> scores)>;
-// Whether an output is at its end.
+// Whether an output is at its end. tokens: prompt, then output, the last one included.
 using EndRule = std::function<bool(Span<const std::int32_t> tokens)>;
 
 // Rules run on the thread that steps, must not call the engine, and may throw: then the request
