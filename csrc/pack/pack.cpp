@@ -115,8 +115,14 @@ Pack open_pack(const std::string& path, std::unique_ptr<WeightStore> store,
                         true, nullptr};
       if (!options.copy) bytes.owner = file;
       if (options.verify) check_tensor(name, bytes.data, bytes.bytes, contents, where);
-      const auto dtype = contents.dtypes.find(name);
-      builder.add_packed(name, bytes, dtype == contents.dtypes.end() ? DType::f32 : dtype->second);
+      const auto found = contents.dtypes.find(name);
+      const DType dtype = found == contents.dtypes.end() ? DType::f32 : found->second;
+      builder.add_packed(name, bytes, dtype);
+      if (place.numbers != (dtype == DType::f32)) {
+        throw PackError(where + ": tensor '" + printable(name) + "' is " +
+                        (place.numbers ? "F32" : "U8") + ", expected the other for a weight in " +
+                        dtype_name(dtype));
+      }
     }
     pack.model = builder.finish();
   } catch (const WeightError& error) {

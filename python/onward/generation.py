@@ -55,20 +55,19 @@ class _Output:
         self.stop_reason: str | int | None = None
         self._score: float | None = None
 
-    def push(self, event: Event) -> str:
-        piece = ""
-        if event.token >= 0:
-            self.token_ids.append(event.token)
-            if event.logprobs is not None:
-                self.logprobs.append(_logprobs(event.logprobs))
-            piece = self._sink.push(event.token) if self._sink else ""
-        if self._sink and self._sink.stopped is None and event.finish_reason is not None:
-            piece += self._sink.finish()
-        if event.finish_reason is not None:
-            assert event.finish_reason != "error"
-            self.finish_reason, self._score = event.finish_reason, event.score
-            stops = event.finish_reason == "stop" and event.token in self._stop_token_ids
-            self.stop_reason = event.token if stops else None
+    def push(self, event: Event, finish: FinishReason | None) -> str:
+        piece, token = "", event.token
+        if token >= 0:
+            self.token_ids.append(token)
+            if (logprobs := event.logprobs) is not None:
+                self.logprobs.append(_logprobs(logprobs))
+            piece = self._sink.push(token) if self._sink else ""
+        if finish is not None:
+            if self._sink and self._sink.stopped is None:
+                piece += self._sink.finish()
+            self.finish_reason, self._score = finish, event.score
+            stops = finish == "stop" and token in self._stop_token_ids
+            self.stop_reason = token if stops else None
         if self._sink and self._sink.stopped is not None:
             self.finish_reason, self.stop_reason = "stop", self._sink.stopped
         return piece
@@ -125,7 +124,8 @@ class Generation:
     def push(self, event: Event) -> str:
         """Take one event; returns the text of the first output that can be shown now. Raises what
         the event tells."""
-        if event.finish_reason == "error":
+        finish = event.finish_reason
+        if finish == "error":
             try:
                 event.raise_failure()
             except Error as error:
@@ -134,6 +134,7 @@ class Generation:
                 raise type(error)(f"{self._where}: {error}") from None
             except StopIteration as error:  # would end a stream quietly, and asyncio cannot hold it
                 raise RuntimeError(f"{self._where}: a rule raised StopIteration") from error
+            raise Error(f"{self._where}: ended with an error that was told before")
         if event.prompt_computed >= 0:
             assert self._progress is not None
             self._progress(event.prompt_computed, len(self._prompt_token_ids))
@@ -145,13 +146,16 @@ class Generation:
         if output.finish_reason is not None:
             return ""  # computed before the engine heard of the stop string
         self._last = event.time
-        self._cached_tokens = max(self._cached_tokens, event.cached_tokens)
-        if event.token >= 0 and self._first is None:
-            self._first = event.time
+        if event.cached_tokens > self._cached_tokens:
+            self._cached_tokens = event.cached_tokens
+        if self._first is None and event.token >= 0:
+            self._first = self._last
         self._prompt_logprobs += map(_logprobs, event.prompt_logprobs)
         self._guessed += event.guessed
         self._accepted += event.accepted
-        piece = output.push(event)
+        piece = output.push(event, finish)
+        if output.finish_reason is None and not event.ends_request:
+            return piece if event.sequence == 0 else ""  # as of nearly every event
         self._ended = event.ends_request or (
             len(self._outputs) == self._samples
             and all(output.finish_reason is not None for output in self._outputs.values())

@@ -101,7 +101,7 @@ def find_subject(
         with ProgressBar(f"loading {files.name}") as progress:
             loaded = load_model(files, dtype, count, progress, head_dtype, packed_cache, kv_dtype)
         return Subject(
-            files.name, loaded.core, loaded.spec, loaded.dtypes, count, loaded.kv, policy
+            loaded.files.name, loaded.core, loaded.spec, loaded.dtypes, count, loaded.kv, policy
         )
     spec = synthetic_spec(synthetic)
     dtypes = synthetic_dtypes(spec, dtype, head_dtype)

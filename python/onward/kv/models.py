@@ -1,7 +1,8 @@
 """What the calculator has to know of a model, without its weights being read.
 
-A published shape by its name, a folder, a config.json alone, or a GGUF file. Of weight files only
-the headers are looked at: they say in which dtype each tensor is. Knows no bytes of any cache.
+A published shape by its name, a folder, a config.json alone, a GGUF file, or a pack. Of weight
+files only the headers are looked at: they say in which dtype each tensor is. Knows no bytes of any
+cache.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from onward.bench.shapes import SHAPES
 from onward.errors import ModelNotFound
 from onward.hub import ModelFiles, find_model
 from onward.json_file import read_json_object
-from onward.loading import check_dtypes, check_headers
+from onward.loading import check_dtypes, check_headers, load_model
 from onward.message_text import label
 from onward.spec import DecoderSpec
 from onward.weights import open_checkpoint
@@ -78,6 +79,17 @@ def _has_weights(folder: Path) -> bool:
 
 
 def _with_weights(files: ModelFiles, dtype: str) -> Subject:
+    if files.kind == "pack":
+        loaded = load_model(files, dtype, threads=1)
+        return Subject(
+            name=loaded.files.name,
+            spec=loaded.spec,
+            weights=loaded.dtypes,
+            weight_bytes=loaded.core.weight_bytes,
+            files=files,
+            config=loaded.config,
+            stored=_STORED_UNSAID,
+        )
     checkpoint = open_checkpoint(files)
     try:
         spec = architectures.read_spec(checkpoint.config, checkpoint.where)

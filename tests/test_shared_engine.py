@@ -1,0 +1,491 @@
+"""Several callers of one engine, in Python and through the C interface: each gets exactly its own
+events, and the same ids as alone."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from builders.c_interface import END_RULE, SCORE_RULE, TRACE, CEngine, CError, lib
+from builders.core_engine import Shape, drain, new_engine, random_prompt, seeded_model, submit
+from builders.seeded_folder import write_seeded
+from onward.errors import Error, InvalidArgument
+
+SHAPE = Shape(num_layers=2)
+PROMPTS = [random_prompt(5 + 7 * i, seed=i) for i in range(4)]
+TOKENS = 30
+
+
+@pytest.fixture(scope="module")
+def model():
+    return seeded_model("f32", SHAPE)
+
+
+@pytest.fixture(scope="module")
+def alone(model):
+    """Greedy tokens of each prompt, by an engine that does nothing else."""
+    engine = new_engine(model, threads=1)
+    found = []
+    for prompt in PROMPTS:
+        request = submit(engine, prompt, max_new_tokens=TOKENS)
+        found.append(drain(engine, [request])[request].tokens)
+    return found
+
+
+@pytest.fixture
+def core(model):
+    return new_engine(model, threads=1)
+
+
+# Taking turns in one thread
+
+
+def test_a_step_is_for_all_and_events_go_to_whose_they_are(core, alone):
+    with CEngine.of(core) as one, CEngine.of(core) as two:
+        mine = one.submit(PROMPTS[0], max_new_tokens=TOKENS)
+        others = two.submit(PROMPTS[1], max_new_tokens=TOKENS)
+        pythons = submit(core, PROMPTS[2], max_new_tokens=TOKENS)
+        assert len({mine, others, pythons}) == 3
+        assert one.drain([mine])[mine][0].tokens == alone[0]  # asserts that no other's event came
+        steps = one.stats()["steps"]
+        assert two.drain([others])[others][0].tokens == alone[1]
+        assert drain(core, [pythons])[pythons].tokens == alone[2]
+        assert one.stats()["steps"] == steps, "their events had arrived already"
+
+
+@pytest.mark.parametrize("way", ["cancel", "close"])
+def test_one_gives_up_and_the_others_go_on(core, alone, way):
+    one, two = CEngine.of(core), CEngine.of(core)
+    mine = one.submit(PROMPTS[0], max_new_tokens=TOKENS)
+    others = two.submit(PROMPTS[1], max_new_tokens=TOKENS)
+    pythons = submit(core, PROMPTS[2], max_new_tokens=TOKENS)
+    one.step()
+    if way == "close":
+        one.close()
+    else:
+        for request in (others, pythons):
+            one.cancel(request)  # none of its own
+        assert one.stats()["running"] == 3
+        one.cancel(mine)
+        assert one.step() == []
+        one.close()
+    assert two.stats()["running"] == 2
+    assert two.drain([others])[others][0].tokens == alone[1]
+    assert drain(core, [pythons])[pythons].tokens == alone[2]
+    two.close()
+
+
+def test_python_cancels_its_own_alone(core, alone):
+    with CEngine.of(core) as engine:
+        request = engine.submit(PROMPTS[0], max_new_tokens=TOKENS)
+        core.cancel(request)
+        core.cancel(request, 0)
+        assert engine.drain([request])[request][0].tokens == alone[0]
+
+
+def test_an_engine_of_python_that_goes_away_takes_its_requests_along(model, alone):
+    core = new_engine(model, threads=1)
+    with CEngine.of(core) as engine:
+        submit(core, PROMPTS[1], max_new_tokens=TOKENS)
+        request = engine.submit(PROMPTS[0], max_new_tokens=TOKENS)
+        assert engine.stats()["running"] == 2
+        del core
+        assert engine.stats()["running"] == 1
+        assert engine.drain([request])[request][0].tokens == alone[0]
+
+
+def test_the_trace_of_a_closed_handle_is_called_no_more(core):
+    steps: list[int] = []
+    trace = TRACE(lambda context, step: steps.append(step[0].step))
+    engine = CEngine.of(core)
+    engine.set_trace(trace)
+    submit(core, PROMPTS[0], max_new_tokens=3)
+    core.step()
+    engine.close()
+    core.step()
+    assert steps == [1]
+
+
+def test_a_failing_rule_fails_its_own_request(core, alone):
+    @SCORE_RULE
+    def rule(context, tokens, num_tokens, scores, vocab_size):
+        return 6 if num_tokens == len(PROMPTS[0]) + 2 else 0
+
+    @END_RULE
+    def odd(context, tokens, num_tokens):
+        return 7
+
+    with CEngine.of(core) as one, CEngine.of(core) as two:
+        failing = one.submit(PROMPTS[0], max_new_tokens=TOKENS, score_rule=rule)
+        other = one.submit(PROMPTS[3], max_new_tokens=TOKENS, end_rule=odd)
+        healthy = two.submit(PROMPTS[1], max_new_tokens=TOKENS)
+        outputs = one.drain([failing, other])
+        last = outputs[failing][0].events[-1]
+        assert (last.status, last.finish, last.token) == ("ONWARD_NUMERICS_ERROR", "error", -1)
+        assert last.message == (
+            "score_rule: returned 6 (ONWARD_NUMERICS_ERROR), expected ONWARD_OK"
+        )
+        assert outputs[failing][0].tokens == alone[0][:2]
+        last = outputs[other][0].events[-1]
+        assert last.status == "ONWARD_INVALID_ARGUMENT"
+        assert last.message == "end_rule: returned 7, expected 0 or 1"
+        assert two.drain([healthy])[healthy][0].tokens == alone[1]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("kind", ["rule", "trace"])
+def test_a_rule_or_trace_that_calls_its_own_engine(core, kind):
+    """What computes or waits is refused; what gives up takes effect after the step."""
+    told: list[str] = []
+
+    def enter() -> None:
+        for work in (
+            one.step,
+            one.stats,
+            two.stats,
+            lambda: one.submit([1]),
+            lambda: one.score([1, 2]),
+            lambda: one.set_trace(None),
+        ):
+            with pytest.raises(CError, match="called by a rule or trace of its own step") as caught:
+                work()
+            told.append(caught.value.status)
+        with pytest.raises(InvalidArgument, match="called by a rule or trace"):
+            core.stats()
+        one.interrupt()
+        one.cancel(request)
+        two.close()
+        told.append("end")
+
+    @SCORE_RULE
+    def rule(context, tokens, num_tokens, scores, vocab_size):
+        enter()
+        return 0
+
+    @TRACE
+    def trace(context, step):
+        if not told:
+            enter()
+
+    one, two = CEngine.of(core), CEngine.of(core)
+    if kind == "trace":
+        one.set_trace(trace)
+        request = one.submit([1, 2], max_new_tokens=5)
+    else:
+        request = one.submit([1, 2], max_new_tokens=5, score_rule=rule)
+    assert one.step() == []
+    assert told == ["ONWARD_INVALID_ARGUMENT"] * 6 + ["end"]
+    with pytest.raises(CError) as caught:
+        one.step()
+    assert caught.value.status == "ONWARD_INTERRUPTED"
+    assert one.stats()["running"] == 0
+    with pytest.raises(CError) as caught:
+        two.stats()
+    assert caught.value.status == "ONWARD_CLOSED"
+    one.close()
+
+
+# Threads
+
+
+def test_threads_with_a_handle_each_beside_python(core, alone):
+    def through_c(index: int) -> bool:
+        with CEngine.of(core) as engine:
+            return all(
+                engine.complete(PROMPTS[i % 4], max_new_tokens=TOKENS) == [alone[i % 4]]
+                for i in range(index, index + 6)
+            )
+
+    def python(index: int) -> bool:
+        for i in range(6):
+            request = submit(core, PROMPTS[i % 4], max_new_tokens=TOKENS)
+            if drain(core, [request])[request].tokens != alone[i % 4]:
+                return False
+        return True
+
+    with ThreadPoolExecutor(5) as pool:
+        work = [through_c, python, through_c, through_c, through_c]
+        assert all(pool.map(lambda index: work[index](index), range(5)))
+    assert core.stats()["running"] == core.stats()["cache_blocks_in_use"] == 0
+
+
+def test_threads_of_one_handle_get_each_event_once(core, alone):
+    """Four threads step one handle; together they have every event, and none twice."""
+    with CEngine.of(core) as engine:
+        requests = [engine.submit(prompt, max_new_tokens=TOKENS) for prompt in PROMPTS]
+        open_requests = set(requests)
+        events = []
+
+        def work(_: int) -> None:
+            while open_requests:
+                for event in engine.step(2):
+                    events.append(event)
+                    if event.ends_request:
+                        open_requests.discard(event.request)
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(work, range(4)))
+        for request, expected in zip(requests, alone, strict=True):
+            found = [event.token for event in events if event.request == request]
+            assert sorted(found) == sorted(expected)
+
+
+def test_no_one_starves(core):
+    """A handle in a loop of steps without end does not keep another from its turn."""
+    stop = threading.Event()
+
+    def loop() -> int:
+        steps = 0
+        with CEngine.of(core) as engine:
+            while not stop.is_set():
+                engine.complete([1], max_new_tokens=50)
+                steps += 1
+        return steps
+
+    with ThreadPoolExecutor(3) as pool:
+        busy = [pool.submit(loop) for _ in range(3)]
+        with CEngine.of(core) as engine:
+            slowest = 0.0
+            for _ in range(30):
+                begin = time.monotonic()
+                engine.stats()
+                slowest = max(slowest, time.monotonic() - begin)
+        stop.set()
+        assert all(future.result() > 0 for future in busy)
+    assert slowest < 1.0
+
+
+@pytest.mark.timeout(120)
+def test_threads_that_do_anything_at_any_time(core, alone):
+    """Steps, submissions, cancellations, closings and interrupts of shared handles, at random,
+    beside a client that must not notice."""
+    stop = threading.Event()
+    handles = [CEngine.of(core) for _ in range(3)]
+    allowed = {"ONWARD_CLOSED", "ONWARD_INTERRUPTED"}
+
+    def disturb(seed: int) -> set[str]:
+        generator = random.Random(seed)
+        seen: set[str] = set()
+        while not stop.is_set():
+            slot = generator.randrange(3)
+            engine = handles[slot]
+            try:
+                match generator.randrange(7):
+                    case 0 | 1:
+                        engine.submit(generator.choice(PROMPTS), max_new_tokens=20)
+                    case 2 | 3:
+                        engine.step(generator.choice([1, 64]))
+                    case 4:
+                        engine.cancel(generator.randrange(2000))
+                    case 5:
+                        engine.interrupt()
+                    case 6:
+                        if generator.random() < 0.1:
+                            handles[slot] = CEngine.of(core)
+                            engine.close()
+            except CError as error:
+                seen.add(error.status)
+        return seen
+
+    with ThreadPoolExecutor(4) as pool:
+        disturbing = [pool.submit(disturb, seed) for seed in range(4)]
+        try:
+            with CEngine.of(core) as engine:
+                for i in range(12):
+                    assert engine.complete(PROMPTS[i % 4], max_new_tokens=TOKENS) == [alone[i % 4]]
+        finally:
+            stop.set()
+        assert set().union(*(future.result() for future in disturbing)) <= allowed
+    for handle in handles:
+        lib.onward_engine_close(handle.handle)
+    assert core.stats()["running"] == core.stats()["cache_blocks_in_use"] == 0
+
+
+@pytest.mark.timeout(60)
+def test_closing_ends_a_wait_of_another_thread(core):
+    """The one that steps and the ones that wait for a turn all hear it; the rule is not called
+    once close has returned."""
+    inside, go_on, closed = threading.Event(), threading.Event(), threading.Event()
+    late: list[int] = []
+
+    @SCORE_RULE
+    def rule(context, tokens, num_tokens, scores, vocab_size):
+        inside.set()
+        assert go_on.wait(30)
+        if closed.is_set():
+            late.append(num_tokens)
+        return 0
+
+    engine = CEngine.of(core)
+    engine.submit(PROMPTS[0], score_rule=rule)
+
+    def loop() -> str:
+        try:
+            while True:
+                engine.step()
+        except CError as error:
+            return error.status
+
+    def close() -> None:
+        engine.close()
+        closed.set()
+
+    with ThreadPoolExecutor(4) as pool:
+        stepping = [pool.submit(loop)]
+        assert inside.wait(30)
+        stepping += [pool.submit(loop) for _ in range(2)]
+        closing = pool.submit(close)
+        time.sleep(0.2)
+        assert not closing.done(), "its rule is still running"
+        go_on.set()
+        closing.result(30)
+        assert {future.result(30) for future in stepping} == {"ONWARD_CLOSED"}
+    assert late == []
+    assert core.stats()["running"] == 0
+
+
+@pytest.mark.timeout(60)
+def test_an_interrupt_reaches_one_that_waits_for_its_turn(core):
+    inside, go_on = threading.Event(), threading.Event()
+
+    @SCORE_RULE
+    def rule(context, tokens, num_tokens, scores, vocab_size):
+        inside.set()
+        assert go_on.wait(30)
+        return 0
+
+    with CEngine.of(core) as one, CEngine.of(core) as two, ThreadPoolExecutor(2) as pool:
+        one.submit(PROMPTS[0], max_new_tokens=1, score_rule=rule)
+        stepping = pool.submit(one.step)
+        assert inside.wait(30)
+        waiting = pool.submit(two.step)
+        time.sleep(0.1)
+        two.interrupt()
+        with pytest.raises(CError) as caught:
+            waiting.result(10)
+        assert caught.value.status == "ONWARD_INTERRUPTED"
+        go_on.set()
+        assert [event.finish for event in stepping.result(30)] == ["length"]
+
+
+@pytest.mark.timeout(120)
+def test_an_interrupt_ends_a_long_prefill(model):
+    """From another thread, within one layer; the one that hears it is the one that was meant."""
+    core = new_engine(model, threads=1, chunk=4096)
+    with CEngine.of(core) as engine, ThreadPoolExecutor(1) as pool:
+        request = engine.submit(random_prompt(4000, seed=1), max_new_tokens=1)
+        begin = time.monotonic()
+        whole = new_engine(model, threads=1, chunk=4096)
+        whole.logits(random_prompt(4000, seed=1)[:2000])
+        step = pool.submit(engine.step)
+        time.sleep((time.monotonic() - begin) * 0.1)
+        engine.interrupt()
+        try:
+            events = step.result(60)
+        except CError as error:
+            assert error.status == "ONWARD_INTERRUPTED"
+            assert engine.stats()["steps"] == 0
+            events = engine.step()
+        assert [event.request for event in events] == [request]
+
+
+# LLM
+
+
+def test_native_code_beside_an_llm(tmp_path, open_llm):
+    llm = open_llm(write_seeded(tmp_path / "model", eos_token_id=7), threads=1)
+    expected = llm.generate([5, 6, 7], max_new_tokens=20).token_ids
+    unending = llm.generate([5, 6, 7], max_new_tokens=20, ignore_eos=True).token_ids
+    with CEngine(llm.engine_handle()) as engine:
+        stop = threading.Event()
+
+        def through_c() -> list[tuple[int, ...]]:
+            found = []
+            while not stop.is_set():
+                found += [tuple(engine.complete([5, 6, 7], max_new_tokens=20)[0])]
+                found += [tuple(engine.complete([5, 6, 7], max_new_tokens=20, ignore_eos=1)[0])]
+            return found
+
+        with ThreadPoolExecutor(1) as pool:
+            native = pool.submit(through_c)
+            try:
+                for _ in range(20):
+                    assert llm.generate([5, 6, 7], max_new_tokens=20).token_ids == expected
+                    stream = llm.stream([5, 6, 7], max_new_tokens=20)
+                    list(stream)
+                    assert stream.result.token_ids == expected
+            finally:
+                stop.set()
+            assert set(native.result(60)) == {expected, unending}
+        with engine.model() as model:
+            assert model.info().num_eos_token_ids == 1
+        llm.close()
+        assert tuple(engine.complete([5, 6, 7], max_new_tokens=20)[0]) == expected
+    with pytest.raises(Error, match="was closed"):
+        llm.engine_handle()
+
+
+def test_a_rule_of_python_in_a_step_that_native_code_runs(tmp_path, open_llm):
+    """It runs in the thread that steps, and its events wait for whose they are."""
+    llm = open_llm(write_seeded(tmp_path / "model"), threads=1)
+    threads = set()
+
+    def only_nine(token_ids, scores):
+        threads.add(threading.get_ident())
+        scores[:9] = scores[10:] = -1e9
+
+    stream = llm.stream([5], max_new_tokens=4, logits_processor=only_nine)
+    with CEngine(llm.engine_handle()) as engine:
+        for _ in range(5):
+            assert engine.step() == []
+    before = llm.stats()["steps"]
+    list(stream)
+    assert stream.result.token_ids == (9, 9, 9, 9)
+    assert llm.stats()["steps"] == before == 4
+    assert threads == {threading.get_ident()}
+
+
+# Forks
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_begins_without_requests(model, alone):
+    core = new_engine(model, threads=2)
+    with CEngine.of(core) as engine:
+        request = engine.submit(PROMPTS[0], max_new_tokens=TOKENS)
+        first = engine.step(1)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                assert engine.step() == [], "no request of the parent's"
+                assert engine.stats()["running"] == 0
+                assert engine.complete(PROMPTS[1], max_new_tokens=TOKENS) == [alone[1]]
+                engine.close()
+                code = 0
+            finally:
+                os._exit(code)
+        rest = engine.drain([request])[request][0].tokens
+        assert [*(event.token for event in first), *rest] == alone[0]
+        deadline = time.monotonic() + 30
+        while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
+            assert time.monotonic() < deadline, "the child hangs"
+            time.sleep(0.01)
+        assert ended[1] == 0
+
+
+def test_handles_are_never_used_twice(core):
+    values = set()
+    for _ in range(200):
+        engine = CEngine.of(core)
+        assert engine.handle.value not in values
+        values.add(engine.handle.value)
+        engine.close()
+    assert ctypes.c_void_p(0).value not in values
