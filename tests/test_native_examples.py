@@ -176,7 +176,7 @@ class TestCpp:
             assert child.stdout is not None
             first = child.stdout.readline()
             child.send_signal(signal.SIGINT)
-            rest, _ = child.communicate(timeout=60)
+            rest = child.stdout.read()
         assert child.returncode == 130
         found = by_prompt(first + rest)
         assert found
@@ -267,7 +267,7 @@ def test_an_extension_generates_on_the_engine_of_python(
     path = f"{extension}:{native.environment.get('PYTHONPATH', '')}".rstrip(":")
     environment = {**native.environment, "PYTHONPATH": path}
     said = run([sys.executable, "-c", EXTENSION, str(endless)], environment)
-    assert "closed" in said
+    assert "null" in said
 
 
 def test_ctypes_gives_the_ids_of_python(native: Installation, model: Path) -> None:
