@@ -292,6 +292,7 @@ def test_null_results(engine):
             "logprobs": lambda: lib.onward_engine_score(handle, ids_of([1, 2]), size(2), none),
             "logits": lambda: lib.onward_engine_logits(handle, ids_of([1, 2]), size(2), none),
             "model": lambda: lib.onward_engine_model(handle, none),
+            "other": lambda: lib.onward_engine_share(handle, none),
             "engine": lambda: lib.onward_engine_open(model.handle, none, none),
             "info": lambda: lib.onward_model_get_info(model.handle, none),
             "key": lambda: lib.onward_model_metadata(

@@ -74,6 +74,15 @@ onward_status onward_engine_open(onward_model model, const onward_engine_options
   });
 }
 
+onward_status onward_engine_share(onward_engine engine, onward_engine* other) {
+  return guarded([&] {
+    const std::shared_ptr<EngineHandle> handle = capi::find(engine);
+    require_pointer("other", other);
+    *other = capi::open_handle(
+        std::make_shared<EngineHandle>(handle->client().shared(), handle->pack()));
+  });
+}
+
 onward_status onward_engine_close(onward_engine engine) {
   return guarded([&] {
     const std::shared_ptr<EngineHandle> handle = capi::take(engine);

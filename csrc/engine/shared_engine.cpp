@@ -48,13 +48,17 @@ void SharedEngine::reset_after_fork() {
   }
 }
 
-SharedEngine::Lock SharedEngine::enter() {
+bool SharedEngine::usable() {
   if (forks_.load() != fork_count()) {
     static std::mutex resetting;
     const std::lock_guard<std::mutex> guard(resetting);
     if (forks_.load() != fork_count()) reset_after_fork();
   }
-  if (broken_by_fork_) {
+  return !broken_by_fork_;
+}
+
+SharedEngine::Lock SharedEngine::enter() {
+  if (!usable()) {
     throw Closed(
         "engine: this process was forked while another thread was inside the engine; load the "
         "model again in the child");
@@ -225,7 +229,7 @@ EngineClient::EngineClient(std::shared_ptr<SharedEngine> engine) : engine_(std::
 
 EngineClient::~EngineClient() {
   close();
-  if (engine_->broken_by_fork_) return;
+  if (!engine_->usable()) return;
   const SharedEngine::Lock lock(*engine_->mutex_);
   engine_->clients_.erase(this);
 }
@@ -346,7 +350,7 @@ std::vector<Event> EngineClient::give_up(SharedEngine::Lock& lock) {
 }
 
 void EngineClient::close() {
-  if (closed_.exchange(true) || engine_->broken_by_fork_) return;
+  if (closed_.exchange(true) || !engine_->usable()) return;
   std::vector<Event> lost;
   SharedEngine::Lock lock = engine_->enter();
   engine_->wake([this](const SharedEngine::Waiter& waiter) { return waiter.client == this; });

@@ -90,6 +90,9 @@ class SharedEngine {
     Lock* lock_;
   };
 
+  // False in a child whose parent forked at the wrong moment.
+  bool usable();
+  // Closed in such a child.
   Lock enter();
   // False where until_mail and the client has mail.
   bool take_turn(Lock& lock, EngineClient& client, bool until_mail, const Poll& waiting);

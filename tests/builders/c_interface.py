@@ -271,6 +271,13 @@ class CEngine:
         assert value.value is not None
         return CModel(value.value)
 
+    def share(self) -> CEngine:
+        """One more client of the same engine."""
+        value = ctypes.c_void_p()
+        call("onward_engine_share", self.handle, ctypes.byref(value))
+        assert value.value is not None
+        return CEngine(value.value)
+
     def submit(self, prompt: ArrayLike, **values: Any) -> int:
         return self.submit_struct(request_of(prompt, **values))
 

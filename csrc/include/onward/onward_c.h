@@ -130,6 +130,9 @@ static inline void onward_engine_options_init(onward_engine_options* options) {
 ONWARD_API onward_status onward_engine_open(onward_model model,
                                             const onward_engine_options* options,
                                             onward_engine* engine);
+/* One more handle of an engine, for a caller with requests and events of its own: both are in the
+ * same steps and share the cache. */
+ONWARD_API onward_status onward_engine_share(onward_engine engine, onward_engine* other);
 /* Gives up this handle's requests. An engine that others share goes on for them. Like cancelling,
  * it waits for the step that runs now, whose rules and traces may still be called: not after it. */
 ONWARD_API onward_status onward_engine_close(onward_engine engine);
