@@ -21,6 +21,7 @@ if(NOT ONWARD_JSON_INCLUDE_DIR)
     if(nlohmann_json_FOUND)
       get_target_property(ONWARD_JSON_INCLUDE_DIR
         nlohmann_json::nlohmann_json INTERFACE_INCLUDE_DIRECTORIES)
+      list(REMOVE_DUPLICATES ONWARD_JSON_INCLUDE_DIR)
     endif()
   endif()
 endif()

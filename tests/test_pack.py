@@ -315,6 +315,28 @@ class TestMemory:
         open_llm(tmp_path / "m.onward", dtype="auto")
         assert self.of_mapping(tmp_path / "m.onward")["Rss"] == 0
 
+    def test_the_cache_leaves_room_for_weights_that_are_not_read_yet(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_llm: Callable[..., Any]
+    ) -> None:
+        path = tiny_pack(tmp_path)
+        given: list[int] = []
+        free = 1 << 20
+        monkeypatch.setattr("onward.cache_options.memory_bytes", lambda: {"available": free})
+
+        class Engine(_core.Engine):
+            def __init__(self, model: _core.Model, **options: Any) -> None:
+                given.append(options["kv_cache_bytes"])
+                super().__init__(model, **options)
+
+        monkeypatch.setattr("onward.llm._core.Engine", Engine)
+        weights = open_llm(path, dtype="auto").weight_bytes
+        open_llm(path, dtype="auto", draft_model=path)
+        open_llm(tmp_path / "model")
+        free = weights // 2
+        open_llm(path, dtype="auto")
+        shares = [(1 << 20) - weights, (1 << 20) - 2 * weights, 1 << 20, weights // 20]
+        assert given == pytest.approx([int(0.8 * share) for share in shares], abs=2)
+
     def test_a_copy_keeps_no_mapping(self, tmp_path: Path) -> None:
         path = tiny_pack(tmp_path)
         model, _ = open_pack(path, copy=True)

@@ -1,5 +1,6 @@
 #include "pack/pack.h"
 
+#include <cstring>
 #include <utility>
 
 #include "base/error.h"
@@ -55,6 +56,14 @@ bool is_utf8(const std::string& text) {
     return at < text.size() ? static_cast<uint8_t>(text[at]) : 0;
   };
   for (size_t i = 0; i < text.size();) {
+    uint64_t eight = 0;  // mostly ASCII
+    if (i + sizeof(eight) <= text.size()) {
+      std::memcpy(&eight, text.data() + i, sizeof(eight));
+      if ((eight & 0x8080808080808080u) == 0) {
+        i += sizeof(eight);
+        continue;
+      }
+    }
     const uint32_t first = byte(i);
     size_t more = 0;
     if (first >= 0x80) {

@@ -17,6 +17,8 @@ _MOST_TOKENS = 2**31 - 1
 _MOST_BYTES = 2**60
 _FREE_SHARE = 0.8
 """Of the memory that is free when a model has been loaded, what its cache may take by default."""
+_LEAST_SHARE = 0.1
+"""Of it, what is the cache's even where weights that are mapped would need the rest."""
 _KEPT_SHARE = 0.25
 """Of that, what may be kept of finished requests, by default."""
 
@@ -61,11 +63,13 @@ class CacheOptions:
         most = model_context if self.attention_window is None else _MOST_TOKENS
         return most if self.max_context is None else min(self.max_context, most)
 
-    def engine_arguments(self, kv: KvDtypes) -> dict[str, Any]:
-        """Of the core's Engine; call it when the weights are in memory."""
+    def engine_arguments(self, kv: KvDtypes, mapped_bytes: int = 0) -> dict[str, Any]:
+        """Of the core's Engine; call it when the weights are in memory, but for ``mapped_bytes`` of
+        them, which are read from a file as they are needed and count as free until then."""
         limit, kept = self.kv_cache_bytes, None
         free = memory_bytes()["available"]
         if limit is None and free is not None:
+            free = max(free - mapped_bytes, int(free * _LEAST_SHARE))
             limit = max(int(free * _FREE_SHARE), 1)
             kept = int(limit * _KEPT_SHARE)
         keys, values = kv.codecs

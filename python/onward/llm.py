@@ -160,6 +160,7 @@ class LLM:
             )
         self._workers = Workers()
         draft = None if draft_model is None else load(find_model(draft_model))
+        mapped = loaded.mapped_bytes + (0 if draft is None else draft.mapped_bytes)
         self._driver = Driver(
             _core.Engine(
                 loaded.core,
@@ -167,7 +168,7 @@ class LLM:
                 prefill_chunk_tokens=chunk,
                 max_sequences=most_sequences,
                 draft=None if draft is None else draft.core,
-                **cache_options.engine_arguments(loaded.kv),
+                **cache_options.engine_arguments(loaded.kv, mapped),
             )
         )
         self._kv = loaded.kv

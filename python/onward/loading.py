@@ -55,6 +55,11 @@ class LoadedModel:
     texts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """The metadata of a pack; empty for other files."""
 
+    @property
+    def mapped_bytes(self) -> int:
+        """Of the weights, those that stay in their file."""
+        return self.core.weight_bytes if self.files.kind == "pack" else 0
+
 
 def load_model(
     files: ModelFiles,
