@@ -236,6 +236,25 @@ void threads(const Model&, Engine& engine) {
   std::cout << ends << ' ' << tokens << ' ' << calls << '\n';
 }
 
+// Two handles of one engine: each hears its own requests alone, and they meet in the same steps.
+void shared(const Model&, Engine& engine) {
+  Engine other = engine.share();
+  const std::int64_t first = engine.submit(Request(kPrompt).max_new_tokens(6));
+  const std::int64_t second = other.submit(Request({9}).max_new_tokens(6));
+  require(first != second && engine.stats().running == 2, "one engine");
+  engine.run([&](const Event& event) {
+    require(event.request == first, "its own events");
+    print(event);
+  });
+  other.run([&](const Event& event) {
+    require(event.request == second, "its own events");
+    if (event.has_token()) std::cout << "1 " << event.token << '\n';
+  });
+  require(engine.stats().steps < 12, "the same steps");
+  engine.close();
+  require(other.stats().running == 0, "goes on");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -244,7 +263,7 @@ int main(int argc, char** argv) {
       {"beams", beams},         {"logprobs", logprobs}, {"rules", rules},
       {"lifetimes", lifetimes}, {"throwing", throwing}, {"trace", trace},
       {"values", values},       {"closed", closed},     {"interrupted", interrupted},
-      {"threads", threads}};
+      {"threads", threads},     {"shared", shared}};
   if (argc != 3 || cases.count(argv[2]) == 0) return 2;
   try {
     onward::ModelOptions options;

@@ -148,3 +148,8 @@ def test_holds_by_itself(run: Run, case: str) -> None:
 
 def test_threads_share_one_engine(run: Run) -> None:
     assert run("threads") == ["40 200 200"]
+
+
+def test_handles_of_one_engine_have_their_own_events(run: Run, llm: onward.LLM) -> None:
+    results = llm.generate([PROMPT, [9]], max_new_tokens=6, temperature=0)
+    assert outputs(run("shared")) == [list(result.token_ids) for result in results]

@@ -54,6 +54,13 @@ class Engine {
     return engine;
   }
 
+  // One more for the same engine, with requests and events of its own: each thread may have one.
+  Engine share() const {
+    onward_engine other = nullptr;
+    check(onward_engine_share(opened().handle, &other));
+    return from_handle(reinterpret_cast<std::uintptr_t>(other));
+  }
+
   ~Engine() { close(); }
   Engine(Engine&& other) noexcept = default;
   Engine& operator=(Engine&& other) noexcept {
