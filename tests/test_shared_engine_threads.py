@@ -3,7 +3,9 @@ event is lost or told twice, and who waits hears of what happens meanwhile."""
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +14,7 @@ import pytest
 
 from builders.c_interface import SCORE_RULE, CEngine, CError, lib
 from builders.core_engine import Shape, drain, new_engine, random_prompt, seeded_model, submit
+from builders.seeded_folder import write_seeded
 
 SHAPE = Shape(num_layers=2)
 PROMPTS = [random_prompt(5 + 7 * i, seed=i) for i in range(4)]
@@ -238,3 +241,60 @@ def test_an_interrupt_ends_a_long_prefill(model):
             assert engine.stats()["steps"] == 0
             events = engine.step()
         assert [event.request for event in events] == [request]
+
+
+@pytest.mark.timeout(60)
+def test_ctrl_c_in_python_while_native_code_has_the_turn(tmp_path, open_llm):
+    inside, go_on = threading.Event(), threading.Event()
+
+    @SCORE_RULE
+    def rule(context, tokens, num_tokens, scores, vocab_size):
+        inside.set()
+        assert go_on.wait(30)
+        return 0
+
+    llm = open_llm(write_seeded(tmp_path / "model"), threads=1)
+    expected = llm.generate([5, 6], max_new_tokens=5).token_ids
+    with CEngine(llm.engine_handle()) as engine, ThreadPoolExecutor(1) as pool:
+        request = engine.submit([5, 6], max_new_tokens=5, score_rule=rule)
+        stepping = pool.submit(engine.step)
+        assert inside.wait(30)
+        timer = threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT))
+        timer.start()
+        begin = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            llm.generate([5, 6], max_new_tokens=5)
+        assert time.monotonic() - begin < 5
+        assert not stepping.done()
+        go_on.set()
+        first = [event.token for event in stepping.result(30)]
+        rest = engine.drain([request])[request][0].tokens
+        assert (*first, *rest) == expected
+        assert llm.generate([5, 6], max_new_tokens=5).token_ids == expected
+        assert llm.stats()["running"] == 0
+
+
+@pytest.mark.timeout(60)
+def test_one_that_waits_gets_what_anothers_step_brought(core):
+    """Without a step of its own: it waits in the middle of that very step."""
+    inside, go_on = threading.Event(), threading.Event()
+
+    @SCORE_RULE
+    def rule(context, tokens, num_tokens, scores, vocab_size):
+        inside.set()
+        assert go_on.wait(30)
+        return 0
+
+    with CEngine.of(core) as one, CEngine.of(core) as two, ThreadPoolExecutor(2) as pool:
+        one.submit(PROMPTS[0], max_new_tokens=1, score_rule=rule)
+        request = two.submit(PROMPTS[1], max_new_tokens=5)
+        stepping = pool.submit(one.step)
+        assert inside.wait(30)
+        waiting = pool.submit(two.step)
+        time.sleep(0.2)
+        assert not waiting.done()
+        go_on.set()
+        assert [event.finish for event in stepping.result(30)] == ["length"]
+        assert [event.request for event in waiting.result(30)] == [request]
+        assert one.stats()["steps"] == 1
+        two.cancel(request)
