@@ -143,6 +143,8 @@ class TestTheSameModel:
     def test_as_a_draft_model(self, tmp_path: Path, open_llm: Callable[..., Any]) -> None:
         path = tiny_pack(tmp_path)
         plain = open_llm(path, dtype="auto").generate("abc").token_ids
+        kept = {"draft_model": path, "packed_cache": tmp_path / "kept"}  # of the model alone
+        assert open_llm(tmp_path / "model", **kept).generate("abc").token_ids == plain
         assert open_llm(path, dtype="auto", draft_model=path).generate("abc").token_ids == plain
 
     def test_the_bits_of_the_core(self, tmp_path: Path) -> None:
@@ -414,13 +416,13 @@ class TestMemory:
 
 
 def test_opening_takes_no_time(tmp_path: Path) -> None:
-    """A model of 500 MB opens as fast as a small one: within 50 ms here, whatever the machine does
+    """A model of 100 MB opens as fast as a small one: within 50 ms here, whatever the machine does
     beside it within the best of several tries."""
     pack(
-        write_talking(tmp_path / "m", hidden_size=2048, intermediate_size=4096, num_layers=3),
+        write_talking(tmp_path / "m", hidden_size=1024, intermediate_size=2816, num_layers=2),
         tmp_path / "m.onward",
     )
-    assert (tmp_path / "m.onward").stat().st_size > 300 << 20
+    assert (tmp_path / "m.onward").stat().st_size > 80 << 20
     best = 1.0
     for _ in range(5):
         began = time.perf_counter()

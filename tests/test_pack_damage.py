@@ -455,3 +455,36 @@ def test_a_file_that_shrinks_while_it_is_read_is_an_error_in_its_header(
     assert packed_bytes(model) == packed_bytes(open_pack(good)[0])
     with pytest.raises(PackError, match="the file is cut short or no pack"):
         open_pack(path)
+
+
+def test_texts_are_utf8_as_python_judges_it(damaged: Callable[..., Path]) -> None:
+    """At every place of a group of eight, and at the end of the text."""
+    edges = ["\x7f", "\x80", "\u07ff", "\u0800", "\ud7ff", "\ue000", "\uffff", "\U00010000"]
+    cases = [edge.encode() for edge in [*edges, "\U0010ffff"]]
+    for code in (0xD800, 0xDFFF):
+        cases.append(chr(code).encode("utf-8", "surrogatepass"))
+    cases += [b"\xc0\x80", b"\xc1\xbf", b"\xe0\x9f\xbf", b"\xf0\x8f\xbf\xbf", b"\xf4\x90\x80\x80"]
+    cases += [b"\x80", b"\xbf", b"\xf5\x80\x80\x80", b"\xfe", b"\xc3", b"\xe2\x82", b"\xf0\x9f\x98"]
+    cases += [b"\xc3(", b"\xe2(\xa1", b"\xf0\x9f(\x80"]
+    taken = 0
+    for i, case in enumerate(cases):
+        for at in (i % 9, -len(case)):
+
+            def write(parts: Parts, case: bytes = case, at: int = at) -> None:
+                begin, end = parts.header["text.chat_template"]["data_offsets"]
+                place = begin + at if at >= 0 else end + at
+                parts.data[place : place + len(case)] = case
+                sum_ = checksum(bytes(parts.data[begin:end]))
+                parts.tell("checksums", lambda sums: sums.update({"text.chat_template": sum_}))
+
+            path = damaged(write)
+            try:
+                case.decode()
+            except UnicodeDecodeError:
+                with pytest.raises(PackError, match="is no UTF-8"):
+                    open_pack(path)
+            else:
+                text = open_pack(path)[1]["chat_template"]
+                assert text.encode()[at : at + len(case) or None] == case
+                taken += 1
+    assert taken == 18

@@ -128,13 +128,11 @@ class LLM:
         )
         files = find_model(model)
 
-        def load(files: ModelFiles, kv_dtype: object = "auto") -> LoadedModel:
+        def load(files: ModelFiles, kept: Any, kv_dtype: object = "auto") -> LoadedModel:
             with ProgressBar(f"loading {files.name}") as progress:
-                return load_model(
-                    files, dtype, self._threads, progress, head_dtype, packed_cache, kv_dtype
-                )
+                return load_model(files, dtype, self._threads, progress, head_dtype, kept, kv_dtype)
 
-        loaded = load(files, kv_dtype)
+        loaded = load(files, packed_cache, kv_dtype)
         self._spec = loaded.spec
         self._dtype = loaded.dtypes.name
         self._weight_bytes = loaded.core.weight_bytes
@@ -159,7 +157,10 @@ class LLM:
                 stacklevel=2,
             )
         self._workers = Workers()
-        draft = None if draft_model is None else load(find_model(draft_model))
+        draft = None
+        if draft_model is not None:
+            other = find_model(draft_model)
+            draft = load(other, None if other.kind == "pack" else packed_cache)
         mapped = loaded.mapped_bytes + (0 if draft is None else draft.mapped_bytes)
         self._driver = Driver(
             _core.Engine(

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "model",
         nargs="?",
         metavar="MODEL",
-        help="folder, config.json, .gguf file, or a published shape such as llama-3.1-8b; "
+        help="folder, config.json, .gguf file, pack, or a published shape such as llama-3.1-8b; "
         "default: SmolLM2-135M",
     )
     group = parser.add_argument_group("what is counted")
