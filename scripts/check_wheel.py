@@ -47,7 +47,7 @@ def main() -> int:
             wheel = repaired(tools, wheel, folder / "repaired")
             told(began, f"auditwheel: {wheel.name}, nothing grafted")
         empty = environment(folder / "empty", wheel)
-        run(empty, "-I", ROOT / "scripts" / "wheel_smoke.py")
+        print(run(empty, "-I", ROOT / "scripts" / "wheel_smoke.py"), end="")
         if keep is not None:
             keep.mkdir(parents=True, exist_ok=True)
             for file in (sdist, wheel):
@@ -91,8 +91,8 @@ def repaired(tools: Path, wheel: Path, folder: Path) -> Path:
     return result
 
 
-def run(python: Path, *arguments: str | Path) -> None:
-    """Run it with what is beside this Python first in PATH; leaves with its output if it fails."""
+def run(python: Path, *arguments: str | Path) -> str:
+    """Its stdout, with what is beside this Python first in PATH; leaves with it if it fails."""
     inherited = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
     path = os.pathsep.join([str(python.parent), inherited.get("PATH", os.defpath)])
     command = [str(python), *map(str, arguments)]
@@ -101,6 +101,7 @@ def run(python: Path, *arguments: str | Path) -> None:
     )
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}")
+    return done.stdout
 
 
 def told(began: float, what: str) -> None:
