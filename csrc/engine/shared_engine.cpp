@@ -328,12 +328,6 @@ void EngineClient::cancel(int64_t request, int64_t sequence) {
   engine_->poke(lock);
 }
 
-void EngineClient::cancel_all() {
-  std::vector<Event> lost;
-  SharedEngine::Lock lock = engine_->enter();
-  lost = give_up(lock);
-}
-
 std::vector<Event> EngineClient::give_up(SharedEngine::Lock& lock) {
   for (auto at = engine_->owners_.begin(); at != engine_->owners_.end();) {
     if (at->second != this) {

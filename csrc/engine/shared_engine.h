@@ -154,7 +154,6 @@ class EngineClient {
   // alone. Waits for nobody: a step that runs now goes on to call the request's rules.
   void cancel(int64_t request);
   void cancel(int64_t request, int64_t sequence);
-  void cancel_all();
   // Gives up all requests; whoever waits in this client hears Closed.
   void close();
   bool closed() const { return closed_.load(std::memory_order_relaxed); }

@@ -117,7 +117,7 @@ typedef struct onward_engine_options {
   int64_t kv_window_tokens;
   int32_t kv_sinks;
   int64_t attention_window;   /* 0: off */
-  int64_t kv_cache_bytes;     /* 0: no limit */
+  int64_t kv_cache_bytes;     /* 0: no limit, and prefixes are kept for ever */
   int32_t prefix_cache;       /* 1: prompts reuse what earlier ones computed */
   int64_t prefix_cache_bytes; /* -1: no limit of its own */
 } onward_engine_options;
