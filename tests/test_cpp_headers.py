@@ -130,3 +130,28 @@ def test_a_span_is_taken_by_std_span() -> None:
         }
     """
     run(source, CXX, "c++", "-std=c++20", "-fsyntax-only", *WARNINGS)
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/native.md"])
+def test_the_cpp_of_the_documents_compiles(document: str) -> None:
+    """Statements go into a function, beside the names that a reader has of their own."""
+    text = (INCLUDE.parent.parent / document).read_text(encoding="utf-8")
+    blocks = re.findall(r"```cpp\n(.*?)```", text, re.DOTALL)
+    blocks = [block for block in blocks if "PYBIND11" not in block]
+    assert blocks
+    for block in blocks:
+        lines = block.split("\n")
+        includes = [line for line in lines if line.startswith("#include")]
+        body = [line for line in lines if line not in includes]
+        source = "\n".join(
+            [
+                *includes,
+                "#include <onward/onward.h>",
+                "static std::vector<std::int32_t> ids;",
+                "static void print(std::int32_t) {}",
+                "int main() { (void)ids; (void)print;",
+                *body,
+                "}",
+            ]
+        )
+        run(source, CXX, "c++", "-std=c++17", "-fsyntax-only", "-Wall", "-Werror")

@@ -296,6 +296,28 @@ def test_valgrind_finds_nothing(
     assert ids == expected(model, [5] if example == "c" else PROMPTS[0], 5)
 
 
+@pytest.mark.slow
+def test_the_library_installs_without_python(model: Path, tmp_path: Path) -> None:
+    """As a distribution would build it, in the folders that it has for such things."""
+    prefix, tree = tmp_path / "usr", str(tmp_path / "build")
+    run(["cmake", "-S", str(ROOT), "-B", tree, "-DCMAKE_INSTALL_LIBDIR=lib/multiarch"])
+    run(["cmake", "--build", tree, "--parallel"])
+    run(["cmake", "--install", tree, "--prefix", str(prefix)])
+    files = {path.relative_to(prefix).as_posix() for path in prefix.rglob("*") if path.is_file()}
+    assert {"include/onward/onward.h", "lib/multiarch/libonward.so"} <= files
+    assert not [name for name in files if "_core" in name or name.endswith(".py")]
+    example = str(tmp_path / "example")
+    found = f"-Donward_DIR={prefix / 'lib' / 'multiarch' / 'cmake' / 'onward'}"
+    run(["cmake", "-S", str(EXAMPLES / "c"), "-B", example, found])
+    run(["cmake", "--build", example])
+    output = run([f"{example}/generate", str(model), "-n", "5", *words(PROMPTS[0])])
+    assert from_lines(output) == expected(model, PROMPTS[0], 5)
+    pc = prefix / "lib" / "multiarch" / "pkgconfig" / "onward.pc"
+    if shutil.which("pkg-config") is not None:
+        asked = run(["pkg-config", "--cflags", str(pc)]).strip().removeprefix("-I")
+        assert Path(asked).resolve() == prefix / "include"
+
+
 def test_the_list_of_examples_is_complete() -> None:
     readme = (ROOT / "examples" / "README.md").read_text()
     names = [path.name for path in EXAMPLES.iterdir() if not path.name.startswith("__")]
