@@ -3,6 +3,7 @@ would, and give the ids that Python gives for the same pack."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -301,7 +302,7 @@ def test_the_library_installs_without_python(model: Path, tmp_path: Path) -> Non
     """As a distribution would build it, in the folders that it has for such things."""
     prefix, tree = tmp_path / "usr", str(tmp_path / "build")
     run(["cmake", "-S", str(ROOT), "-B", tree, "-DCMAKE_INSTALL_LIBDIR=lib/multiarch"])
-    run(["cmake", "--build", tree, "--parallel"])
+    run(["cmake", "--build", tree, "--parallel", str(os.cpu_count() or 1)])
     run(["cmake", "--install", tree, "--prefix", str(prefix)])
     files = {path.relative_to(prefix).as_posix() for path in prefix.rglob("*") if path.is_file()}
     assert {"include/onward/onward.h", "lib/multiarch/libonward.so"} <= files
