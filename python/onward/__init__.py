@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from onward.default_llm import chat, generate, stream
     from onward.generation import Stream
     from onward.llm import LLM
+    from onward.native_files import get_cmake_dir, get_include, get_lib_dir
     from onward.options import GenerationOptions
     from onward.quantization import Quantization, quantize
     from onward.result import Result, Timings, Usage
@@ -38,6 +39,9 @@ _HOMES = {
     "Result": "onward.result",
     "Score": "onward.scoring",
     "Timings": "onward.result",
+    "get_cmake_dir": "onward.native_files",
+    "get_include": "onward.native_files",
+    "get_lib_dir": "onward.native_files",
     "Usage": "onward.result",
 }
 
@@ -55,6 +59,9 @@ __all__ = [
     "chat",
     "errors",
     "generate",
+    "get_cmake_dir",
+    "get_include",
+    "get_lib_dir",
     "kv_cache_bytes",
     "quantize",
     "stream",

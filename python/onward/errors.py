@@ -60,5 +60,9 @@ class MissingExtra(Error, ImportError):
     """An optional dependency is needed; the message says which extra brings it."""
 
 
+class NativeFilesNotFound(Error, FileNotFoundError):
+    """The headers, the library or the CMake package of this installation are not there."""
+
+
 class ClosedError(Error, RuntimeError):
     """The LLM was closed; its engine is gone."""

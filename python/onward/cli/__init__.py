@@ -1,4 +1,4 @@
-"""The ``onward`` command: generate, chat, doctor, bench, quantize, pack, kv.
+"""The ``onward`` command: generate, chat, tokenize, detokenize, doctor, bench, quantize, pack, kv.
 
 Data goes to stdout; progress, timings and errors to stderr. Exit codes: 0 done, 1 the model or the
 engine failed, 2 the command line or an option is wrong, 130 interrupted by Ctrl-C. A reader of our
@@ -13,14 +13,29 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from types import ModuleType
 from typing import TextIO
 
-from onward.cli import bench, chat, doctor, generate, kv, pack, quantize
+from onward import native_files
+from onward.cli import (
+    bench,
+    chat,
+    detokenize,
+    doctor,
+    generate,
+    kv,
+    pack,
+    quantize,
+    tokenize,
+)
 from onward.errors import ArgumentTypeError, Error, InvalidArgument
 
+COMMANDS = (generate, chat, tokenize, detokenize, doctor, bench, quantize, pack, kv)
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 EPILOG = "exit codes: 0 done, 1 model or engine failed, 2 wrong usage, 130 interrupted"
+
+_PLACES = {"include": "C and C++ headers", "lib": "library", "cmake": "CMake package"}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -29,9 +44,13 @@ def parser() -> argparse.ArgumentParser:
         prog="onward", description="Text generation with nothing hidden.", epilog=EPILOG
     )
     top.add_argument("--version", action="store_true", help="print the version and leave")
+    for flag, what in _PLACES.items():
+        top.add_argument(
+            f"--{flag}-dir", action="store_true", help=f"print the folder of the {what} and leave"
+        )
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
-    for command in (generate, chat, doctor, bench, quantize, pack, kv):
-        name = command.__name__.rpartition(".")[2]
+    for command in COMMANDS:
+        name = _name(command)
         summary = (command.__doc__ or "").partition("\n")[0].partition(": ")[2]
         sub = commands.add_parser(name, help=summary, description=summary, epilog=EPILOG)
         command.add_arguments(sub)
@@ -42,16 +61,19 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     arguments = parser().parse_args(argv)
-    if not arguments.version and arguments.command is None:
+    places = [flag for flag in _PLACES if getattr(arguments, f"{flag}_dir")]
+    if not arguments.version and not places and arguments.command is None:
         parser().print_usage(sys.stderr)
-        return _complain(
-            "no command, expected generate, chat, doctor, bench, quantize, pack or kv", USAGE
-        )
+        names = [_name(command) for command in COMMANDS]
+        return _complain(f"no command, expected {', '.join(names[:-1])} or {names[-1]}", USAGE)
     try:
         if arguments.version:
             import onward
 
             print(f"onward {onward.__version__}")
+        for flag in places:
+            print(_place(flag))
+        if arguments.version or places:
             return DONE
         with warnings.catch_warnings():
             warnings.showwarning = _note
@@ -70,6 +92,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain(str(error), FAILED)
     except MemoryError:
         return _complain("out of memory", FAILED)
+
+
+def _name(command: ModuleType) -> str:
+    return command.__name__.rpartition(".")[2]
+
+
+def _place(flag: str) -> str:
+    return {
+        "include": native_files.get_include,
+        "lib": native_files.get_lib_dir,
+        "cmake": native_files.get_cmake_dir,
+    }[flag]()
 
 
 def _note(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from onward.cli.cache_flags import add_cache_arguments, cache_options
@@ -151,6 +152,17 @@ def read_stdin() -> str:
         return data.decode("utf-8").removesuffix("\n")
     except UnicodeDecodeError as error:
         raise InvalidArgument(f"stdin: byte {error.start} is not UTF-8, expected text") from None
+
+
+def stdin_lines() -> Iterator[str]:
+    """Lines of stdin as they come, without their ends."""
+    for number, line in enumerate(sys.stdin.buffer, 1):
+        try:
+            yield line.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise InvalidArgument(
+                f"stdin: line {number}, byte {error.start} is not UTF-8, expected text"
+            ) from None
 
 
 def show(text: str) -> None:

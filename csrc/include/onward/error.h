@@ -1,0 +1,69 @@
+// Part of onward/onward.h: what the C interface says with a status, as exceptions. Each carries the
+// library's message, `where: what, found, expected`. Knows no model and no engine.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+#include "onward/onward_c.h"
+
+namespace onward {
+inline namespace v1 {
+
+// The base of them all; itself for statuses that this header does not know.
+class Error : public std::runtime_error {
+ public:
+  Error(onward_status status, const std::string& message)
+      : std::runtime_error(message), status_(status) {}
+  onward_status status() const noexcept { return status_; }
+
+ private:
+  onward_status status_;
+};
+
+// One class for each status that is not ONWARD_OK.
+template <onward_status kStatus>
+class StatusError : public Error {
+ public:
+  explicit StatusError(const std::string& message) : Error(kStatus, message) {}
+};
+
+using InvalidArgument = StatusError<ONWARD_INVALID_ARGUMENT>;
+using Closed = StatusError<ONWARD_CLOSED>;
+using IoError = StatusError<ONWARD_IO_ERROR>;
+using PackError = StatusError<ONWARD_PACK_ERROR>;
+using NoMemory = StatusError<ONWARD_NO_MEMORY>;
+using NumericsError = StatusError<ONWARD_NUMERICS_ERROR>;
+using Interrupted = StatusError<ONWARD_INTERRUPTED>;
+using InternalError = StatusError<ONWARD_INTERNAL_ERROR>;
+
+[[noreturn]] inline void throw_error(onward_status status, const std::string& message) {
+  switch (status) {
+    case ONWARD_INVALID_ARGUMENT:
+      throw InvalidArgument(message);
+    case ONWARD_CLOSED:
+      throw Closed(message);
+    case ONWARD_IO_ERROR:
+      throw IoError(message);
+    case ONWARD_PACK_ERROR:
+      throw PackError(message);
+    case ONWARD_NO_MEMORY:
+      throw NoMemory(message);
+    case ONWARD_NUMERICS_ERROR:
+      throw NumericsError(message);
+    case ONWARD_INTERRUPTED:
+      throw Interrupted(message);
+    case ONWARD_INTERNAL_ERROR:
+      throw InternalError(message);
+    default:
+      throw Error(status, message);
+  }
+}
+
+// For the status of a call that this thread has just made.
+inline void check(onward_status status) {
+  if (status != ONWARD_OK) throw_error(status, onward_last_error());
+}
+
+}  // namespace v1
+}  // namespace onward

@@ -1,0 +1,175 @@
+"""onward tokenize and detokenize, as a program beside them uses them; and where the files are."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import onward
+from builders.packs import tiny_pack
+from onward import native_files
+from onward.cli import main
+from onward.errors import NativeFilesNotFound
+
+TEXTS = ["hello there", "", "  two  spaces", "é日 😀 <tool>", "a<|end|>b"]
+
+Ask = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_pack(tmp_path_factory.mktemp("pack"))
+
+
+@pytest.fixture(scope="module")
+def llm(model: Path) -> onward.LLM:
+    return onward.LLM(model)
+
+
+@pytest.fixture
+def ask(model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ask:
+    """Runs a command on that stdin; its exit code, stdout and stderr."""
+
+    def ask_(command: str, *arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        code = main([command, *arguments, "--model", str(model)])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return ask_
+
+
+class TestTokenize:
+    @pytest.mark.parametrize("text", TEXTS)
+    def test_an_argument(self, ask: Ask, llm: onward.LLM, text: str) -> None:
+        expected = " ".join(map(str, llm.tokenize(text)))
+        assert ask("tokenize", text) == (0, expected + "\n", "")
+
+    def test_each_line_of_stdin(self, ask: Ask, llm: onward.LLM) -> None:
+        expected = "".join(" ".join(map(str, llm.tokenize(text))) + "\n" for text in TEXTS)
+        stdin = "\r\n".join(TEXTS).encode()
+        assert ask("tokenize", stdin=stdin) == (0, expected, "")
+
+    def test_a_question(self, ask: Ask, llm: onward.LLM) -> None:
+        expected = " ".join(map(str, llm.chat_token_ids("hello there"))) + "\n"
+        assert ask("tokenize", "--chat", "hello there") == (0, expected, "")
+
+    def test_texts_of_several_lines(self, ask: Ask, llm: onward.LLM) -> None:
+        text = "one\ntwo"
+        expected = " ".join(map(str, llm.tokenize(text))) + "\n"
+        assert ask("tokenize", "--json", stdin=json.dumps(text).encode()) == (0, expected, "")
+
+    @pytest.mark.parametrize(
+        ("arguments", "stdin", "said"),
+        [
+            ([], b"good\n\xff\n", "line 2, byte 0 is not UTF-8"),
+            (["--json"], b"{}\n", "is no JSON string"),
+            (["--json"], b"plain\n", "is no JSON string"),
+        ],
+    )
+    def test_what_is_wrong(self, ask: Ask, arguments: list[str], stdin: bytes, said: str) -> None:
+        code, _, error = ask("tokenize", *arguments, stdin=stdin)
+        assert code == 2
+        assert said in error
+
+
+class TestDetokenize:
+    @pytest.mark.parametrize("text", TEXTS)
+    def test_there_and_back(self, ask: Ask, llm: onward.LLM, text: str) -> None:
+        ids = llm.tokenize(text)
+        lines = "".join(f"{i}\n" for i in ids).encode()
+        expected = llm.detokenize(ids) + "\n"
+        assert ask("detokenize", stdin=lines) == (0, expected, "")
+        one_line = " ".join(map(str, ids)).encode()
+        assert ask("detokenize", stdin=one_line + b"\n\n") == (0, expected, "")
+
+    def test_special_tokens_where_asked_for(self, ask: Ask, llm: onward.LLM) -> None:
+        ids = llm.tokenize("a<|end|>b")
+        lines = " ".join(map(str, ids)).encode()
+        assert ask("detokenize", "--special", stdin=lines)[1] == "<|begin|>a<|end|>b\n"
+
+    def test_no_text_where_nothing_is_given(self, ask: Ask) -> None:
+        assert ask("detokenize") == (0, "", "")
+
+    @pytest.mark.parametrize("word", ["x", "-1", "1.5", "٣"])
+    def test_what_is_no_id(self, ask: Ask, word: str) -> None:
+        code, _, error = ask("detokenize", stdin=word.encode())
+        assert code == 2
+        assert "is no token id" in error
+
+
+def test_answers_come_before_the_questions_end(
+    model: Path, child_environment: dict[str, str]
+) -> None:
+    """Both as children with their pipes open, as a native program has them."""
+    command = [sys.executable, "-m", "onward"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "env": child_environment}
+    with (
+        subprocess.Popen([*command, "tokenize", "--model", model], **pipes) as there,
+        subprocess.Popen([*command, "detokenize", "--model", model], **pipes) as back,
+    ):
+        for text in (b"hello there\n", b"and\n"):
+            there.stdin.write(text)
+            there.stdin.flush()
+            back.stdin.write(there.stdout.readline() + b"\n")
+            back.stdin.flush()
+            assert back.stdout.readline() == text
+        there.stdin.close()
+        back.stdin.close()
+        assert (there.wait(30), back.wait(30)) == (0, 0)
+
+
+class TestPlaces:
+    def test_an_installation_has_all_three(self, tmp_path: Path) -> None:
+        """A package folder with the files of a wheel, as far as they are looked for."""
+        for name in ("include/onward/onward_c.h", "lib/cmake/onward/onwardConfig.cmake"):
+            (tmp_path / name).parent.mkdir(parents=True)
+            (tmp_path / name).touch()
+        (tmp_path / "lib" / "libonward.so").touch()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(native_files, "_places", lambda: [tmp_path / "nothing", tmp_path])
+            patch.setattr(sys, "platform", "linux")
+            assert onward.get_include() == str(tmp_path / "include")
+            assert onward.get_lib_dir() == str(tmp_path / "lib")
+            assert onward.get_cmake_dir() == str(tmp_path / "lib" / "cmake" / "onward")
+
+    @pytest.mark.parametrize("flag", ["include", "lib", "cmake"])
+    def test_what_is_not_there_is_an_error(
+        self,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+        flag: str,
+    ) -> None:
+        monkeypatch.setattr(native_files, "_places", lambda: [tmp_path])
+        with pytest.raises(NativeFilesNotFound, match="found a package that was not installed"):
+            native_files.get_include()
+        assert main([f"--{flag}-dir"]) == 1
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert str(tmp_path) in captured.err
+
+    def test_the_command_prints_what_python_says(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        for function in ("get_include", "get_lib_dir", "get_cmake_dir"):
+            monkeypatch.setattr(native_files, function, lambda name=function: name)
+        assert main(["--cmake-dir", "--lib-dir", "--include-dir"]) == 0
+        assert capsys.readouterr().out == "get_include\nget_lib_dir\nget_cmake_dir\n"
+
+    def test_asking_does_not_load_the_core(self, run_python: Callable[..., object]) -> None:
+        done = run_python(
+            "import sys, onward\n"
+            "try: print(onward.get_lib_dir())\n"
+            "except onward.Error: pass\n"
+            "assert 'onward._core' not in sys.modules and 'numpy' not in sys.modules",
+            PYTHONPATH=os.environ.get("PYTHONPATH", ""),
+        )
+        assert (done.returncode, done.stderr) == (0, "")
