@@ -16,11 +16,11 @@
 
 #include "backend/backend.h"
 #include "base/buffer.h"
+#include "base/error.h"
 #include "base/half.h"
 #include "bindings/bindings.h"
 #include "cpu/cpu_backend.h"
 #include "cpu/kernels.h"
-#include "base/error.h"
 
 namespace py = pybind11;
 

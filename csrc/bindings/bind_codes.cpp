@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "bindings/bindings.h"
 #include "cpu/cpu_backend.h"
 #include "cpu/encode.h"
 #include "cpu/kernels.h"
-#include "base/error.h"
 
 namespace py = pybind11;
 

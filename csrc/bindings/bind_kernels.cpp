@@ -13,9 +13,9 @@
 
 #include "base/buffer.h"
 #include "base/dtype.h"
+#include "base/error.h"
 #include "bindings/bindings.h"
 #include "cpu/kernels.h"
-#include "base/error.h"
 
 namespace py = pybind11;
 

@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "bindings/bindings.h"
 #include "cpu/linear.h"
 #include "cpu/panels.h"
 #include "cpu/weight_store.h"
-#include "base/error.h"
 
 namespace py = pybind11;
 

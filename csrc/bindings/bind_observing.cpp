@@ -10,12 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "bindings/bindings.h"
 #include "cache/cache_place.h"
 #include "cpu/cpu_backend.h"
 #include "model/decoder.h"
 #include "model/observing_backend.h"
-#include "base/error.h"
 
 namespace py = pybind11;
 

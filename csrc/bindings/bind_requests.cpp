@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "bindings/bindings.h"
 #include "bindings/python_rules.h"
 #include "engine/request.h"
-#include "base/error.h"
 #include "sampling/chain.h"
 
 namespace py = pybind11;

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "backend/row_scans.h"
-#include "bindings/bindings.h"
 #include "base/error.h"
+#include "bindings/bindings.h"
 #include "sampling/filters.h"
 #include "sampling/log_probability.h"
 #include "sampling/sampler.h"

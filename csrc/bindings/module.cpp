@@ -2,9 +2,9 @@
 #include <pybind11/pybind11.h>
 
 #include "backend/cache_layout.h"
+#include "base/error.h"
 #include "base/thread_pool.h"
 #include "bindings/bindings.h"
-#include "base/error.h"
 #include "onward/version.h"
 
 namespace py = pybind11;

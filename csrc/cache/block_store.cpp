@@ -6,7 +6,6 @@ namespace onward {
 namespace {
 
 constexpr int64_t kSlabBytes = int64_t{1} << 20;
-constexpr int64_t kLeastSlabBytes = int64_t{64} << 10;  // pages of its own (base/buffer.h)
 // Of a pool, in addresses: free slabs that are kept for the next sequence.
 constexpr int64_t kKeptBytes = int64_t{32} << 20;
 // One free block in so many that are in use keeps its room: it saves the next sequence the page
@@ -32,11 +31,9 @@ BlockPool::~BlockPool() {
 }
 
 void BlockPool::grow(int64_t most) {
-  // Small caches stay small: a slab is an eighth of all before it. Its blocks take no room yet, but
-  // a budget counts them.
+  // Small caches stay small: a slab is an eighth of all before it.
   const int64_t count = std::clamp<int64_t>(
-      std::max(reserved_ / 8, (kLeastSlabBytes + block_bytes_ - 1) / block_bytes_), 1,
-      std::max<int64_t>(1, std::min(kSlabBytes / block_bytes_, most)));
+      reserved_ / 8, 1, std::max<int64_t>(1, std::min(kSlabBytes / block_bytes_, most)));
   auto slab = std::make_unique<Slab>();
   slab->blocks.resize(static_cast<size_t>(count));
   slab->free.reserve(slab->blocks.size());

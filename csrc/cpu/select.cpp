@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "cpu/kernels.h"
 #include "base/error.h"
+#include "cpu/kernels.h"
 
 namespace onward::cpu {
 namespace {

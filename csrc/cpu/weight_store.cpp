@@ -47,7 +47,7 @@ void drop_rows(const TensorSource& source, int64_t begin, int64_t end) {
   begin = std::clamp<int64_t>(begin, 0, source.rows);
   end = std::clamp<int64_t>(end, 0, source.rows);
   drop_whole_pages(static_cast<const char*>(source.data) + begin * row_bytes(source),
-                    static_cast<size_t>((end - begin) * row_bytes(source)));
+                   static_cast<size_t>((end - begin) * row_bytes(source)));
 }
 
 // Source bytes that one task copies: enough that handing it out costs nothing beside it.

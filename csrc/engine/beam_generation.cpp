@@ -4,8 +4,8 @@
 #include <cmath>
 #include <utility>
 
-#include "base/philox.h"
 #include "base/error.h"
+#include "base/philox.h"
 #include "sampling/best_tokens.h"
 #include "sampling/log_probability.h"
 

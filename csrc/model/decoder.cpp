@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "model/rope.h"
 #include "base/error.h"
+#include "model/rope.h"
 
 namespace onward {
 namespace {

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <string>
 
-#include "base/philox.h"
 #include "base/error.h"
+#include "base/philox.h"
 #include "sampling/dynamic_temperature.h"
 #include "sampling/log_probability.h"
 #include "sampling/repetition.h"
