@@ -21,6 +21,7 @@ import kv_cache
 from kv_runs import chats, crowd, depth, prefix, printing, reading
 from kv_runs.depth import Deep
 from kv_runs.filling import fill
+from kv_runs.subjects import make_subjects
 
 from builders.talking import write_talking
 from onward import _core
@@ -54,7 +55,7 @@ def shape(monkeypatch: pytest.MonkeyPatch) -> None:
 def subjects() -> Callable[..., list[Subject]]:
     def make(*kv_dtypes: str) -> list[Subject]:
         flags = ["depth", "--synthetic", "tiny", "--dtype", "bf16", "--kv-dtype", *kv_dtypes]
-        return depth.make_subjects(kv_cache.parser().parse_args(flags))
+        return make_subjects(kv_cache.parser().parse_args(flags))
 
     return make
 

@@ -12,29 +12,20 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from builders.c_interface import END_RULE, SCORE_RULE, TRACE, CEngine, CError, lib
-from builders.core_engine import Shape, drain, new_engine, random_prompt, seeded_model, submit
+from builders.core_engine import drain, new_engine, submit
 from builders.seeded_folder import write_seeded
+from builders.shared_engines import PROMPTS, TOKENS, holding_rule, small_model, tokens_alone
 from onward.errors import Error, InvalidArgument
-
-SHAPE = Shape(num_layers=2)
-PROMPTS = [random_prompt(5 + 7 * i, seed=i) for i in range(4)]
-TOKENS = 30
 
 
 @pytest.fixture(scope="module")
 def model():
-    return seeded_model("f32", SHAPE)
+    return small_model()
 
 
 @pytest.fixture(scope="module")
 def alone(model):
-    """Greedy tokens of each prompt, by an engine that does nothing else."""
-    engine = new_engine(model, threads=1)
-    found = []
-    for prompt in PROMPTS:
-        request = submit(engine, prompt, max_new_tokens=TOKENS)
-        found.append(drain(engine, [request])[request].tokens)
-    return found
+    return tokens_alone(model)
 
 
 @pytest.fixture
@@ -306,14 +297,7 @@ def test_handles_are_never_used_twice(core):
 @pytest.mark.timeout(60)
 def test_a_child_of_the_wrong_moment_is_told(core):
     """The fork falls into another thread's step: there is nothing to go on with, and no hang."""
-    inside, go_on = threading.Event(), threading.Event()
-
-    @SCORE_RULE
-    def rule(context, tokens, num_tokens, scores, vocab_size):
-        inside.set()
-        assert go_on.wait(30)
-        return 0
-
+    rule, inside, go_on = holding_rule()
     with CEngine.of(core) as engine, ThreadPoolExecutor(1) as pool:
         engine.submit(PROMPTS[0], max_new_tokens=1, score_rule=rule)
         step = pool.submit(engine.step)

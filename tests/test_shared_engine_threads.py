@@ -13,28 +13,19 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from builders.c_interface import SCORE_RULE, CEngine, CError, lib
-from builders.core_engine import Shape, drain, new_engine, random_prompt, seeded_model, submit
+from builders.core_engine import drain, new_engine, random_prompt, submit
 from builders.seeded_folder import write_seeded
-
-SHAPE = Shape(num_layers=2)
-PROMPTS = [random_prompt(5 + 7 * i, seed=i) for i in range(4)]
-TOKENS = 30
+from builders.shared_engines import PROMPTS, TOKENS, holding_rule, small_model, tokens_alone
 
 
 @pytest.fixture(scope="module")
 def model():
-    return seeded_model("f32", SHAPE)
+    return small_model()
 
 
 @pytest.fixture(scope="module")
 def alone(model):
-    """Greedy tokens of each prompt, by an engine that does nothing else."""
-    engine = new_engine(model, threads=1)
-    found = []
-    for prompt in PROMPTS:
-        request = submit(engine, prompt, max_new_tokens=TOKENS)
-        found.append(drain(engine, [request])[request].tokens)
-    return found
+    return tokens_alone(model)
 
 
 @pytest.fixture
@@ -200,14 +191,7 @@ def test_closing_ends_a_wait_of_another_thread(core):
 
 @pytest.mark.timeout(60)
 def test_an_interrupt_reaches_one_that_waits_for_its_turn(core):
-    inside, go_on = threading.Event(), threading.Event()
-
-    @SCORE_RULE
-    def rule(context, tokens, num_tokens, scores, vocab_size):
-        inside.set()
-        assert go_on.wait(30)
-        return 0
-
+    rule, inside, go_on = holding_rule()
     with CEngine.of(core) as one, CEngine.of(core) as two, ThreadPoolExecutor(2) as pool:
         one.submit(PROMPTS[0], max_new_tokens=1, score_rule=rule)
         stepping = pool.submit(one.step)
@@ -245,14 +229,7 @@ def test_an_interrupt_ends_a_long_prefill(model):
 
 @pytest.mark.timeout(60)
 def test_ctrl_c_in_python_while_native_code_has_the_turn(tmp_path, open_llm):
-    inside, go_on = threading.Event(), threading.Event()
-
-    @SCORE_RULE
-    def rule(context, tokens, num_tokens, scores, vocab_size):
-        inside.set()
-        assert go_on.wait(30)
-        return 0
-
+    rule, inside, go_on = holding_rule()
     llm = open_llm(write_seeded(tmp_path / "model"), threads=1)
     expected = llm.generate([5, 6], max_new_tokens=5).token_ids
     with CEngine(llm.engine_handle()) as engine, ThreadPoolExecutor(1) as pool:
@@ -277,14 +254,7 @@ def test_ctrl_c_in_python_while_native_code_has_the_turn(tmp_path, open_llm):
 @pytest.mark.timeout(60)
 def test_one_that_waits_gets_what_anothers_step_brought(core):
     """Without a step of its own: it waits in the middle of that very step."""
-    inside, go_on = threading.Event(), threading.Event()
-
-    @SCORE_RULE
-    def rule(context, tokens, num_tokens, scores, vocab_size):
-        inside.set()
-        assert go_on.wait(30)
-        return 0
-
+    rule, inside, go_on = holding_rule()
     with CEngine.of(core) as one, CEngine.of(core) as two, ThreadPoolExecutor(2) as pool:
         one.submit(PROMPTS[0], max_new_tokens=1, score_rule=rule)
         request = two.submit(PROMPTS[1], max_new_tokens=5)

@@ -17,14 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kv_runs.depth import make_subjects
 from kv_runs.filling import BLOCK, READ_TOKENS, Blocks, repeated_blocks
 from kv_runs.printing import say, show
+from kv_runs.subjects import add_subject_arguments, make_subjects
 from onward import _core
 from onward.bench.subject import Subject
-from onward.kv.plan import Policy
 from onward.kv.sequences import sequence_bytes, step_bytes
-from onward.kv_dtypes import parse_kv_dtype
 from onward.machine import available_memory_bytes, resident_bytes
 
 WRITTEN = 4
@@ -52,13 +50,9 @@ class Line:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--synthetic", default="llama-3.1-8b")
-    parser.add_argument("--dtype", default="int4")
-    parser.add_argument("--threads", type=int, default=_core.default_threads())
+    add_subject_arguments(parser, ["int8", "turbo8v4", "turbo4"], synthetic="llama-3.1-8b")
     parser.add_argument("--sequences", type=int, default=32)
     parser.add_argument("--tokens", type=int, default=4096, help="of each, a multiple of 16")
-    parser.add_argument("--kv-dtype", nargs="+", default=["int8", "turbo8v4", "turbo4"])
-    parser.add_argument("--kv-window-tokens", type=int, default=Policy.window_tokens)
 
 
 class Crowd:
@@ -113,10 +107,10 @@ class Crowd:
 
 def measure(subject: Subject, sequences: int, tokens: int) -> Line:
     """Error of the engine where a sequence fails."""
-    kv = parse_kv_dtype(subject.kv_dtype, subject.dtypes.cache)
-    policy = Policy(subject.policy.window_tokens)
-    predicted = sequences * sequence_bytes(subject.spec, kv, tokens, policy)
-    budget = predicted + step_bytes(subject.spec, kv, policy)
+    assert subject.kv is not None  # as make_subjects makes it
+    known = subject.spec, subject.kv
+    predicted = sequences * sequence_bytes(*known, tokens, subject.policy)
+    budget = predicted + step_bytes(*known, subject.policy)
     crowd = Crowd(subject, tokens, sequences, budget)
     blocks = crowd.blocks()
     before = resident_bytes()

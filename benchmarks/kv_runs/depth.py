@@ -12,17 +12,15 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from kv_runs.filling import fill
 from kv_runs.printing import say, show
+from kv_runs.subjects import add_subject_arguments, make_subjects
 from onward import _core
 from onward.bench.subject import Subject
-from onward.bench.synthetic import random_model, synthetic_dtypes, synthetic_spec
-from onward.kv.plan import Policy
-from onward.kv_dtypes import parse_kv_dtype
 
 SHALLOW = 16
 WARM_STEPS = 3
@@ -46,38 +44,13 @@ class Line:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--synthetic", default="llama-3.2-1b")
-    parser.add_argument("--dtype", default="int4")
-    parser.add_argument("--threads", type=int, default=_core.default_threads())
-    parser.add_argument("--depth", type=int, nargs="+", default=[128, 2048, 8192])
-    parser.add_argument(
-        "--kv-dtype",
-        nargs="+",
-        default=["bf16", "int8", "turbo8v4", "q4_0", "turbo4", "turbo3", "turbo2"],
-        help="the first one is what the others are compared with; default: %(default)s",
+    add_subject_arguments(
+        parser, ["bf16", "int8", "turbo8v4", "q4_0", "turbo4", "turbo3", "turbo2"]
     )
-    parser.add_argument("--kv-window-tokens", type=int, default=Policy.window_tokens)
+    parser.add_argument("--depth", type=int, nargs="+", default=[128, 2048, 8192])
     parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--steps", type=int, default=4, help="timed in a round, each by itself")
     parser.add_argument("--read", action="store_true", help="read the prompts, do not fill")
-
-
-def make_subjects(arguments: argparse.Namespace) -> list[Subject]:
-    """One for each kv dtype. Models that differ in nothing but codes are one model."""
-    spec = synthetic_spec(arguments.synthetic)
-    dtypes = synthetic_dtypes(spec, arguments.dtype)
-    policy = Policy(arguments.kv_window_tokens)
-    models: dict[str, _core.Model] = {}
-    subjects = []
-    for name in arguments.kv_dtype:
-        kv = parse_kv_dtype(name, dtypes.cache)
-        own = replace(dtypes, cache=kv.exact)
-        if kv.exact not in models:
-            say(f"making {arguments.synthetic} with a cache of {kv.exact}")
-            models[kv.exact] = random_model(spec, own, arguments.threads)
-        core = models[kv.exact]
-        subjects.append(Subject(kv.name, core, spec, own, arguments.threads, kv, policy))
-    return subjects
 
 
 class Deep:

@@ -16,13 +16,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kv_runs.depth import make_subjects
 from kv_runs.filling import fill
 from kv_runs.printing import say, show
+from kv_runs.subjects import add_subject_arguments, make_subjects
 from onward import _core
 from onward.bench.cases import CHUNK_TOKENS
 from onward.bench.subject import Subject
-from onward.kv.plan import Policy
 
 
 @dataclass(frozen=True)
@@ -42,17 +41,8 @@ class Line:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--synthetic", default="llama-3.2-1b")
-    parser.add_argument("--dtype", default="int4")
-    parser.add_argument("--threads", type=int, default=_core.default_threads())
+    add_subject_arguments(parser, ["bf16", "int8", "turbo4"])
     parser.add_argument("--depth", type=int, nargs="+", default=[2048, 8192, 32768])
-    parser.add_argument(
-        "--kv-dtype",
-        nargs="+",
-        default=["bf16", "int8", "turbo4"],
-        help="the first one is what the others are compared with; default: %(default)s",
-    )
-    parser.add_argument("--kv-window-tokens", type=int, default=Policy.window_tokens)
     parser.add_argument("--rounds", type=int, default=3)
 
 

@@ -35,7 +35,11 @@ DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 EPILOG = "exit codes: 0 done, 1 model or engine failed, 2 wrong usage, 130 interrupted"
 
-_PLACES = {"include": "C and C++ headers", "lib": "library", "cmake": "CMake package"}
+_PLACES = {
+    "include": ("C and C++ headers", "get_include"),
+    "lib": ("library", "get_lib_dir"),
+    "cmake": ("CMake package", "get_cmake_dir"),
+}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -44,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
         prog="onward", description="Text generation with nothing hidden.", epilog=EPILOG
     )
     top.add_argument("--version", action="store_true", help="print the version and leave")
-    for flag, what in _PLACES.items():
+    for flag, (what, _) in _PLACES.items():
         top.add_argument(
             f"--{flag}-dir", action="store_true", help=f"print the folder of the {what} and leave"
         )
@@ -61,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     arguments = parser().parse_args(argv)
-    places = [flag for flag in _PLACES if getattr(arguments, f"{flag}_dir")]
+    places = [place for flag, (_, place) in _PLACES.items() if getattr(arguments, f"{flag}_dir")]
     if not arguments.version and not places and arguments.command is None:
         parser().print_usage(sys.stderr)
         names = [_name(command) for command in COMMANDS]
@@ -71,8 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             import onward
 
             print(f"onward {onward.__version__}")
-        for flag in places:
-            print(_place(flag))
+        for place in places:
+            print(getattr(native_files, place)())
         if arguments.version or places:
             return DONE
         with warnings.catch_warnings():
@@ -96,14 +100,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _name(command: ModuleType) -> str:
     return command.__name__.rpartition(".")[2]
-
-
-def _place(flag: str) -> str:
-    return {
-        "include": native_files.get_include,
-        "lib": native_files.get_lib_dir,
-        "cmake": native_files.get_cmake_dir,
-    }[flag]()
 
 
 def _note(

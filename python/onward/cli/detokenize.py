@@ -22,16 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from onward.llm import LLM
     from onward.streaming import TextStream
 
-    with LLM(
-        arguments.model,
-        dtype=arguments.dtype,
-        head_dtype=arguments.head_dtype,
-        threads=arguments.threads,
-        packed_cache=arguments.packed_cache,
-    ) as llm:
+    with flags.load_plain(arguments) as llm:
         text: TextStream | None = None
         for line in flags.stdin_lines():
             if text is None:

@@ -126,17 +126,21 @@ def generation_options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def load(arguments: argparse.Namespace) -> LLM:
-    """The model that the flags ask for."""
+    """The model that the flags ask for, and the cache."""
+    return load_plain(arguments, draft_model=arguments.draft_model, **cache_options(arguments))
+
+
+def load_plain(arguments: argparse.Namespace, **options: Any) -> LLM:
+    """The model that the flags of ``add_loading_arguments`` ask for."""
     from onward.llm import LLM
 
     return LLM(
         arguments.model,
-        draft_model=arguments.draft_model,
         dtype=arguments.dtype,
         head_dtype=arguments.head_dtype,
         threads=arguments.threads,
         packed_cache=arguments.packed_cache,
-        **cache_options(arguments),
+        **options,
     )
 
 

@@ -28,15 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from onward.llm import LLM
-
-    with LLM(
-        arguments.model,
-        dtype=arguments.dtype,
-        head_dtype=arguments.head_dtype,
-        threads=arguments.threads,
-        packed_cache=arguments.packed_cache,
-    ) as llm:
+    with flags.load_plain(arguments) as llm:
         texts = (_text(line, arguments.json) for line in flags.stdin_lines())
         for text in texts if arguments.text is None else [arguments.text]:
             ids = llm.chat_token_ids(text) if arguments.chat else llm.tokenize(text)

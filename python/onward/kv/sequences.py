@@ -20,7 +20,7 @@ that sequences share are not looked at. Knows no file and no machine.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from onward.kv.plan import MOST_TOKENS, Policy
@@ -77,14 +77,10 @@ def blocks_held(tokens: int, window: int, coded: bool, policy: Policy) -> Blocks
 def sequence_bytes(spec: DecoderSpec, dtypes: KvDtypes, tokens: int, policy: Policy) -> int:
     """Bytes of one sequence: for each group of layers, exact blocks x (layers x kv heads x 16 x
     bytes of an exact key and value) + coded blocks x (the same of a coded pair, in steps of 64)."""
-    exact_pair = pair_bytes(dtypes.exact, dtypes.exact, spec.head_dim)
-    coded_pair = pair_bytes(dtypes.keys, dtypes.values, spec.head_dim)
     total = 0
-    for window, layers in group_windows(spec, policy).items():
+    for window, exact_block, coded_block in _groups(spec, dtypes, policy):
         held = blocks_held(tokens, window, dtypes.coded, policy)
-        vectors = layers * spec.num_kv_heads * BLOCK_TOKENS
-        coded_block = padded(vectors * coded_pair, _CODED_BLOCK_STEP)
-        total += held.exact * vectors * exact_pair + held.coded * coded_block
+        total += held.exact * exact_block + held.coded * coded_block
     return total
 
 
@@ -93,16 +89,22 @@ def step_bytes(
 ) -> int:
     """What the engine keeps free beside its sequences, for the blocks of a step over so many tokens
     that are given back at its end: those that become codes, or leave a window."""
+    total = 0
+    for window, exact_block, coded_block in _groups(spec, dtypes, policy):
+        if dtypes.coded:
+            total += coded_block
+        if dtypes.coded or window:
+            total += (blocks_for(tokens) + 1) * exact_block
+    return total
+
+
+def _groups(spec: DecoderSpec, dtypes: KvDtypes, policy: Policy) -> Iterator[tuple[int, int, int]]:
+    """Of each group of layers the window, and the bytes of an exact block and of a coded one."""
     exact_pair = pair_bytes(dtypes.exact, dtypes.exact, spec.head_dim)
     coded_pair = pair_bytes(dtypes.keys, dtypes.values, spec.head_dim)
-    total = 0
     for window, layers in group_windows(spec, policy).items():
         vectors = layers * spec.num_kv_heads * BLOCK_TOKENS
-        if dtypes.coded:
-            total += padded(vectors * coded_pair, _CODED_BLOCK_STEP)
-        if dtypes.coded or window:
-            total += (blocks_for(tokens) + 1) * vectors * exact_pair
-    return total
+        yield window, vectors * exact_pair, padded(vectors * coded_pair, _CODED_BLOCK_STEP)
 
 
 def longest_sequence(spec: DecoderSpec, dtypes: KvDtypes, room: int, policy: Policy) -> int | None:
