@@ -81,8 +81,8 @@ def run(fuzzer: Path, seconds: int) -> int:
 
 
 @pytest.mark.timeout(900)  # most of it is the build
-def test_for_some_seconds(fuzzer: Path) -> None:
-    assert run(fuzzer, 8) > 200
+def test_for_a_minute(fuzzer: Path) -> None:
+    assert run(fuzzer, 60) > 1_500
 
 
 @pytest.mark.slow
