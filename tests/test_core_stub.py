@@ -1,4 +1,4 @@
-"""``_core.pyi`` against the built module: the same names, the same parameters."""
+"""The stubs in ``_core`` against the built module: the same names, the same parameters."""
 
 from __future__ import annotations
 
@@ -6,16 +6,26 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 import onward
 from onward import _core
 
-STUB = Path(onward.__file__).with_name("_core.pyi")
+FOLDER = Path(onward.__file__).with_name("_core")
+MODULES = {"__init__": _core, "kernels": _core.kernels}
 # What pybind11 and Python put into every module or class.
 BORN_WITH = re.compile(r"__(?!init__|version__).*__|_pybind11_conduit_v1_")
 
 
-def parsed() -> ast.Module:
-    return ast.parse(STUB.read_text(encoding="utf-8"))
+each_module = pytest.mark.parametrize("name", MODULES)
+
+
+def parsed(name: str) -> ast.Module:
+    return ast.parse((FOLDER / f"{name}.pyi").read_text(encoding="utf-8"))
+
+
+def test_every_module_has_a_stub() -> None:
+    assert {path.stem for path in FOLDER.glob("*.pyi")} == set(MODULES)
 
 
 def parameters(function: ast.FunctionDef) -> list[str]:
@@ -41,28 +51,32 @@ def members(owner: object) -> dict[str, object]:
     return {name: value for name, value in vars(owner).items() if not BORN_WITH.fullmatch(name)}
 
 
-def test_the_module_has_the_names_of_the_stub() -> None:
+@each_module
+def test_the_module_has_the_names_of_the_stub(name: str) -> None:
     names = set()
-    for node in parsed().body:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name != "_Kernels":
+    for node in parsed(name).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             names.add(node.name)
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             names.add(node.target.id)
-    assert names == set(members(_core))
+        elif isinstance(node, ast.ImportFrom):
+            names |= {alias.name for alias in node.names if alias.asname == alias.name}
+    assert names == set(members(MODULES[name]))
 
 
-def test_functions_have_the_parameters_of_the_stub() -> None:
-    for node in parsed().body:
+@each_module
+def test_functions_have_the_parameters_of_the_stub(name: str) -> None:
+    for node in parsed(name).body:
         if isinstance(node, ast.FunctionDef):
-            built = built_parameters(getattr(_core, node.name).__doc__)
+            built = built_parameters(getattr(MODULES[name], node.name).__doc__)
             assert parameters(node) == built, node.name
 
 
 def test_classes_have_the_members_and_parameters_of_the_stub() -> None:
-    for node in parsed().body:
+    for node in parsed("__init__").body:
         if not isinstance(node, ast.ClassDef):
             continue
-        owner = _core.kernels if node.name == "_Kernels" else getattr(_core, node.name)
+        owner = getattr(_core, node.name)
         methods = [item for item in node.body if isinstance(item, ast.FunctionDef)]
         built = members(owner)
         fields = [ast.unparse(i.target) for i in node.body if isinstance(i, ast.AnnAssign)]

@@ -7,6 +7,7 @@
 // on the other rows of the step, on the number of threads or on how a prompt was cut in chunks.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -79,6 +80,7 @@ struct Vector {
 class WeightStore {
  public:
   virtual ~WeightStore() = default;
+  virtual std::string device() const = 0;  // whose memory it is: "cpu", "cuda:0"
   // Converts and packs; reads every source fully before it returns. WeightError when a source is
   // shorter than its shape says.
   virtual Matrix pack_matrix(const std::vector<TensorSource>& parts, DType dtype) = 0;
@@ -120,6 +122,17 @@ struct BlockEncoding {
   // Block 0 of the same sequence where that stays exact, else null. The mean of some of its keys is
   // what keys are coded relative to: softmax does not see a constant, and codes see it well.
   const void* first = nullptr;
+};
+
+// Steps of equal shape call the same verbs with the same arguments: they differ in what begin_step
+// told, and in what the buffers hold.
+struct StepShape {
+  const void* caller = nullptr;  // who calls: several decoders may share a device
+  int64_t buffers = 0;           // a new number whenever one of the caller's buffers has moved
+  int64_t rows = 0;
+  int64_t logits_rows = 0;
+
+  auto operator<=>(const StepShape&) const = default;
 };
 
 // The rows that go into a product, as they are or normalised on the way: they are prepared once, in
@@ -184,9 +197,17 @@ class Backend {
   // and in any order; returns when all are done. work must not throw.
   virtual void run_on_host(int64_t tasks, const std::function<void(int64_t)>& work) = 0;
 
-  // x[r] = table row ids[r]; ids on the host. (rows, hidden)
+  // What the verbs of a step are about, for all its layers; it has to outlive them. Slices cover
+  // the step's rows in order; encodings are made in each layer, before its attention.
+  virtual void begin_step(const CacheLayout& layout, const std::vector<SequenceSlice>& slices,
+                          const std::vector<BlockEncoding>& encodings) = 0;
+  // Calls verbs(), which calls those below and nothing else of this class; or does again what they
+  // did in an earlier step of equal shape. What verbs() throws ends the step.
+  virtual void run_step(const StepShape& shape, const std::function<void()>& verbs) = 0;
+
+  // x[r] = table row ids[r]; ids on the device. (rows, hidden)
   virtual void embed(const Matrix& table, const int32_t* ids, int64_t rows, float* x) = 0;
-  // y[r] = x[index[r]] for whole rows of `width` floats; index on the host.
+  // y[r] = x[index[r]] for whole rows of `width` floats; index on the device.
   virtual void gather_rows(const float* x, const int64_t* index, int64_t rows, int64_t width,
                            float* y) = 0;
   // y = input W^T + bias, or y += that. y (rows, outputs).
@@ -197,16 +218,13 @@ class Backend {
   virtual void gated_linear(const Matrix& weight, const Vector& bias, const LinearInput& input,
                             int64_t rows, float* y) = 0;
   // Rotates q and k in place and stores k and v in the cache's exact blocks.
-  virtual void rotate_and_append(const RotateArgs& args, const CacheLayout& layout,
-                                 const std::vector<SequenceSlice>& slices) = 0;
-  // Codes one layer's part of each block of its group; other groups' are passed over. The same bits
-  // for the same exact block and first block.
-  virtual void encode(int64_t layer, const CacheLayout& layout,
-                      const std::vector<BlockEncoding>& blocks) = 0;
+  virtual void rotate_and_append(const RotateArgs& args) = 0;
+  // Codes one layer's part of each of the step's encodings of its group; other groups' are passed
+  // over. The same bits for the same exact block and first block.
+  virtual void encode(int64_t layer) = 0;
   // Causal attention. A token sees the newest tokens that its layer group's window has, and the
   // group's sink tokens; which of them as codes is the layout's rule.
-  virtual void attend(const AttendLayerArgs& args, const CacheLayout& layout,
-                      const std::vector<SequenceSlice>& slices) = 0;
+  virtual void attend(const AttendLayerArgs& args) = 0;
 };
 
 }  // namespace onward

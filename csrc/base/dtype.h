@@ -16,6 +16,9 @@ const char* dtype_name(DType dtype);
 // Whether a matrix in memory comes in it: f32, f16, bf16, q8_0, q4_0, q4_1.
 bool is_matrix_dtype(DType dtype);
 
+// Of a quantised weight: consecutive values of an output that share a scale.
+constexpr int64_t kGroupValues = 32;
+
 // Quantised formats store blocks of 32 values, or of 256 (the K formats); the others are blocks of
 // one.
 int64_t dtype_block_values(DType dtype);

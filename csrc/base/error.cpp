@@ -10,6 +10,7 @@ WeightError::~WeightError() = default;
 IoError::~IoError() = default;
 PackError::~PackError() = default;
 NumericsError::~NumericsError() = default;
+DeviceError::~DeviceError() = default;
 Interrupted::~Interrupted() = default;
 Closed::~Closed() = default;
 

@@ -49,6 +49,13 @@ class NumericsError : public Error {
   ~NumericsError() override;
 };
 
+// A device that is not there, that cannot be used, or that failed in a call.
+class DeviceError : public Error {
+ public:
+  using Error::Error;
+  ~DeviceError() override;
+};
+
 // The caller's poll function asked for the running step to be given up.
 class Interrupted : public Error {
  public:

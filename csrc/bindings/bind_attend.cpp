@@ -137,7 +137,10 @@ Floats attend_layer(const Floats& q, const std::vector<Slice>& slices, int64_t k
   if (row != rows) throw InvalidArgument("kernels: the slices have other rows than q");
   {
     const py::gil_scoped_release release;
-    cpu::make_backend(threads)->attend(args, layout, steps);
+    const std::unique_ptr<Backend> backend = cpu::make_backend(threads);
+    const std::vector<BlockEncoding> no_encodings;
+    backend->begin_step(layout, steps, no_encodings);
+    backend->attend(args);
   }
   Floats result({rows, heads, head_dim});
   for (int64_t r = 0; r < rows; ++r) {
@@ -248,6 +251,7 @@ std::vector<std::pair<std::vector<double>, int64_t>> attend_rate(
   // Between two rounds a model's weights pass through the caches.
   const std::vector<uint64_t> weights((int64_t{96} << 20) / sizeof(uint64_t), 1);
   uint64_t sink = 0;
+  const std::vector<BlockEncoding> no_encodings;
   std::vector<std::pair<std::vector<double>, int64_t>> results(filled.size());
   for (int round = -1; round < rounds; ++round) {
     for (size_t i = 0; i < filled.size(); ++i) {
@@ -261,9 +265,10 @@ std::vector<std::pair<std::vector<double>, int64_t>> attend_rate(
       args.out = out.data<float>();
       args.num_heads = heads;
       args.scale = 0.125f;
+      backend->begin_step(cache.layout, slices, no_encodings);
       const auto begin = std::chrono::steady_clock::now();
       for (args.layer = 0; args.layer < layers; ++args.layer) {
-        backend->attend(args, cache.layout, slices);
+        backend->attend(args);
       }
       const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
       results[i].second = cache.bytes;

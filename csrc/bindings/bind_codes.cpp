@@ -236,7 +236,9 @@ std::vector<Bytes> encode_blocks(const Floats& keys, const Floats& values,
     fill(first_keys.data() + head * vectors, nullptr, count, layer, head % shape[2]);
   }
   const auto backend = make_backend(threads);
-  for (int64_t layer = 0; layer < layers; ++layer) backend->encode(layer, layout, blocks);
+  const std::vector<onward::SequenceSlice> no_slices;
+  backend->begin_step(layout, no_slices, blocks);
+  for (int64_t layer = 0; layer < layers; ++layer) backend->encode(layer);
   return coded;
 }
 

@@ -16,7 +16,7 @@
 #include "bindings/bindings.h"
 #include "bindings/python_rules.h"
 #include "capi/wrap.h"
-#include "cpu/cpu_backend.h"
+#include "device/device.h"
 #include "engine/codec_names.h"
 #include "engine/shared_engine.h"
 
@@ -24,6 +24,7 @@ namespace py = pybind11;
 
 namespace {
 
+using onward::Backend;
 using onward::BeamOptions;
 using onward::Engine;
 using onward::EngineClient;
@@ -62,10 +63,10 @@ class SignalPoll {
 // A client of the engine: others (capi/) may share it.
 class PyEngine {
  public:
-  PyEngine(std::shared_ptr<Model> model, int threads, const EngineOptions& options,
-           std::shared_ptr<Model> draft)
+  PyEngine(std::shared_ptr<Model> model, std::unique_ptr<Backend> backend,
+           const EngineOptions& options, std::shared_ptr<Model> draft)
       : client_(std::make_unique<EngineClient>(std::make_shared<SharedEngine>(
-            std::move(model), onward::cpu::make_backend(threads), options, std::move(draft)))) {}
+            std::move(model), std::move(backend), options, std::move(draft)))) {}
   ~PyEngine() {
     // What the engine holds may be Python's, and wants the GIL of whoever destroys it.
     const py::gil_scoped_release release;
@@ -120,7 +121,9 @@ std::unique_ptr<PyEngine> make_engine(std::shared_ptr<Model> model, int threads,
   if (kv_cache_bytes) options.cache_bytes = *kv_cache_bytes;
   options.prefixes.reuse = prefix_cache;
   if (prefix_cache_bytes) options.prefixes.kept_bytes = *prefix_cache_bytes;
-  return std::make_unique<PyEngine>(std::move(model), threads, options, std::move(draft));
+  auto backend = onward::Device(model->store->device()).make_backend(threads);
+  return std::make_unique<PyEngine>(std::move(model), std::move(backend), options,
+                                    std::move(draft));
 }
 
 std::vector<int32_t> to_vector(const TokenIds& ids) {

@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "bindings/bindings.h"
 #include "cpu/panels.h"
-#include "cpu/weight_store.h"
+#include "device/device.h"
 #include "model/model.h"
 #include "pack/pack.h"
 
@@ -144,13 +144,14 @@ std::vector<std::tuple<std::string, std::string, py::memoryview>> packed_weights
 // The model, and the metadata with the texts.
 std::pair<std::shared_ptr<Model>, std::map<std::string, std::string>> open_pack(
     const std::filesystem::path& path, int threads, bool verify, bool copy,
-    const std::optional<std::string>& cache_dtype) {
+    const std::optional<std::string>& cache_dtype, const std::string& device) {
   onward::PackOptions options{verify, copy, std::nullopt};
   if (cache_dtype) options.cache_dtype = onward::parse_dtype(*cache_dtype);
   onward::Pack pack;
   {
     py::gil_scoped_release release;
-    pack = onward::open_pack(path.string(), onward::cpu::make_weight_store(threads), options);
+    pack = onward::open_pack(path.string(), onward::Device(device).make_weight_store(threads),
+                             options);
   }
   return {std::const_pointer_cast<Model>(pack.model), std::move(pack.texts)};
 }
@@ -178,21 +179,25 @@ void bind_model(py::module_& m) {
           "cache_dtype", [](const Model& model) { return onward::dtype_name(model.cache_dtype); })
       .def_property_readonly("weight_bytes",
                              [](const Model& model) { return model.store->bytes_used(); })
+      .def_property_readonly("device", [](const Model& model) { return model.store->device(); })
       .def("packed", &packed_weights);
 
   py::class_<ModelBuilder>(m, "ModelBuilder")
-      .def(py::init([](const DecoderSpec& spec, const std::string& cache_dtype, int threads) {
-             return std::make_unique<ModelBuilder>(spec, onward::parse_dtype(cache_dtype),
-                                                   onward::cpu::make_weight_store(threads));
+      .def(py::init([](const DecoderSpec& spec, const std::string& cache_dtype, int threads,
+                       const std::string& device) {
+             return std::make_unique<ModelBuilder>(
+                 spec, onward::parse_dtype(cache_dtype),
+                 onward::Device(device).make_weight_store(threads));
            }),
-           py::arg("spec"), py::arg("cache_dtype"), py::arg("threads"))
+           py::arg("spec"), py::arg("cache_dtype"), py::arg("threads"), py::arg("device") = "cpu")
       .def("add", &add_weight, py::arg("name"), py::arg("parts"), py::arg("dtype"),
            py::arg("mapped") = false)
       .def("add_packed", &add_packed, py::arg("name"), py::arg("buffer"), py::arg("dtype"),
            py::arg("mapped") = false)
+      .def_property_readonly("packed_layout", &ModelBuilder::packed_layout)
       .def("finish",
            [](ModelBuilder& builder) { return std::const_pointer_cast<Model>(builder.finish()); });
 
   m.def("open_pack", &open_pack, py::arg("path"), py::arg("threads"), py::arg("verify") = false,
-        py::arg("copy") = false, py::arg("cache_dtype") = py::none());
+        py::arg("copy") = false, py::arg("cache_dtype") = py::none(), py::arg("device") = "cpu");
 }

@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "bindings/bindings.h"
 #include "cache/cache_place.h"
-#include "cpu/cpu_backend.h"
+#include "device/device.h"
 #include "model/decoder.h"
 #include "model/observing_backend.h"
 
@@ -94,7 +94,7 @@ void observe_inputs(const std::shared_ptr<Model>& model, const TokenIds& token_i
                     const py::function& callback, int threads) {
   check_ids(token_ids, model->spec.vocab_size, model->spec.max_context);
   const std::map<const void*, Place> known = places(*model);
-  std::unique_ptr<Backend> device = onward::cpu::make_backend(threads);
+  std::unique_ptr<Backend> device = onward::Device(model->store->device()).make_backend(threads);
   Backend& memory = *device;  // outlived by the observing backend that owns it
   onward::ObservingBackend backend(std::move(device), [&](const ObservedLinear& linear) {
     const auto place = known.find(linear.weight.data);
@@ -122,8 +122,7 @@ void observe_inputs(const std::shared_ptr<Model>& model, const TokenIds& token_i
   onward::StepBatch batch;  // one step, and no logits
   batch.token_ids.assign(token_ids.data(), token_ids.data() + tokens);
   batch.slices.push_back({0, tokens, 0, place.blocks()});
-  std::vector<float> logits;
-  decoder.forward(batch, no_poll, logits);
+  decoder.forward(batch, no_poll);
 }
 
 }  // namespace

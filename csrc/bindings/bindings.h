@@ -9,6 +9,7 @@
 
 #include "cpu/kernels.h"
 
+void bind_device(pybind11::module_& m);
 void bind_model(pybind11::module_& m);
 void bind_requests(pybind11::module_& m);
 void bind_engine(pybind11::module_& m);

@@ -30,6 +30,8 @@ void translate(std::exception_ptr pointer) {
     raise("PackError", error.what());
   } catch (const onward::NumericsError& error) {
     raise("NumericsError", error.what());
+  } catch (const onward::DeviceError& error) {
+    raise("DeviceError", error.what());
   } catch (const onward::Error& error) {
     raise("Error", error.what());
   }
@@ -48,6 +50,7 @@ PYBIND11_MODULE(_core, m) {
   m.def("kv_cache_bytes", &onward::kv_cache_bytes, py::arg("num_layers"), py::arg("num_kv_heads"),
         py::arg("head_dim"), py::arg("tokens"), py::arg("bytes_per_value"),
         "Bytes of keys and values: 2 x layers x kv heads x head_dim x tokens x bytes per value.");
+  bind_device(m);
   bind_model(m);
   bind_requests(m);
   bind_engine(m);

@@ -9,7 +9,7 @@
 #include "capi/requests.h"
 #include "capi/status.h"
 #include "capi/wrap.h"
-#include "cpu/cpu_backend.h"
+#include "device/device.h"
 
 using namespace onward;  // NOLINT: the functions below are C's
 
@@ -68,8 +68,9 @@ onward_status onward_engine_open(onward_model model, const onward_engine_options
     std::shared_ptr<const Pack> pack = capi::find(model);
     require_pointer("engine", engine);
     const capi::EngineSettings settings = capi::read_engine_options(options);
-    auto shared = std::make_shared<SharedEngine>(pack->model, cpu::make_backend(settings.threads),
-                                                 settings.options);
+    auto shared = std::make_shared<SharedEngine>(
+        pack->model, Device(pack->model->store->device()).make_backend(settings.threads),
+        settings.options);
     *engine = capi::open_handle(std::make_shared<EngineHandle>(std::move(shared), std::move(pack)));
   });
 }

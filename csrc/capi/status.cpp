@@ -9,15 +9,16 @@
 namespace onward::capi {
 namespace {
 
-constexpr std::array<const char*, 9> kNames = {"ONWARD_OK",
-                                               "ONWARD_INVALID_ARGUMENT",
-                                               "ONWARD_CLOSED",
-                                               "ONWARD_IO_ERROR",
-                                               "ONWARD_PACK_ERROR",
-                                               "ONWARD_NO_MEMORY",
-                                               "ONWARD_NUMERICS_ERROR",
-                                               "ONWARD_INTERRUPTED",
-                                               "ONWARD_INTERNAL_ERROR"};
+constexpr std::array<const char*, 10> kNames = {"ONWARD_OK",
+                                                "ONWARD_INVALID_ARGUMENT",
+                                                "ONWARD_CLOSED",
+                                                "ONWARD_IO_ERROR",
+                                                "ONWARD_PACK_ERROR",
+                                                "ONWARD_NO_MEMORY",
+                                                "ONWARD_NUMERICS_ERROR",
+                                                "ONWARD_INTERRUPTED",
+                                                "ONWARD_INTERNAL_ERROR",
+                                                "ONWARD_DEVICE_ERROR"};
 
 // Where a message cannot be kept for want of memory, `plain` stands for it.
 struct LastError {
@@ -54,6 +55,8 @@ onward_status status_of(const std::exception_ptr& failure, std::string& message)
     told(ONWARD_PACK_ERROR, error.what());
   } catch (const NumericsError& error) {
     told(ONWARD_NUMERICS_ERROR, error.what());
+  } catch (const DeviceError& error) {
+    told(ONWARD_DEVICE_ERROR, error.what());
   } catch (const Interrupted& error) {
     told(ONWARD_INTERRUPTED, error.what());
   } catch (const std::bad_alloc&) {

@@ -22,7 +22,8 @@ namespace onward::cpu {
 namespace {
 
 // The kernel table states these sizes for itself.
-static_assert(kLane == kActivationLane && kBlockTokens == CacheLayout::kBlockTokens);
+static_assert(kLane == kActivationLane && kBlockTokens == CacheLayout::kBlockTokens &&
+              kGroupValues == onward::kGroupValues);
 
 // Below this many values an elementwise verb costs less than handing it to another thread.
 constexpr int64_t kSmallWork = 16384;
@@ -50,6 +51,14 @@ class CpuBackend final : public Backend {
     pool_.run(tasks, work);
   }
 
+  void begin_step(const CacheLayout& layout, const std::vector<SequenceSlice>& slices,
+                  const std::vector<BlockEncoding>& encodings) override {
+    layout_ = &layout;
+    slices_ = &slices;
+    encodings_ = &encodings;
+  }
+  void run_step(const StepShape&, const std::function<void()>& verbs) override { verbs(); }
+
   void embed(const Matrix& table, const int32_t* ids, int64_t rows, float* x) override;
   void gather_rows(const float* x, const int64_t* index, int64_t rows, int64_t width,
                    float* y) override;
@@ -57,12 +66,9 @@ class CpuBackend final : public Backend {
               bool add, float* y) override;
   void gated_linear(const Matrix& weight, const Vector& bias, const LinearInput& input,
                     int64_t rows, float* y) override;
-  void rotate_and_append(const RotateArgs& args, const CacheLayout& layout,
-                         const std::vector<SequenceSlice>& slices) override;
-  void encode(int64_t layer, const CacheLayout& layout,
-              const std::vector<BlockEncoding>& blocks) override;
-  void attend(const AttendLayerArgs& args, const CacheLayout& layout,
-              const std::vector<SequenceSlice>& slices) override;
+  void rotate_and_append(const RotateArgs& args) override;
+  void encode(int64_t layer) override;
+  void attend(const AttendLayerArgs& args) override;
 
  private:
   // body(first_row, last_row) over disjoint ranges that cover [0, rows).
@@ -81,6 +87,10 @@ class CpuBackend final : public Backend {
   ThreadPool pool_;
   InputRows input_rows_;
   AttendTasks attend_tasks_;
+  // Of the step.
+  const CacheLayout* layout_ = nullptr;
+  const std::vector<SequenceSlice>* slices_ = nullptr;
+  const std::vector<BlockEncoding>* encodings_ = nullptr;
 };
 
 void CpuBackend::embed(const Matrix& table, const int32_t* ids, int64_t rows, float* x) {
@@ -118,8 +128,8 @@ void CpuBackend::multiply(const LinearOutput& output, const LinearInput& input, 
   pool_.run(tasks.count(), [&](int64_t task) { tasks.run(task); });
 }
 
-void CpuBackend::rotate_and_append(const RotateArgs& args, const CacheLayout& layout,
-                                   const std::vector<SequenceSlice>& slices) {
+void CpuBackend::rotate_and_append(const RotateArgs& args) {
+  const std::vector<SequenceSlice>& slices = *slices_;
   if (slices.empty()) return;
   const int64_t rows = slices.back().first_row + slices.back().tokens;
   over_rows(rows, args.qkv_stride, [&](int64_t first, int64_t last) {
@@ -130,16 +140,16 @@ void CpuBackend::rotate_and_append(const RotateArgs& args, const CacheLayout& la
     auto slice = std::upper_bound(slices.begin(), slices.end(), first, later) - 1;
     for (int64_t row = first; row < last; ++row) {
       while (row >= slice->first_row + slice->tokens) ++slice;
-      rotate_and_append_token(args, layout, *slice, row - slice->first_row, kernels_);
+      rotate_and_append_token(args, *layout_, *slice, row - slice->first_row, kernels_);
     }
   });
 }
 
-void CpuBackend::encode(int64_t layer, const CacheLayout& layout,
-                        const std::vector<BlockEncoding>& blocks) {
+void CpuBackend::encode(int64_t layer) {
+  const CacheLayout& layout = *layout_;
   const int64_t group = layout.group_of[static_cast<size_t>(layer)];
   std::vector<const BlockEncoding*> own;  // other groups have other layers
-  for (const BlockEncoding& block : blocks) {
+  for (const BlockEncoding& block : *encodings_) {
     if (block.group == group) own.push_back(&block);
   }
   const int64_t heads = layout.num_kv_heads;
@@ -148,8 +158,9 @@ void CpuBackend::encode(int64_t layer, const CacheLayout& layout,
   });
 }
 
-void CpuBackend::attend(const AttendLayerArgs& args, const CacheLayout& layout,
-                        const std::vector<SequenceSlice>& slices) {
+void CpuBackend::attend(const AttendLayerArgs& args) {
+  const CacheLayout& layout = *layout_;
+  const std::vector<SequenceSlice>& slices = *slices_;
   attend_tasks_.plan(kernels_, args, layout, slices, threads());
   const auto body = [&](int64_t task) { attend_tasks_.run(task); };
   int64_t visible_keys = 0;

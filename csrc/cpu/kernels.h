@@ -14,7 +14,7 @@
 #include <cstdint>
 
 #include "backend/row_scans.h"
-#include "cpu/codebooks.h"
+#include "backend/codebooks.h"
 
 namespace onward::cpu {
 

@@ -4,24 +4,11 @@
 #include <cstring>
 
 #include "base/half.h"
-#include "cpu/dequantize.h"
-#include "cpu/weight_blocks.h"
 
 namespace onward::cpu {
 namespace {
 
 constexpr int64_t kTransposeColumns = 256;  // 64 rows x 256 floats fit the first-level cache
-
-// Values [begin, begin + count) of a row as floats, zeros beyond its end.
-void read_values(const OutputSource& source, int64_t begin, int64_t count, float* out) {
-  const int64_t stored = std::clamp<int64_t>(source.columns - begin, 0, count);
-  if (source.row != nullptr && stored > 0) {
-    read_row(source.dtype, source.row, begin, stored, out);
-    out += stored;
-    count -= stored;
-  }
-  std::fill(out, out + count, 0.0f);
-}
 
 // f32, f16: [k][width];  bf16: [k / 2][width][2]
 void pack_floats(const Matrix& matrix, int64_t width, const OutputSource* outputs, char* panel) {
@@ -97,19 +84,10 @@ int64_t num_groups(const Matrix& matrix) {
 }
 
 void pack_groups(const Matrix& matrix, int64_t width, const OutputSource* outputs, char* panel) {
-  float values[kGroupValues];
   for (int64_t group = 0; group < num_groups(matrix); ++group) {
-    const int64_t first = group * kGroupValues;
     for (int64_t c = 0; c < width; ++c) {
-      const OutputSource& source = outputs[c];
-      WeightBlock block;
-      if (source.row != nullptr && holds_same_codes(source.dtype, matrix.dtype)) {
-        block = stored_block(source.dtype, source.row, first);
-      } else {
-        read_values(source, first, kGroupValues, values);
-        block = rounded_block(matrix.dtype, values);
-      }
-      write_block(matrix.dtype, block, group_place(matrix.dtype, panel, width, group, c));
+      write_block(matrix.dtype, packed_group(matrix.dtype, outputs[c], group),
+                  group_place(matrix.dtype, panel, width, group, c));
     }
   }
 }

@@ -6,6 +6,7 @@
 
 #include "backend/backend.h"
 #include "cpu/kernels.h"
+#include "formats/sources.h"
 
 namespace onward::cpu {
 
@@ -13,13 +14,6 @@ namespace onward::cpu {
 // writes for the same sources, rounding included, or of how parts and vectors are padded. The
 // instruction set does not enter.
 constexpr int kPackedLayout = 1;
-
-// Where one output of a product comes from: a row of a stored tensor, or nothing (padding).
-struct OutputSource {
-  DType dtype = DType::f32;
-  const void* row = nullptr;
-  int64_t columns = 0;
-};
 
 // Writes outputs [first, first + width) of a matrix as one panel. outputs: (width).
 void pack_panel(const Matrix& matrix, int64_t first, int64_t width, const OutputSource* outputs);

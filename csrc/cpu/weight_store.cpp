@@ -7,36 +7,12 @@
 #include "base/buffer.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
-#include "cpu/dequantize.h"
 #include "cpu/kernels.h"
 #include "cpu/panels.h"
+#include "formats/sources.h"
 
 namespace onward::cpu {
 namespace {
-
-int64_t row_bytes(const TensorSource& source) {
-  return source.columns / dtype_block_values(source.dtype) * dtype_block_bytes(source.dtype);
-}
-
-void check(const TensorSource& source) {
-  const int64_t block = dtype_block_values(source.dtype);
-  if (source.rows <= 0 || source.columns <= 0 || source.columns % block != 0) {
-    throw WeightError("weights: a source has shape (" + std::to_string(source.rows) + ", " +
-                      std::to_string(source.columns) + "), expected positive sizes and rows of " +
-                      dtype_name(source.dtype) + " blocks of " + std::to_string(block));
-  }
-  const uint64_t needed = static_cast<uint64_t>(row_bytes(source));
-  if (source.bytes / needed < static_cast<uint64_t>(source.rows)) {
-    throw WeightError("weights: a source holds " + std::to_string(source.bytes) +
-                      " bytes, expected " + std::to_string(source.rows) + " rows of " +
-                      std::to_string(needed));
-  }
-}
-
-const uint8_t* stored_row(const TensorSource& source, int64_t row) {
-  const int64_t stored = source.row_order ? source.row_order[row] : row;
-  return static_cast<const uint8_t*>(source.data) + stored * row_bytes(source);
-}
 
 // Source bytes that are packed before their pages are dropped.
 constexpr int64_t kSlabBytes = int64_t{32} << 20;
@@ -55,47 +31,17 @@ constexpr int64_t kCopyBytes = int64_t{1} << 20;
 
 constexpr uintptr_t kAlignment = 64;  // of a weight: what the arena gives, and kernels may rely on
 
-// A matrix of these parts, without its memory.
-Matrix planned_matrix(const std::vector<PartShape>& parts, DType dtype) {
-  Matrix matrix;
-  matrix.dtype = dtype;
-  for (const PartShape& part : parts) {
-    matrix.offsets.push_back(matrix.outputs);
-    matrix.outputs = round_up(matrix.outputs + part.rows, kLane);
-  }
-  matrix.inputs = round_up(parts.at(0).columns, kLane);
-  return matrix;
-}
-
-int64_t vector_size(const std::vector<PartShape>& parts) {
-  int64_t size = 0;
-  for (const PartShape& part : parts) size += round_up(part.columns, kLane);
-  return size;
-}
-
 class CpuWeightStore final : public WeightStore {
  public:
   explicit CpuWeightStore(int threads) : pool_(threads) {}
 
+  std::string device() const override { return "cpu"; }
+
   Matrix pack_matrix(const std::vector<TensorSource>& parts, DType dtype) override {
-    const int64_t columns = parts.at(0).columns;
-    std::vector<PartShape> shapes;
-    std::vector<OutputSource> outputs;
+    const std::vector<OutputSource> outputs = outputs_of(parts);
     int64_t source_bytes = 0;
-    for (const TensorSource& part : parts) {
-      check(part);
-      shapes.push_back({part.rows, part.columns});
-      if (part.columns != columns) {
-        throw WeightError("weights: parts of one product have " + std::to_string(columns) +
-                          " and " + std::to_string(part.columns) + " columns, expected the same");
-      }
-      for (int64_t row = 0; row < part.rows; ++row) {
-        outputs.push_back({part.dtype, stored_row(part, row), columns});
-      }
-      source_bytes += part.rows * row_bytes(part);
-      outputs.resize(round_up(static_cast<int64_t>(outputs.size()), kLane));
-    }
-    Matrix matrix = planned_matrix(shapes, dtype);
+    for (const TensorSource& part : parts) source_bytes += part.rows * row_bytes(part);
+    Matrix matrix = planned_matrix(shapes_of(parts), dtype);
     matrix.data = arena_.allocate(static_cast<size_t>(matrix.bytes()));
     const int64_t panels = (matrix.outputs + kPanelColumns - 1) / kPanelColumns;
     const int64_t slabs = std::min(panels, source_bytes / kSlabBytes + 1);
@@ -114,25 +60,10 @@ class CpuWeightStore final : public WeightStore {
   }
 
   Vector pack_vector(const std::vector<TensorSource>& parts) override {
-    std::vector<PartShape> shapes;
-    for (const TensorSource& part : parts) {
-      check(part);
-      shapes.push_back({part.rows, part.columns});
-    }
     Vector vector;
-    vector.size = vector_size(shapes);
+    vector.size = vector_size(shapes_of(parts));
     vector.data = static_cast<float*>(arena_.allocate(static_cast<size_t>(vector.size) * 4));
-    float* out = vector.data;
-    for (const TensorSource& part : parts) {
-      if (part.row_order) {  // a vector's "rows" are its elements
-        std::vector<float> stored(static_cast<size_t>(part.columns));
-        read_row(part.dtype, part.data, 0, part.columns, stored.data());
-        for (int64_t i = 0; i < part.columns; ++i) out[i] = stored[part.row_order[i]];
-      } else {
-        read_row(part.dtype, part.data, 0, part.columns, out);
-      }
-      out += round_up(part.columns, kLane);
-    }
+    read_vector(parts, vector.data);
     return vector;
   }
 

@@ -190,7 +190,8 @@ std::vector<Event> Engine::step(const Decoder::Poll& poll) {
   guess(poll);
   const StepPlan plan = scheduler_.plan(generations_);
   if (!plan.shares.empty()) {
-    decoder_.forward(plan.batch, poll, logits_);
+    decoder_.forward(plan.batch, poll);
+    decoder_.read_logits(logits_);
     ++stats_.steps;
     for (const Share& share : plan.shares) {
       share.sequence->place.advance(share.first_position + share.tokens);
@@ -310,7 +311,8 @@ void Engine::read(const std::vector<int32_t>& token_ids, CachePlace& place, bool
     batch.slices.push_back({0, chunk, first, place.blocks()});
     place.append_encodings(batch.encodings);
     for (int64_t row = 0; wants_logits && row < chunk; ++row) batch.logits_rows.push_back(row);
-    decoder_.forward(batch, poll, logits);
+    decoder_.forward(batch, poll);
+    decoder_.read_logits(logits);
     count(chunk, true);
     place.advance(first + chunk);
     place.settle();

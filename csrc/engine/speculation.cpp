@@ -58,7 +58,7 @@ void DraftModel::catch_up(Writer& writer, const Decoder::Poll& poll) {
     StepBatch batch;
     batch.token_ids.assign(writer.tokens.begin() + first, writer.tokens.begin() + first + chunk);
     batch.slices.push_back({0, chunk, first, place.blocks()});
-    decoder_.forward(batch, poll, logits_);
+    decoder_.forward(batch, poll);
     place.advance(first + chunk);
     place.settle();
   }
@@ -96,7 +96,8 @@ void DraftModel::guess(const std::vector<Wish>& wishes, const Decoder::Poll& pol
       writing.push_back(&writer);
     }
     if (writing.empty()) break;
-    decoder_.forward(batch, poll, logits_);
+    decoder_.forward(batch, poll);
+    decoder_.read_logits(logits_);
     backend_.run_on_host(static_cast<int64_t>(writing.size()), [&](int64_t i) {
       Writer& writer = *writing[static_cast<size_t>(i)];
       writer.place().advance(writer.place().computed() + 1);

@@ -74,6 +74,7 @@ struct Decoder::Activations {
     const LayerWeights& layer = model.layers[0];
     if (rows > capacity_rows) {
       capacity_rows = 0;
+      grow(token_ids, rows);
       grow(x, rows * model.embed.inputs);
       grow(qkv, rows * layer.qkv.outputs);
       grow(attended, rows * layer.o.inputs);
@@ -85,12 +86,15 @@ struct Decoder::Activations {
         grow(sink_sines, rows * spec.head_dim / 2);
       }
       capacity_rows = rows;
+      ++moves;
     }
     if (logits_rows > capacity_logits_rows) {
       capacity_logits_rows = 0;
+      grow(logits_index, logits_rows);
       grow(last, logits_rows * model.head.inputs);
       grow(logits, logits_rows * model.head.outputs);
       capacity_logits_rows = logits_rows;
+      ++moves;
     }
   }
 
@@ -98,28 +102,34 @@ struct Decoder::Activations {
   bool sinks;
   int64_t capacity_rows = 0;
   int64_t capacity_logits_rows = 0;
-  float* x = nullptr;             // (rows, hidden): the residual stream
-  float* qkv = nullptr;           // (rows, q | k | v)
-  float* attended = nullptr;      // (rows, num_heads * head_dim)
-  float* gated = nullptr;         // (rows, intermediate)
-  float* cosines = nullptr;       // (rows, head_dim / 2)
-  float* sines = nullptr;         // (rows, head_dim / 2)
-  float* sink_cosines = nullptr;  // (rows, head_dim / 2), with sinks
+  int64_t moves = 0;                // how often any of them has moved
+  int32_t* token_ids = nullptr;     // (rows)
+  int64_t* logits_index = nullptr;  // (logits_rows): which rows
+  float* x = nullptr;               // (rows, hidden): the residual stream
+  float* qkv = nullptr;             // (rows, q | k | v)
+  float* attended = nullptr;        // (rows, num_heads * head_dim)
+  float* gated = nullptr;           // (rows, intermediate)
+  float* cosines = nullptr;         // (rows, head_dim / 2)
+  float* sines = nullptr;           // (rows, head_dim / 2)
+  float* sink_cosines = nullptr;    // (rows, head_dim / 2), with sinks
   float* sink_sines = nullptr;
   float* last = nullptr;    // (logits_rows, hidden)
   float* logits = nullptr;  // (logits_rows, vocab)
 
  private:
-  void grow(float*& buffer, int64_t values) {
+  template <typename T>
+  void grow(T*& buffer, int64_t values) {
     backend.release(buffer);
     buffer = nullptr;
-    buffer = static_cast<float*>(backend.allocate(static_cast<size_t>(values) * sizeof(float)));
+    buffer = static_cast<T*>(backend.allocate(static_cast<size_t>(values) * sizeof(T)));
   }
   void release() {
     for (float* buffer :
          {x, qkv, attended, gated, cosines, sines, sink_cosines, sink_sines, last, logits}) {
       backend.release(buffer);
     }
+    backend.release(token_ids);
+    backend.release(logits_index);
   }
 };
 
@@ -133,19 +143,41 @@ Decoder::Decoder(std::shared_ptr<const Model> model, Backend& backend, const Cac
 
 Decoder::~Decoder() = default;
 
-void Decoder::forward(const StepBatch& batch, const Poll& poll, std::vector<float>& logits) {
+void Decoder::forward(const StepBatch& batch, const Poll& poll) {
   const int64_t rows = static_cast<int64_t>(batch.token_ids.size());
+  logits_rows_ = static_cast<int64_t>(batch.logits_rows.size());
   Activations& a = *activations_;
-  a.reserve(*model_, rows, static_cast<int64_t>(batch.logits_rows.size()));
+  a.reserve(*model_, rows, logits_rows_);
 
-  upload_rope(batch);
+  upload_inputs(batch);
+  backend_.begin_step(layout_, batch.slices, batch.encodings);
+  backend_.run_step({this, a.moves, rows, logits_rows_}, [&] {
+    backend_.embed(model_->embed, a.token_ids, rows, a.x);
+    for (int64_t index = 0; index < model_->spec.num_layers; ++index) {
+      layer(index, rows, !batch.encodings.empty(), poll);
+    }
+    poll();
+    if (logits_rows_ > 0) head(logits_rows_);
+  });
+}
 
-  backend_.embed(model_->embed, batch.token_ids.data(), rows, a.x);
-  for (int64_t index = 0; index < model_->spec.num_layers; ++index) {
-    layer(index, batch, rows, poll);
+void Decoder::read_logits(std::vector<float>& logits) const {
+  const int64_t vocab_size = model_->spec.vocab_size;
+  logits.resize(static_cast<size_t>(logits_rows_ * vocab_size));
+  for (int64_t row = 0; row < logits_rows_; ++row) {
+    backend_.download(logits.data() + row * vocab_size,
+                      activations_->logits + row * model_->head.outputs,
+                      static_cast<size_t>(vocab_size) * sizeof(float));
   }
-  poll();
-  head(batch, logits);
+}
+
+void Decoder::upload_inputs(const StepBatch& batch) {
+  const auto upload = [&](auto* device, const auto& values) {
+    if (!values.empty()) backend_.upload(device, values.data(), values.size() * sizeof(*device));
+  };
+  upload(activations_->token_ids, batch.token_ids);
+  upload(activations_->logits_index, batch.logits_rows);
+  upload_rope(batch);
 }
 
 void Decoder::upload_rope(const StepBatch& batch) {
@@ -172,7 +204,7 @@ LinearInput Decoder::normed(const float* x, const Vector& norm) const {
   return {x, norm, model_->spec.norm_eps, model_->spec.hidden_size};
 }
 
-void Decoder::layer(int64_t index, const StepBatch& batch, int64_t rows, const Poll& poll) {
+void Decoder::layer(int64_t index, int64_t rows, bool encodes, const Poll& poll) {
   const DecoderSpec& spec = model_->spec;
   const LayerWeights& w = model_->layers[static_cast<size_t>(index)];
   Activations& a = *activations_;
@@ -192,9 +224,9 @@ void Decoder::layer(int64_t index, const StepBatch& batch, int64_t rows, const P
   rotate.norm_eps = spec.norm_eps;
   rotate.num_heads = spec.num_heads;
   rotate.layer = index;
-  backend_.rotate_and_append(rotate, layout_, batch.slices);
+  backend_.rotate_and_append(rotate);
   const int64_t group = layout_.group_of[static_cast<size_t>(index)];
-  if (!batch.encodings.empty()) backend_.encode(index, layout_, batch.encodings);
+  if (encodes) backend_.encode(index);
 
   AttendLayerArgs attend;
   attend.qkv = a.qkv;
@@ -208,7 +240,7 @@ void Decoder::layer(int64_t index, const StepBatch& batch, int64_t rows, const P
   }
   attend.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.head_dim)));
   poll();
-  backend_.attend(attend, layout_, batch.slices);
+  backend_.attend(attend);
   poll();
   backend_.linear(w.o, w.o_bias, plain(a.attended), rows, true, a.x);
 
@@ -218,21 +250,11 @@ void Decoder::layer(int64_t index, const StepBatch& batch, int64_t rows, const P
   backend_.linear(w.down, w.down_bias, plain(a.gated), rows, true, a.x);
 }
 
-void Decoder::head(const StepBatch& batch, std::vector<float>& logits) {
-  const DecoderSpec& spec = model_->spec;
+void Decoder::head(int64_t rows) {
   const Matrix& weight = model_->head;
   Activations& a = *activations_;
-  const int64_t rows = static_cast<int64_t>(batch.logits_rows.size());
-  if (rows == 0) return logits.clear();
-
-  backend_.gather_rows(a.x, batch.logits_rows.data(), rows, weight.inputs, a.last);
+  backend_.gather_rows(a.x, a.logits_index, rows, weight.inputs, a.last);
   backend_.linear(weight, Vector{}, normed(a.last, model_->norm), rows, false, a.logits);
-
-  logits.resize(static_cast<size_t>(rows * spec.vocab_size));
-  for (int64_t row = 0; row < rows; ++row) {
-    backend_.download(logits.data() + row * spec.vocab_size, a.logits + row * weight.outputs,
-                      static_cast<size_t>(spec.vocab_size) * sizeof(float));
-  }
 }
 
 }  // namespace onward

@@ -50,24 +50,28 @@ class Decoder {
 
   const CacheLayout& cache_layout() const { return layout_; }
 
-  // Runs the step: keys and values of all rows go to the cache, and `logits` receives
-  // (logits_rows, vocab_size) float32. An exception leaves behind only cache entries that a
+  // Runs the step: keys and values of all rows go to the cache, and the logits of logits_rows stay
+  // on the device until the next step. An exception leaves behind only cache entries that a
   // repeated step writes again.
-  void forward(const StepBatch& batch, const Poll& poll, std::vector<float>& logits);
+  void forward(const StepBatch& batch, const Poll& poll);
+  // Those of the last step: (logits_rows, vocab_size).
+  void read_logits(std::vector<float>& logits) const;
 
  private:
   struct Activations;
 
   LinearInput normed(const float* x, const Vector& norm) const;
+  void upload_inputs(const StepBatch& batch);
   void upload_rope(const StepBatch& batch);
-  void layer(int64_t index, const StepBatch& batch, int64_t rows, const Poll& poll);
-  void head(const StepBatch& batch, std::vector<float>& logits);
+  void layer(int64_t index, int64_t rows, bool encodes, const Poll& poll);
+  void head(int64_t rows);
 
   std::shared_ptr<const Model> model_;
   Backend& backend_;
   CacheLayout layout_;
   int64_t sink_reach_ = 0;  // the last position that sees the sinks where they are; 0: no sinks
   std::unique_ptr<Activations> activations_;
+  int64_t logits_rows_ = 0;  // of the last step
 };
 
 }  // namespace onward

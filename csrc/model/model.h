@@ -66,6 +66,8 @@ class ModelBuilder {
   // Takes one canonical weight as a store of the same layout packed it (WeightStore::packed), in
   // the same dtype. Errors as of `add`; WeightError for a wrong number of bytes.
   void add_packed(const std::string& name, const PackedBytes& source, DType dtype);
+  // Of the bytes that add_packed takes (WeightStore::packed_layout).
+  int64_t packed_layout() const { return model_->store->packed_layout(); }
   // WeightError that lists what is missing.
   std::shared_ptr<const Model> finish();
 

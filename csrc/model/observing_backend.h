@@ -49,6 +49,12 @@ class ObservingBackend final : public Backend {
   void run_on_host(int64_t tasks, const std::function<void(int64_t)>& work) override {
     backend_->run_on_host(tasks, work);
   }
+  void begin_step(const CacheLayout& layout, const std::vector<SequenceSlice>& slices,
+                  const std::vector<BlockEncoding>& encodings) override {
+    backend_->begin_step(layout, slices, encodings);
+  }
+  // Each verb is seen: none is done again unseen.
+  void run_step(const StepShape&, const std::function<void()>& verbs) override { verbs(); }
   void embed(const Matrix& table, const int32_t* ids, int64_t rows, float* x) override {
     backend_->embed(table, ids, rows, x);
   }
@@ -66,18 +72,9 @@ class ObservingBackend final : public Backend {
     backend_->gated_linear(weight, bias, input, rows, y);
     observer_({weight, input, y, rows, false});
   }
-  void rotate_and_append(const RotateArgs& args, const CacheLayout& layout,
-                         const std::vector<SequenceSlice>& slices) override {
-    backend_->rotate_and_append(args, layout, slices);
-  }
-  void encode(int64_t layer, const CacheLayout& layout,
-              const std::vector<BlockEncoding>& blocks) override {
-    backend_->encode(layer, layout, blocks);
-  }
-  void attend(const AttendLayerArgs& args, const CacheLayout& layout,
-              const std::vector<SequenceSlice>& slices) override {
-    backend_->attend(args, layout, slices);
-  }
+  void rotate_and_append(const RotateArgs& args) override { backend_->rotate_and_append(args); }
+  void encode(int64_t layer) override { backend_->encode(layer); }
+  void attend(const AttendLayerArgs& args) override { backend_->attend(args); }
 
  private:
   std::unique_ptr<Backend> backend_;

@@ -56,6 +56,10 @@ class NumericsError(Error, ArithmeticError):
     """The model's arithmetic left the finite numbers (NaN or infinity in the logits)."""
 
 
+class DeviceError(Error, RuntimeError):
+    """A device is not there, cannot be used, or failed in a call."""
+
+
 class MissingExtra(Error, ImportError):
     """An optional dependency is needed; the message says which extra brings it."""
 

@@ -58,7 +58,8 @@ class LLM:
 
     Args:
         model: a folder, a .gguf file, a pack (docs/pack.md) or a hub id; None is the default model.
-        device: "cpu".
+        device: what computes: "cpu", "cuda" or "cuda:1" (``onward.devices()`` tells which there
+            are, and why not).
         dtype: what the weights are held in: "f32", "f16", "bf16", "int8" or "int4" (groups of 32
             with a scale each; the products' inputs are rounded to int8 as well), or "auto" for what
             the file has, where GGUF's Q8_0, Q4_0 and Q4_1 run as they are.
@@ -109,8 +110,9 @@ class LLM:
         attention_window: int | None = None,
         prefix_cache: bool = True,
     ) -> None:
-        if device != "cpu":
-            raise InvalidArgument(f'device: is {shown(device)}, expected "cpu" (no cuda yet)')
+        if not isinstance(device, str):
+            raise ArgumentTypeError(f"device: is {shown(device)}, expected a name")
+        self._device = _core.device_name(device)
         check_dtypes(dtype, head_dtype)
         if threads is None:
             threads = _core.default_threads()
@@ -130,7 +132,16 @@ class LLM:
 
         def load(files: ModelFiles, kept: Any, kv_dtype: object = "auto") -> LoadedModel:
             with ProgressBar(f"loading {files.name}") as progress:
-                return load_model(files, dtype, self._threads, progress, head_dtype, kept, kv_dtype)
+                return load_model(
+                    files,
+                    dtype,
+                    self._threads,
+                    progress,
+                    head_dtype,
+                    kept,
+                    kv_dtype,
+                    self._device,
+                )
 
         loaded = load(files, packed_cache, kv_dtype)
         self._spec = loaded.spec
@@ -396,7 +407,8 @@ class LLM:
 
     @property
     def device(self) -> str:
-        return "cpu"
+        """What computes: "cpu", "cuda:0"."""
+        return self._device
 
     @property
     def dtype(self) -> str:

@@ -69,8 +69,10 @@ def load_model(
     head_dtype: str | None = None,
     packed_cache: str | os.PathLike[str] | None = None,
     kv_dtype: object = "auto",
+    device: str = "cpu",
 ) -> LoadedModel:
-    """Load a model with its weights in the dtypes that ``choose_dtypes`` gives.
+    """Load a model with its weights in the dtypes that ``choose_dtypes`` gives, in the memory of
+    ``device``.
 
     ``kv_dtype`` (onward.kv_dtypes) may ask for another float dtype of the cache than theirs.
 
@@ -83,6 +85,7 @@ def load_model(
         ArgumentTypeError: a ``packed_cache`` that is no path.
         ConfigError: a config, or a GGUF file's metadata, that cannot be used.
         WeightError: tensors that are missing, left over, misshapen, damaged or of an unknown dtype.
+        DeviceError: a device that cannot be used.
         PackError, IoError: a pack that is damaged, of another layout, or cannot be read.
     """
     check_dtypes(dtype, head_dtype)
@@ -92,7 +95,7 @@ def load_model(
             raise InvalidArgument(
                 f"packed_cache: is given for {label(files.path.name)}, which is packed already"
             )
-        return _open_pack(files, dtype, head_dtype, threads, kv_dtype)
+        return _open_pack(files, dtype, head_dtype, threads, kv_dtype, device)
     checkpoint = open_checkpoint(files)
     try:
         spec = architectures.read_spec(checkpoint.config, checkpoint.where)
@@ -103,7 +106,7 @@ def load_model(
         )
         kv = parse_kv_dtype(kv_dtype, dtypes.cache)
         dtypes = dataclasses.replace(dtypes, cache=kv.exact)
-        source = _Source(spec, plan, checkpoint, dtypes, threads, progress)
+        source = _Source(spec, plan, checkpoint, dtypes, threads, progress, device)
         core = _pack(source) if folder is None else _kept(folder, files.name, source)
     finally:
         checkpoint.close()
@@ -127,13 +130,18 @@ def packed_layout() -> tuple[str, int]:
 
 
 def _open_pack(
-    files: ModelFiles, dtype: str, head_dtype: str | None, threads: int, kv_dtype: object
+    files: ModelFiles,
+    dtype: str,
+    head_dtype: str | None,
+    threads: int,
+    kv_dtype: object,
+    device: str,
 ) -> LoadedModel:
     """The model of a pack, its weights where they lie in the file. What a pack is in cannot be
     chosen any more."""
     from onward import _core
 
-    core, texts = _core.open_pack(files.path, threads)
+    core, texts = _core.open_pack(files.path, threads, device=device)
     dtypes = contents.read_dtypes(texts)
     found = {"dtype": dtypes.name, "head_dtype": head_name(dtypes)}
     for option, asked in (("dtype", dtype), ("head_dtype", head_dtype)):
@@ -147,7 +155,7 @@ def _open_pack(
             )
     kv = parse_kv_dtype(kv_dtype, dtypes.cache)
     if kv.exact != dtypes.cache:
-        core, texts = _core.open_pack(files.path, threads, cache_dtype=kv.exact)
+        core, texts = _core.open_pack(files.path, threads, cache_dtype=kv.exact, device=device)
         dtypes = dataclasses.replace(dtypes, cache=kv.exact)
     return LoadedModel(
         core=core,
@@ -244,11 +252,14 @@ class _Source:
     dtypes: WeightDtypes
     threads: int
     progress: Progress | None
+    device: str
 
     def builder(self) -> _core.ModelBuilder:
         from onward import _core
 
-        return _core.ModelBuilder(core_spec(self.spec), self.dtypes.cache, self.threads)
+        return _core.ModelBuilder(
+            core_spec(self.spec), self.dtypes.cache, self.threads, self.device
+        )
 
     def dtype_of(self, weight: str) -> str:
         return self.dtypes.matrices.get(weight, "f32")
@@ -263,7 +274,12 @@ def _kept(folder: Path, name: str, source: _Source) -> _core.Model:
     tensors = [tensor for planned in source.plan for tensor in planned.sources]
     stored = {tensor: source.checkpoint.describe(tensor)[0] for tensor in tensors}
     metadata = packed.identity(
-        _core.packed_layout, _core.__version__, source.spec, source.dtypes, stored, files
+        source.builder().packed_layout,
+        _core.__version__,
+        source.spec,
+        source.dtypes,
+        stored,
+        files,
     )
     try:
         with packed.opened(path, metadata) as file:

@@ -36,6 +36,7 @@ using NoMemory = StatusError<ONWARD_NO_MEMORY>;
 using NumericsError = StatusError<ONWARD_NUMERICS_ERROR>;
 using Interrupted = StatusError<ONWARD_INTERRUPTED>;
 using InternalError = StatusError<ONWARD_INTERNAL_ERROR>;
+using DeviceError = StatusError<ONWARD_DEVICE_ERROR>;
 
 [[noreturn]] inline void throw_error(onward_status status, const std::string& message) {
   switch (status) {
@@ -55,6 +56,8 @@ using InternalError = StatusError<ONWARD_INTERNAL_ERROR>;
       throw Interrupted(message);
     case ONWARD_INTERNAL_ERROR:
       throw InternalError(message);
+    case ONWARD_DEVICE_ERROR:
+      throw DeviceError(message);
     default:
       throw Error(status, message);
   }

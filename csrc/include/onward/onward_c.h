@@ -47,7 +47,8 @@ enum {
   ONWARD_NO_MEMORY = 5,
   ONWARD_NUMERICS_ERROR = 6, /* NaN or infinity among the logits */
   ONWARD_INTERRUPTED = 7,    /* by onward_engine_interrupt; nothing is lost */
-  ONWARD_INTERNAL_ERROR = 8  /* a fault of onward's: please report the message */
+  ONWARD_INTERNAL_ERROR = 8, /* a fault of onward's: please report the message */
+  ONWARD_DEVICE_ERROR = 9    /* a device that is not there, or that failed */
 };
 
 typedef struct onward_model_handle* onward_model;

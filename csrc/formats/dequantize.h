@@ -6,7 +6,7 @@
 
 #include "base/dtype.h"
 
-namespace onward::cpu {
+namespace onward {
 
 // out[i] = value first + i of the row that starts at `row`, i < count. For block formats `first`
 // and `count` are multiples of 32, also where a block is larger.
@@ -20,4 +20,4 @@ struct Q4kRun {
 };
 Q4kRun read_q4_k_run(const void* row, int64_t first);
 
-}  // namespace onward::cpu
+}  // namespace onward

@@ -1,10 +1,10 @@
-#include "cpu/dequantize.h"
+#include "formats/dequantize.h"
 
 #include <cstring>
 
 #include "base/half.h"
 
-namespace onward::cpu {
+namespace onward {
 namespace {
 
 // File data has no alignment: everything is read through memcpy.
@@ -192,4 +192,4 @@ Q4kRun read_q4_k_run(const void* row, int64_t first) {
   return q4_k_run(static_cast<const uint8_t*>(row) + first / values * bytes, first % values / kRun);
 }
 
-}  // namespace onward::cpu
+}  // namespace onward

@@ -5,9 +5,8 @@
 #include <cstdint>
 
 #include "base/dtype.h"
-#include "cpu/kernels.h"
 
-namespace onward::cpu {
+namespace onward {
 
 // weight = scale * (code - zero) + minimum, where zero is 128 (q8_0), 8 (q4_0) or 0 (q4_1), and
 // only q4_1 has a minimum.
@@ -32,4 +31,4 @@ WeightBlock rounded_block(DType packed, const float* values);
 // out: (32)
 void read_block(DType packed, const WeightBlock& block, float* out);
 
-}  // namespace onward::cpu
+}  // namespace onward

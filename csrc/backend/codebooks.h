@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace onward::cpu {
+namespace onward {
 
 // Code n stands for the n-th integer, times the vector's scale. They are the optimal quantiser of a
 // normal distribution (Lloyd 1957, Max 1960), stretched until the largest is 127 and rounded:
@@ -31,4 +31,4 @@ constexpr uint32_t kRotationSigns[16] = {
     0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344, 0xa4093822, 0x299f31d0, 0x082efa98, 0xec4e6c89,
     0x452821e6, 0x38d01377, 0xbe5466cf, 0x34e90c6c, 0xc0ac29b7, 0xc97c50dd, 0x3f84d5b5, 0xb5470917};
 
-}  // namespace onward::cpu
+}  // namespace onward

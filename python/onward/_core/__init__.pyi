@@ -5,12 +5,13 @@ Every call that computes or waits releases the GIL. Errors are the classes of ``
 
 from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import Any, Literal, final
+from typing import Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
+from onward._core import kernels as kernels
 from onward.option_table import StoppingCriterion
 
 _F32 = NDArray[np.float32]
@@ -33,8 +34,20 @@ def open_pack(
     verify: bool = False,
     copy: bool = False,
     cache_dtype: str | None = None,
+    device: str = "cpu",
 ) -> tuple[Model, dict[str, str]]:
-    """A pack's model, mapped unless copied, and its metadata. PackError, IoError."""
+    """A pack's model, mapped unless copied or brought to a device, and its metadata. PackError,
+    IoError, DeviceError."""
+
+def devices() -> list[tuple[str, str, str]]:
+    """Name, description and why it cannot be used (empty: it can) of each device there may be."""
+
+def device_name(device: str) -> str:
+    """The name in full ("cuda:0" of "cuda"). InvalidArgument, DeviceError."""
+
+def measure_device(device: str, seconds: float) -> dict[str, float]:
+    """What a device that is not the processor can do at most: GB/s under "read" and "copy", G
+    operations per second under "f32", "bf16" and "int8"."""
 
 def kv_cache_bytes(
     num_layers: int, num_kv_heads: int, head_dim: int, tokens: int, bytes_per_value: int
@@ -81,7 +94,11 @@ class DecoderSpec:
 class ModelBuilder:
     """Packs weights one canonical name at a time."""
 
-    def __init__(self, spec: DecoderSpec, cache_dtype: str, threads: int) -> None: ...
+    def __init__(
+        self, spec: DecoderSpec, cache_dtype: str, threads: int, device: str = "cpu"
+    ) -> None: ...
+    @property
+    def packed_layout(self) -> int: ...
     def add(
         self,
         name: str,
@@ -105,6 +122,8 @@ class Model:
     def spec(self) -> DecoderSpec: ...
     @property
     def cache_dtype(self) -> str: ...
+    @property
+    def device(self) -> str: ...
     @property
     def weight_bytes(self) -> int: ...
     def packed(self) -> list[tuple[str, str, memoryview]]:
@@ -327,174 +346,3 @@ def observe_inputs(
     name is canonical ("layers.0.qkv"), x (tokens, inputs) what the matrix was multiplied with;
     residual (tokens, hidden_size) is the residual stream with the product added, where it is (o
     and down), else None. What the callback raises ends the prefill. No logits are computed."""
-
-class _Kernels:
-    """The submodule ``kernels``: the processor's inner loops, and probes of what it can do."""
-
-    def selected(self) -> str:
-        """The instruction set in use."""
-
-    def available(self) -> list[str]:
-        """Those this machine can run, slowest first."""
-
-    def linear(
-        self,
-        isa: str,
-        weights: _U8,
-        stored: str,
-        dtype: str,
-        x: _F32,
-        bias: _F32 | None = None,
-        add: _F32 | None = None,
-        threads: int = 1,
-    ) -> _F32:
-        """add + (x @ weights.T + bias), cut into tasks for so many threads. weights: the bytes of
-        (n, k) as ``stored``, packed as ``dtype``; x (rows, k), bias (1, n), add (rows, n)."""
-
-    def repacked(self, weights: _U8, stored: str, dtype: str) -> _F32:
-        """What the weights stand for once they are packed. (n, k)"""
-
-    def product_rate(self, isa: str, dtype: str, rows: int, k: int, seconds: float) -> float:
-        """GFLOP/s of one thread's processor time: rows x k times 256 outputs in ``dtype``."""
-
-    def quantize(self, isa: str, x: _F32) -> tuple[NDArray[np.int8], _F32, _I32]:
-        """x in groups of 32: int8 values, scales and sums."""
-
-    def attend(
-        self,
-        isa: str,
-        q: _F32,
-        keys: NDArray[Any],
-        values: NDArray[Any],
-        first_position: int,
-        window: int,
-        scale: float,
-    ) -> _F32:
-        """q (tokens, group, head_dim); keys, values (positions, head_dim)."""
-
-    def attend_layer(
-        self,
-        q: _F32,
-        slices: Sequence[tuple[int, int, Sequence[_U8 | None], Sequence[_U8 | None]]],
-        kv_heads: int,
-        dtype: str,
-        key_codec: str,
-        value_codec: str,
-        layers: int,
-        layer: int,
-        scale: float,
-        threads: int = 1,
-        window: int = 0,
-        sink_tokens: int = 0,
-        window_blocks: int = 0,
-        exact_first: bool = True,
-        sink_cosines: _F32 | None = None,
-        sink_sines: _F32 | None = None,
-    ) -> _F32:
-        """Attention of one layer on the instruction set in use. q (rows, heads, head_dim), the rows
-        of the slices one after another; a slice: (first position, tokens, exact blocks, coded
-        blocks), a block being the bytes that cache_layout.h describes, or None."""
-
-    def attend_rate(
-        self,
-        caches: Sequence[tuple[str, str, str]],
-        layers: int,
-        heads: int,
-        kv_heads: int,
-        head_dim: int,
-        depth: int,
-        rows: int,
-        threads: int,
-        window_blocks: int,
-        rounds: int,
-    ) -> list[tuple[list[float], int]]:
-        """Seconds of attention alone, all layers, over caches (dtype, key codec, value codec) in
-        turns: for each the seconds of every round, and the bytes of its blocks."""
-
-    def rms_norm(self, isa: str, x: _F32, weight: _F32, eps: float) -> _F32: ...
-    def silu_mul(self, isa: str, gate: _F32, up: _F32) -> _F32: ...
-    def round_bf16(self, isa: str, x: _F32) -> NDArray[np.uint16]: ...
-    def probe(self, isa: str, kind: str, seconds: float, threads: int) -> float:
-        """GB/s for kind "read", GFLOP/s for "f32", "bf16" and "int8", of so many threads."""
-
-    def hadamard(self, isa: str, x: _F32, inverse: bool = False) -> _F32:
-        """The rotation of one vector, or the way back; of the columns of x (n, 16)."""
-
-    def hadamard_lanes(self, isa: str, x: _F32) -> _F32: ...
-    def encode_block(
-        self,
-        isa: str,
-        keys: NDArray[Any],
-        values: NDArray[Any],
-        key_codec: str,
-        value_codec: str,
-        first_keys: NDArray[Any] | None = None,
-        first_centred_pair: int = 0,
-    ) -> tuple[_U8, _U8, _U8, _U8]:
-        """Bytes of key codes, key scales, value codes, value scales. keys, values and those of
-        block 0: (16, head_dim) of one head."""
-
-    def encode_blocks(
-        self,
-        keys: _F32,
-        values: _F32,
-        key_codec: str,
-        value_codec: str,
-        group_of: Sequence[int],
-        first_keys: _F32,
-        threads: int,
-    ) -> list[_U8]:
-        """Coded blocks as a backend makes them, for each layer group (blocks, bytes). keys, values:
-        (blocks, layers, heads, 16, head_dim)."""
-
-    def encode_seconds(
-        self,
-        isa: str,
-        keys: NDArray[Any],
-        values: NDArray[Any],
-        key_codec: str,
-        value_codec: str,
-        times: int,
-    ) -> float:
-        """Of one thread's processor time, for one head of a block, both sides."""
-
-    def all_finite(self, isa: str, x: _F32) -> bool: ...
-    def largest(self, isa: str, x: _F32) -> float: ...
-    def rescale(self, isa: str, x: _F32, shift: float, factor: float) -> tuple[_F32, float]:
-        """(x - shift) * factor, and the smallest of them."""
-
-    def exponentials(self, isa: str, x: _F32) -> tuple[_F32, float]:
-        """exp(x), and their sum."""
-
-    def dot(self, isa: str, a: _F32, b: _F32) -> float: ...
-    def sum_at_least(self, isa: str, key: _F32, value: _F32, least: float) -> float: ...
-    def gather_range(
-        self, isa: str, key: _F32, low: float, high: float, value: _F32, id: _I32 | None = None
-    ) -> tuple[_F32, _I32]:
-        """value and id where low <= key < high."""
-
-    def first_largest(self, scores: _F32) -> int: ...
-    def best_tokens(self, scores: _F32, k: int) -> tuple[_I32, _F32]:
-        """Ids and scores, best first."""
-
-    def log_sum_exp(self, scores: _F32) -> float: ...
-    def log_softmax(self, scores: _F32) -> _F32: ...
-    def filter(self, scores: _F32, steps: Sequence[tuple[str, float]]) -> tuple[_I32, _F32]:
-        """Ids and log-probabilities that the (name, value) steps of a chain leave."""
-
-    def best_filtered(
-        self, scores: _F32, steps: Sequence[tuple[str, float]], k: int
-    ) -> tuple[_I32, _F32]:
-        """The k likeliest of what ``filter`` gives."""
-
-    def draws(
-        self, scores: _F32, steps: Sequence[tuple[str, float]], uniforms: Sequence[float]
-    ) -> list[int]:
-        """The token that each number from 0 to 1 draws of what ``filter`` gives."""
-
-    def sampler_seconds(
-        self, logits: _F32, options: SamplingOptions, prompt: Sequence[int], steps: int
-    ) -> list[float]:
-        """Seconds of each of so many sampling steps over logits (rows, vocab_size)."""
-
-kernels: _Kernels

@@ -1,13 +1,13 @@
-#include "cpu/weight_blocks.h"
+#include "formats/weight_blocks.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "base/half.h"
-#include "cpu/dequantize.h"
+#include "formats/dequantize.h"
 
-namespace onward::cpu {
+namespace onward {
 namespace {
 
 constexpr int kValues = static_cast<int>(kGroupValues);
@@ -213,4 +213,4 @@ void read_block(DType packed, const WeightBlock& block, float* out) {
   }
 }
 
-}  // namespace onward::cpu
+}  // namespace onward

@@ -1,0 +1,135 @@
+// The runtime on a GPU: plain allocations, one stream, and graphs for what is recorded.
+#include <cstdio>
+#include <utility>
+
+#include "cuda/gpu.h"
+
+namespace onward::cuda {
+namespace {
+
+constexpr int kLeastMajor = 8;  // bf16 and asynchronous copies
+constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+
+class CudaRecording final : public Recording {
+ public:
+  explicit CudaRecording(cudaGraphExec_t graph) : graph(graph) {}
+  ~CudaRecording() override { cudaGraphExecDestroy(graph); }
+  cudaGraphExec_t graph;
+};
+
+LibraryDevice describe(int device) {
+  cudaDeviceProp found;
+  CHECK_CUDA(cudaGetDeviceProperties(&found, device));
+  char text[160];
+  std::snprintf(text, sizeof text, "%s, sm_%d%d, %.1f GiB", found.name, found.major, found.minor,
+                static_cast<double>(found.totalGlobalMem) / kGiB);
+  if (found.major >= kLeastMajor) return {text, ""};
+  return {text, std::string(text) + ": expected sm_80 or later"};
+}
+
+}  // namespace
+
+struct Stream::State {
+  int device = 0;
+  cudaStream_t stream = nullptr;
+};
+
+cudaStream_t stream_of(Stream& stream) { return stream.state().stream; }
+
+Stream::Stream(int device, int) : state_(std::make_unique<State>()) {
+  state_->device = device;
+  CHECK_CUDA(cudaSetDevice(device));
+  CHECK_CUDA(cudaStreamCreateWithFlags(&state_->stream, cudaStreamNonBlocking));
+  CHECK_CUDA(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, device));
+  description_ = describe(device).description;
+}
+
+Stream::~Stream() {
+  cudaStreamSynchronize(state_->stream);
+  cudaStreamDestroy(state_->stream);
+}
+
+// The device is a matter of the calling thread, and an engine is stepped by any.
+void* Stream::allocate(size_t bytes) {
+  CHECK_CUDA(cudaSetDevice(state_->device));
+  void* memory = nullptr;
+  CHECK_CUDA(cudaMalloc(&memory, bytes == 0 ? 1 : bytes));
+  CHECK_CUDA(cudaMemsetAsync(memory, 0, bytes, state_->stream));
+  return memory;
+}
+
+void Stream::release(void* memory) noexcept {
+  if (memory == nullptr) return;
+  cudaSetDevice(state_->device);
+  cudaStreamSynchronize(state_->stream);
+  cudaFree(memory);
+}
+
+void Stream::upload(void* device, const void* host, size_t bytes) {
+  CHECK_CUDA(cudaSetDevice(state_->device));
+  // From pageable memory: it has been read when the call returns.
+  CHECK_CUDA(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, state_->stream));
+}
+
+void Stream::download(void* host, const void* device, size_t bytes) {
+  CHECK_CUDA(cudaSetDevice(state_->device));
+  CHECK_CUDA(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, state_->stream));
+  wait();
+}
+
+void Stream::copy(void* to, const void* from, size_t bytes) {
+  CHECK_CUDA(cudaSetDevice(state_->device));
+  CHECK_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, state_->stream));
+}
+
+void Stream::wait() { CHECK_CUDA(cudaStreamSynchronize(state_->stream)); }
+
+std::unique_ptr<Recording> Stream::record(const std::function<void()>& work) {
+  cudaStream_t stream = state_->stream;
+  CHECK_CUDA(cudaSetDevice(state_->device));
+  CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  cudaGraph_t graph = nullptr;
+  try {
+    work();
+  } catch (...) {
+    cudaStreamEndCapture(stream, &graph);
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    cudaGetLastError();
+    throw;
+  }
+  CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
+  size_t nodes = 0;
+  CHECK_CUDA(cudaGraphGetNodes(graph, nullptr, &nodes));
+  std::unique_ptr<CudaRecording> recording;
+  if (nodes > 0) {
+    cudaGraphExec_t executable = nullptr;
+    const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
+    cudaGraphDestroy(graph);
+    CHECK_CUDA(status);
+    recording = std::make_unique<CudaRecording>(executable);
+    replay(*recording);
+  } else {
+    cudaGraphDestroy(graph);
+  }
+  return recording;
+}
+
+void Stream::replay(const Recording& recording) {
+  CHECK_CUDA(cudaSetDevice(state_->device));
+  CHECK_CUDA(cudaGraphLaunch(static_cast<const CudaRecording&>(recording).graph, state_->stream));
+}
+
+std::vector<LibraryDevice> list_devices() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess || count == 0) {
+    cudaGetLastError();
+    const std::string why = status == cudaSuccess ? "no device" : cudaGetErrorString(status);
+    return {{"", "no GPU can be used: " + why}};
+  }
+  std::vector<LibraryDevice> devices;
+  for (int device = 0; device < count; ++device) devices.push_back(describe(device));
+  return devices;
+}
+
+}  // namespace onward::cuda
