@@ -139,6 +139,11 @@ class CudaBackend final : public Backend {
   void attend(const AttendLayerArgs& args) override {
     const LayerCache cache = layer_cache(*layout_, args.layer);
     const StepView& step = tables_.view();
+    // One way for all rows of a layer, decoding or not: a row has one result.
+    if (attends_in_tiles(cache) && !layout_->coded() && cache.sink_tokens == 0) {
+      moved_ |= attention_.grow(attend_tiles_scratch(args, cache, step, stream_.processors()));
+      return attend_tiles(stream_, args, cache, step, attention_.data());
+    }
     moved_ |= attention_.grow(attend_exact_scratch(args, cache, step, stream_.processors()));
     attend_exact(stream_, args, cache, step, attention_.data());
   }

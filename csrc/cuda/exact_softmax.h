@@ -83,6 +83,7 @@ __device__ inline void attend_span(const ExactKeys& keys, const float* q, float 
     sync_block();
     // A NaN score is no maximum, and makes its weight a NaN.
     float highest = -kInfinity;
+#pragma unroll 8
     for (int i = 0; i < kTileKeys; ++i) {
       if (shared.weights[i] > highest) highest = shared.weights[i];
     }

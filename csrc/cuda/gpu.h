@@ -8,7 +8,10 @@
 //   shared_memory()                                  what the launch asked for, 16-byte aligned
 //   copy_async16(shared, global)  commit_copies()  wait_copies<n>()
 //   read_once16(global)                              16 bytes that nobody else wants
-//   mma_bf16, mma_tf32, mma_s8                       tensor cores; shapes below
+//   mma_bf16, mma_f16, mma_tf32, mma_s8              tensor cores; shapes below
+//   load_transposed(r, row)                          four 8 x 8 matrices of 16 bits from shared
+//                                                    memory: lane l has row l % 8 of matrix l / 8,
+//                                                    r[i] elements (2t, g), (2t + 1, g) of the i-th
 //   bits_of(float)  float_of(uint32_t)
 //   launch(stream, grid, kernel, arguments...)
 //

@@ -54,6 +54,14 @@ int64_t attend_exact_scratch(const AttendLayerArgs& args, const LayerCache& cach
 void attend_exact(Stream& stream, const AttendLayerArgs& args, const LayerCache& cache,
                   const StepView& step, void* scratch);
 
+// The same on tensor cores, for caches of 16 bits: with queries and weights in two halves each, so
+// that only keys and values are rounded. Not for every head_dim.
+bool attends_in_tiles(const LayerCache& cache);
+int64_t attend_tiles_scratch(const AttendLayerArgs& args, const LayerCache& cache,
+                             const StepView& step, int processors);
+void attend_tiles(Stream& stream, const AttendLayerArgs& args, const LayerCache& cache,
+                  const StepView& step, void* scratch);
+
 // What this device can do at most.
 DevicePeaks measure_peaks(Stream& stream, double seconds);
 

@@ -57,11 +57,11 @@ Exchanged<T> exchange(const T& value) {
   return Exchanged<T>(exchange_bytes(&value, sizeof value));
 }
 
-// d += A B of a tensor core: A 16 rows, B 8 columns, k in words of `each` elements, which `element`
-// takes out. Lane l of A holds the words (row g, word t), (g + 8, t), (g, t + 4), (g + 8, t + 4);
-// of B (word t, column g), (t + 4, g). Sums of a step are exact, then rounded once.
-template <typename Sum, typename Element>
-void multiply_tiles(Sum (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], int each,
+// d += A B of a tensor core: A 16 rows, B 8 columns, k in words of kEach elements, which `element`
+// takes out as what sums are exact in. Lane l of A holds the words (row g, word t), (g + 8, t), (g,
+// t + 4), (g + 8, t + 4); of B (word t, column g), (t + 4, g). The sum of a step is rounded once.
+template <int kEach, typename Exact, typename Sum, typename Element>
+void multiply_tiles(Sum (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
                     const Element& element) {
   struct Operands {
     uint32_t a[4];
@@ -69,25 +69,29 @@ void multiply_tiles(Sum (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
   } mine;
   std::memcpy(mine.a, a, sizeof mine.a);
   std::memcpy(mine.b, b, sizeof mine.b);
-  const Exchanged<Operands> lanes = exchange(mine);
+  const char* slots = exchange_bytes(&mine, sizeof mine);
   const int lane = static_cast<int>(place().thread.x) % kLanes, g = lane / 4, t = lane % 4;
-  double sums[4] = {};
+  const auto of_lane = [&](int other) {
+    return reinterpret_cast<const Operands*>(slots + static_cast<size_t>(other) * kSlotBytes);
+  };
+  constexpr int kSteps = 8 * kEach;  // of k
+  Exact rows[2][kSteps], columns[2][kSteps];
   for (int word = 0; word < 4; ++word) {
-    const Operands row = lanes[4 * g + word];
-    const Operands columns[2] = {lanes[8 * t + word], lanes[8 * t + 4 + word]};
     for (int half = 0; half < 2; ++half) {
-      for (int i = 0; i < each; ++i) {
-        const double upper = static_cast<double>(element(row.a[2 * half], i));
-        const double lower = static_cast<double>(element(row.a[2 * half + 1], i));
-        for (int c = 0; c < 2; ++c) {
-          const double x = static_cast<double>(element(columns[c].b[half], i));
-          sums[c] += upper * x;
-          sums[2 + c] += lower * x;
+      for (int i = 0; i < kEach; ++i) {
+        const int at = (half * 4 + word) * kEach + i;
+        for (int one = 0; one < 2; ++one) {
+          rows[one][at] = element(of_lane(4 * g + word)->a[2 * half + one], i);
+          columns[one][at] = element(of_lane(8 * t + 4 * one + word)->b[half], i);
         }
       }
     }
   }
-  for (int i = 0; i < 4; ++i) d[i] = static_cast<Sum>(static_cast<double>(d[i]) + sums[i]);
+  for (int i = 0; i < 4; ++i) {
+    Exact sum = static_cast<Exact>(d[i]);
+    for (int k = 0; k < kSteps; ++k) sum += rows[i / 2][k] * columns[i % 2][k];
+    d[i] = static_cast<Sum>(sum);
+  }
 }
 
 // Runs every thread of every block, or keeps the launch where the stream records.

@@ -76,6 +76,14 @@ inline uint2 read_once8(const void* global) {
   return value;
 }
 
+inline void load_transposed(uint32_t (&r)[4], const void* row) {
+  const auto rows = host::exchange(static_cast<const uint16_t*>(row));
+  const int lane = static_cast<int>(threadIdx.x) & 31, g = lane / 4, t = lane % 4;
+  for (int i = 0; i < 4; ++i) {
+    r[i] = rows[8 * i + 2 * t][g] | static_cast<uint32_t>(rows[8 * i + 2 * t + 1][g]) << 16;
+  }
+}
+
 // To 10 bits of mantissa, ties away from zero, as cvt.rna.tf32 does.
 inline uint32_t to_tf32(float value) {
   const uint32_t bits = bits_of(value);
@@ -84,15 +92,21 @@ inline uint32_t to_tf32(float value) {
 }
 
 inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  host::multiply_tiles(d, a, b, 2, [](uint32_t word, int i) {
-    return float_of(i == 0 ? word << 16 : word & 0xffff0000u);
+  host::multiply_tiles<2, double>(d, a, b, [](uint32_t word, int i) {
+    return double{float_of(i == 0 ? word << 16 : word & 0xffff0000u)};
+  });
+}
+inline void mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  host::multiply_tiles<2, double>(d, a, b, [](uint32_t word, int i) {
+    return double{half_to_float(i == 0 ? word & 0xffffu : word >> 16)};
   });
 }
 inline void mma_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  host::multiply_tiles(d, a, b, 1, [](uint32_t word, int) { return float_of(word); });
+  host::multiply_tiles<1, double>(d, a, b,
+                                  [](uint32_t word, int) { return double{float_of(word)}; });
 }
 inline void mma_s8(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  host::multiply_tiles(d, a, b, 4, [](uint32_t word, int i) {
+  host::multiply_tiles<4, int32_t>(d, a, b, [](uint32_t word, int i) {
     return static_cast<int32_t>(static_cast<int8_t>(word >> (8 * i)));
   });
 }

@@ -1,0 +1,499 @@
+// Attention over a cache of 16 bits on tensor cores (Dao 2023, FlashAttention-2, in its tiling). A
+// warp has 16 rows of one sequence and kv head: the query heads that share it, of one token or of
+// several. Decode and prefill are the same kernel, and a row has the same bits in both: an online
+// softmax over tiles of 64 keys runs from nothing in each span of 512, both at absolute positions,
+// and spans are merged in ascending order, two at a time. Where a step has few rows, blocks share
+// the spans of a row, and a second kernel merges.
+//
+// Queries and softmax weights are 32-bit numbers; each goes to the tensor core as the sum of two of
+// 16 bits. A key that a row does not see takes no part in it, whatever it holds.
+#include <algorithm>
+
+#include "cuda/numbers.h"
+#include "cuda/verbs.h"
+
+namespace onward::cuda {
+namespace {
+
+constexpr int kTileKeys = 64;
+constexpr int kSpanKeys = 512;
+constexpr int kBlockKeys = CacheLayout::kBlockTokens;
+constexpr int kWarpRows = 16;
+constexpr int kMostDim = 128;             // of a head: more outputs do not fit the registers
+constexpr int kKeyTiles = kTileKeys / 8;  // of a tensor core's columns
+constexpr int kStateHead = 4;             // of a state: maximum, sum, 2 unused; then the outputs
+constexpr int kValuePadding = 16;         // bytes after a row of values: rows in other banks
+
+struct Call {
+  AttendLayerArgs args;
+  LayerCache cache;
+  StepView step;
+  int64_t out_stride;
+  int64_t tiles_of_slice;  // of rows
+  int64_t spans;           // states of a row and head; 0: a block takes all spans
+  float* states;           // (rows, heads, spans, state)
+};
+
+template <bool kBf16>
+struct Half {
+  static __device__ uint32_t of(float x) { return kBf16 ? bf16_of(x) : half_of(x); }
+  static __device__ float value(uint32_t bits) {
+    return kBf16 ? bf16_to_float(bits) : half_to_float(bits);
+  }
+  // Two numbers as two pairs of halves: high + low is each number, to twice a half's digits.
+  static __device__ void split(float a, float b, uint32_t& high, uint32_t& low) {
+    const uint32_t high_a = of(a), high_b = of(b);
+    high = high_a | high_b << 16;
+    low = of(a - value(high_a)) | of(b - value(high_b)) << 16;
+  }
+  static __device__ void multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    const uint32_t b[2] = {b0, b1};
+    if constexpr (kBf16) {
+      mma_bf16(d, a, b);
+    } else {
+      mma_f16(d, a, b);
+    }
+  }
+};
+
+// The rows of a warp: row i is token i / group of the slice, head i % group of the kv head.
+struct Rows {
+  SliceEntry slice;
+  int64_t first;  // of the warp
+  int64_t count;  // of the slice
+  int group;
+  int64_t window;
+
+  __device__ int64_t clamped(int64_t row) const { return row < count ? row : count - 1; }
+  __device__ int64_t position(int64_t row) const {
+    return slice.first_position + clamped(row) / group;
+  }
+  __device__ int64_t first_key(int64_t row) const {
+    const int64_t at = position(row);
+    return window > 0 && window <= at ? at - window + 1 : 0;
+  }
+};
+
+// Shared memory of a block: kStages tiles of keys and values, flags of values that are not finite,
+// and of each lane its queries and its merged outputs.
+template <int kDim, int kWarps>
+struct Layout {
+  static constexpr int kStages = 2;
+  static constexpr int kKeys = 0;
+  static constexpr int kKeysBytes = kDim * kTileKeys * 2;
+  static constexpr int kValueRow = kDim * 2 + kValuePadding;
+  static constexpr int kStage = kKeysBytes + kTileKeys * kValueRow;
+  static constexpr int kFlags = kStages * kStage;
+  static constexpr int kQueries = kFlags + kTileKeys * 4;
+  static constexpr int kMerged = kQueries + kWarps * kWarpRows * kDim * 4;
+  static constexpr int kBytes = kMerged + kWarps * kWarpRows * kDim * 4;
+};
+
+// Brings the keys and values of tile `tile` to shared memory, but for blocks that the slice has
+// not, and dims beyond the head's, which are zeros.
+template <int kDim, int kWarps>
+__device__ void fetch(const Call& c, void* const* blocks, int64_t keys_offset, int64_t tile,
+                      int64_t end_block, char* stage) {
+  using L = Layout<kDim, kWarps>;
+  const int head_dim = c.cache.head_dim;
+  const int key_pieces = head_dim * 2, value_pieces = head_dim / 8;  // of 16 bytes, of a block; row
+  const int64_t first = tile * kTileKeys / kBlockKeys;
+  for (int b = 0; b < kTileKeys / kBlockKeys; ++b) {
+    const bool there = first + b < end_block && blocks[first + b] != nullptr;
+    const char* keys = there ? static_cast<const char*>(blocks[first + b]) + keys_offset : nullptr;
+    char* const to = stage + b * kDim * kBlockKeys * 2;
+    for (int i = static_cast<int>(threadIdx.x); i < key_pieces; i += kWarps * 32) {
+      if (there) copy_async16(to + i * 16, keys + i * 16);
+    }
+    char* const rows = stage + L::kKeysBytes + b * kBlockKeys * L::kValueRow;
+    for (int i = static_cast<int>(threadIdx.x); i < kBlockKeys * value_pieces; i += kWarps * 32) {
+      const int row = i / value_pieces, piece = i % value_pieces;
+      if (there) {
+        copy_async16(rows + row * L::kValueRow + piece * 16,
+                     keys + c.cache.values_offset + row * c.cache.value_stride * 2 + piece * 16);
+      }
+    }
+  }
+}
+
+// Values that a row must not meet become zeros: those of keys from `end` on, which nobody wrote;
+// and those that are not finite, whose keys are flagged. By all threads of the block.
+template <int kDim, int kWarps, bool kBf16>
+__device__ void clear_values(char* values, int64_t begin_key, int64_t end, int head_dim,
+                             int32_t* flags) {
+  using L = Layout<kDim, kWarps>;
+  constexpr uint32_t kExponent = kBf16 ? 0x7f80u : 0x7c00u;
+  for (int i = static_cast<int>(threadIdx.x); i < kTileKeys; i += kWarps * 32) flags[i] = 0;
+  sync_block();
+  for (int i = static_cast<int>(threadIdx.x); i < kTileKeys * head_dim; i += kWarps * 32) {
+    const int key = i / head_dim;
+    uint16_t& value = reinterpret_cast<uint16_t*>(values + key * L::kValueRow)[i % head_dim];
+    if (begin_key + key >= end) {
+      value = 0;
+    } else if ((value & kExponent) == kExponent) {
+      value = 0;
+      flags[key] = 1;  // any thread: all write the same
+    }
+  }
+  sync_block();
+}
+
+template <int kDim, int kWarps, bool kBf16>
+__global__ void __launch_bounds__(kWarps * 32) attend_rows(Call c) {
+  using L = Layout<kDim, kWarps>;
+  using H = Half<kBf16>;
+  constexpr int kSteps = kDim / 16;  // of a tensor core over the head
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int g = lane / 4, t = lane % 4;
+  const int64_t slice_number = blockIdx.x / c.tiles_of_slice;
+  const int kv_head = static_cast<int>(blockIdx.y);
+  Rows rows;
+  rows.slice = c.step.slices[slice_number];
+  rows.group = static_cast<int>(c.args.num_heads / c.cache.num_kv_heads);
+  rows.count = static_cast<int64_t>(rows.slice.tokens) * rows.group;
+  rows.window = c.cache.window;
+  const int64_t block_first = blockIdx.x % c.tiles_of_slice * kWarps * kWarpRows;
+  if (block_first >= rows.count) return;  // of a longer slice
+  rows.first = block_first + warp * kWarpRows;
+  const int64_t block_last = rows.clamped(block_first + kWarps * kWarpRows - 1);
+  // What any row of the block sees: the first row the earliest key, the last the latest.
+  const int64_t earliest = rows.first_key(block_first), latest = rows.position(block_last);
+  const int64_t end_key = rows.slice.first_position + rows.slice.tokens;
+  const int64_t end_block = (end_key + kBlockKeys - 1) / kBlockKeys;
+  const int64_t first_span = earliest / kSpanKeys + (c.spans > 0 ? blockIdx.z : 0);
+  const int64_t last_span = c.spans > 0 ? first_span : latest / kSpanKeys;
+  if (first_span > latest / kSpanKeys) return;
+  void* const* blocks = c.step.tables[(slice_number * c.step.groups + c.cache.group) * 2];
+  const int64_t keys_offset = c.cache.keys_offset + kv_head * c.cache.head_bytes;
+  char* const shared = shared_memory();
+  int32_t* const flags = reinterpret_cast<int32_t*>(shared + L::kFlags);
+  // (outputs of a lane, lanes): a lane reads what it wrote.
+  float* const merged =
+      reinterpret_cast<float*>(shared + L::kMerged) + warp * kWarpRows * kDim + lane;
+
+  // Dims beyond the head's are zeros once and for all.
+  const int head_dim = c.cache.head_dim;
+  for (int s = 0; s < L::kStages; ++s) {
+    char* const stage = shared + s * L::kStage;
+    for (int i = static_cast<int>(threadIdx.x); i < L::kStage / 4; i += kWarps * 32) {
+      if (head_dim < kDim) reinterpret_cast<uint32_t*>(stage)[i] = 0;
+    }
+  }
+  sync_block();
+
+  // Queries of rows g and g + 8, in the order of a tensor core's left side.
+  const int64_t row[2] = {rows.first + g, rows.first + g + 8};
+  const float* query[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int64_t at = rows.clamped(row[i]);
+    query[i] = c.args.qkv + (rows.slice.first_row + at / rows.group) * c.args.qkv_stride +
+               (static_cast<int64_t>(kv_head) * rows.group + at % rows.group) * head_dim;
+  }
+  // (steps, high and low, lanes)
+  uint4* const queries =
+      reinterpret_cast<uint4*>(shared + L::kQueries) + warp * kSteps * 2 * 32 + lane;
+  for (int step = 0; step < kSteps; ++step) {
+    uint32_t high[4], low[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int dim = step * 16 + i / 2 * 8 + t * 2;
+      const float* from = query[i % 2] + dim;
+      const bool there = dim < head_dim;
+      H::split(there ? from[0] : 0.0f, there ? from[1] : 0.0f, high[i], low[i]);
+    }
+    queries[step * 64] = {high[0], high[1], high[2], high[3]};
+    queries[step * 64 + 32] = {low[0], low[1], low[2], low[3]};
+  }
+
+  int64_t first_seen[2], last_seen[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    first_seen[i] = rows.first_key(row[i]);
+    last_seen[i] = rows.position(row[i]);
+  }
+  const float scale = c.args.scale;
+  float merged_maximum[2] = {}, merged_sum[2] = {};
+  bool begun[2] = {false, false};
+
+  for (int64_t span = first_span; span <= last_span; ++span) {
+    const int64_t span_begin = span * kSpanKeys;
+    const int64_t first_key = earliest > span_begin ? earliest : span_begin;
+    const int64_t span_last = span_begin + kSpanKeys - 1;
+    const int64_t last_key = latest < span_last ? latest : span_last;
+    const int64_t first_tile = first_key / kTileKeys, last_tile = last_key / kTileKeys;
+    float maximum[2] = {-kInfinity, -kInfinity}, sum[2] = {};
+    float out[kDim / 8][4] = {};
+    fetch<kDim, kWarps>(c, blocks, keys_offset, first_tile, end_block, shared);
+    commit_copies();
+    for (int64_t tile = first_tile; tile <= last_tile; ++tile) {
+      char* const stage = shared + (tile - first_tile) % L::kStages * L::kStage;
+      if (tile < last_tile) {
+        fetch<kDim, kWarps>(c, blocks, keys_offset, tile + 1, end_block,
+                            shared + (tile + 1 - first_tile) % L::kStages * L::kStage);
+      }
+      commit_copies();
+      wait_copies<1>();
+      sync_block();
+      const int64_t begin_key = tile * kTileKeys;
+      // Whether some row of the block does not see some key of the tile.
+      const bool edge = begin_key + kTileKeys - 1 > rows.position(block_first) ||
+                        begin_key < rows.first_key(block_last);
+      if (edge) {
+        clear_values<kDim, kWarps, kBf16>(stage + L::kKeysBytes, begin_key, end_key, head_dim,
+                                          flags);
+      }
+
+      // Scores: (16 rows, 64 keys).
+      float scores[kKeyTiles][4] = {};
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        const uint4 high = queries[step * 64], low = queries[step * 64 + 32];
+        const uint32_t step_high[4] = {high.x, high.y, high.z, high.w};
+        const uint32_t step_low[4] = {low.x, low.y, low.z, low.w};
+#pragma unroll
+        for (int pair = 0; pair < kKeyTiles / 2; ++pair) {  // a block of the cache
+          const int dim = step * 16 + lane / 8 % 2 * 8 + lane % 8;
+          uint32_t keys[4];
+          load_transposed(keys, stage + ((pair * kDim + dim) * kBlockKeys + lane / 16 * 8) * 2);
+          H::multiply(scores[2 * pair], step_high, keys[0], keys[1]);
+          H::multiply(scores[2 * pair], step_low, keys[0], keys[1]);
+          H::multiply(scores[2 * pair + 1], step_high, keys[2], keys[3]);
+          H::multiply(scores[2 * pair + 1], step_low, keys[2], keys[3]);
+        }
+      }
+      float highest[2] = {-kInfinity, -kInfinity};
+#pragma unroll
+      for (int n = 0; n < kKeyTiles; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          float& score = scores[n][i];
+          score *= scale;
+          if (edge) {
+            const int in_tile = n * 8 + t * 2 + i % 2;
+            const int64_t key = begin_key + in_tile;
+            if (key < first_seen[i / 2] || key > last_seen[i / 2]) {
+              score = -kInfinity;
+            } else if (flags[in_tile] != 0) {
+              score = float_of(0x7fc00000u);
+            }
+          }
+          if (score > highest[i / 2]) highest[i / 2] = score;
+        }
+      }
+      float rescale[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+#pragma unroll
+        for (int mask = 1; mask <= 2; mask *= 2) {
+          const float other = shuffle_xor(highest[i], mask);
+          if (other > highest[i]) highest[i] = other;
+        }
+        const bool higher = highest[i] > maximum[i];
+        rescale[i] = higher ? exponential(maximum[i] - highest[i]) : 1.0f;
+        if (higher) maximum[i] = highest[i];
+        sum[i] *= rescale[i];
+      }
+#pragma unroll
+      for (int n = 0; n < kKeyTiles; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int64_t key = begin_key + n * 8 + t * 2 + i % 2;
+          const bool sees = !edge || (first_seen[i / 2] <= key && key <= last_seen[i / 2]);
+          float& weight = scores[n][i];
+          weight = sees ? exponential(weight - maximum[i / 2]) : 0.0f;
+          sum[i / 2] += weight;
+        }
+      }
+#pragma unroll
+      for (int n = 0; n < kDim / 8; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) out[n][i] *= rescale[i / 2];
+      }
+      // Outputs: (16 rows, head_dim) += weights (16, 64) values (64, head_dim).
+#pragma unroll
+      for (int step = 0; step < kTileKeys / 16; ++step) {
+        uint32_t weights_high[4], weights_low[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float* pair = &scores[2 * step + i / 2][i % 2 * 2];
+          H::split(pair[0], pair[1], weights_high[i], weights_low[i]);
+        }
+#pragma unroll
+        for (int n = 0; n < kDim / 16; ++n) {
+          const int key = step * 16 + lane / 8 % 2 * 8 + lane % 8;
+          uint32_t values[4];
+          load_transposed(
+              values, stage + L::kKeysBytes + key * L::kValueRow + (n * 16 + lane / 16 * 8) * 2);
+          H::multiply(out[2 * n], weights_high, values[0], values[1]);
+          H::multiply(out[2 * n], weights_low, values[0], values[1]);
+          H::multiply(out[2 * n + 1], weights_high, values[2], values[3]);
+          H::multiply(out[2 * n + 1], weights_low, values[2], values[3]);
+        }
+      }
+      sync_block();  // before the stage is filled again
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      for (int mask = 1; mask <= 2; mask *= 2) sum[i] += shuffle_xor(sum[i], mask);
+      const bool sees = first_seen[i] <= span_last && last_seen[i] >= span_begin;
+      if (!sees) continue;
+      if (c.spans > 0) {
+        if (row[i] >= rows.count) continue;
+        const int64_t at_row = rows.slice.first_row + row[i] / rows.group;
+        const int64_t head = static_cast<int64_t>(kv_head) * rows.group + row[i] % rows.group;
+        float* state = c.states + ((at_row * c.args.num_heads + head) * c.spans + span -
+                                   first_seen[i] / kSpanKeys) *
+                                      (kStateHead + kDim);
+        if (t == 0) {
+          state[0] = maximum[i];
+          state[1] = sum[i];
+        }
+#pragma unroll
+        for (int n = 0; n < kDim / 8; ++n) {
+          state[kStateHead + n * 8 + t * 2] = out[n][2 * i];
+          state[kStateHead + n * 8 + t * 2 + 1] = out[n][2 * i + 1];
+        }
+        continue;
+      }
+      // Into what is merged already: the rule of cpu/kernels.h.
+      const float top = merged_maximum[i] < maximum[i] ? maximum[i] : merged_maximum[i];
+      const float old_factor = exponential(merged_maximum[i] - top);
+      const float new_factor = exponential(maximum[i] - top);
+#pragma unroll
+      for (int n = 0; n < kDim / 8; ++n) {
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          float& kept = merged[(n * 4 + 2 * i + j) * 32];
+          kept =
+              begun[i] ? fmaf(out[n][2 * i + j], new_factor, kept * old_factor) : out[n][2 * i + j];
+        }
+      }
+      merged_sum[i] = begun[i] ? fmaf(sum[i], new_factor, merged_sum[i] * old_factor) : sum[i];
+      merged_maximum[i] = begun[i] ? top : maximum[i];
+      begun[i] = true;
+    }
+  }
+  if (c.spans > 0) return;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    if (row[i] >= rows.count) continue;
+    float* to = c.args.out + (rows.slice.first_row + row[i] / rows.group) * c.out_stride +
+                (static_cast<int64_t>(kv_head) * rows.group + row[i] % rows.group) * head_dim;
+#pragma unroll
+    for (int n = 0; n < kDim / 8; ++n) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const int dim = n * 8 + t * 2 + j;
+        if (dim < head_dim) to[dim] = merged[(n * 4 + 2 * i + j) * 32] / merged_sum[i];
+      }
+    }
+  }
+}
+
+constexpr int kMergeThreads = 128;
+
+template <int kDim>
+__global__ void __launch_bounds__(kMergeThreads) merge_rows(Call c) {
+  const int64_t row = blockIdx.x, head = blockIdx.y;
+  const SliceEntry slice = c.step.slices[c.step.slice_of_row[row]];
+  const int64_t position = slice.first_position + row - slice.first_row, window = c.cache.window;
+  const int64_t first = window > 0 && window <= position ? position - window + 1 : 0;
+  const int64_t spans = position / kSpanKeys - first / kSpanKeys + 1;
+  const float* state = c.states + (row * c.args.num_heads + head) * c.spans * (kStateHead + kDim);
+  for (int dim = static_cast<int>(threadIdx.x); dim < c.cache.head_dim; dim += kMergeThreads) {
+    float maximum = state[0], sum = state[1], out = state[kStateHead + dim];
+    for (int64_t span = 1; span < spans; ++span) {
+      const float* next = state + span * (kStateHead + kDim);
+      const float top = maximum < next[0] ? next[0] : maximum;
+      const float old_factor = exponential(maximum - top);
+      const float new_factor = exponential(next[0] - top);
+      out = fmaf(next[kStateHead + dim], new_factor, out * old_factor);
+      sum = fmaf(next[1], new_factor, sum * old_factor);
+      maximum = top;
+    }
+    c.args.out[row * c.out_stride + head * c.cache.head_dim + dim] = out / sum;
+  }
+}
+
+constexpr int kPrefillWarps = 4;
+
+// Blocks for each multiprocessor from which on a row need not be cut.
+constexpr int64_t kEnoughBlocks = 4;
+
+int64_t rows_of_slice(const AttendLayerArgs& args, const LayerCache& cache, const StepView& step) {
+  return step.most_tokens * (args.num_heads / cache.num_kv_heads);
+}
+
+int64_t cut_spans(const AttendLayerArgs& args, const LayerCache& cache, const StepView& step,
+                  int processors) {
+  const int64_t seen =
+      cache.window > 0 ? std::min(cache.window, step.most_positions) : step.most_positions;
+  const int64_t spans =
+      std::min((seen + kSpanKeys - 2) / kSpanKeys + 1, (step.most_positions - 1) / kSpanKeys + 1);
+  const int64_t tiles = (rows_of_slice(args, cache, step) + 4 * kWarpRows - 1) / (4 * kWarpRows);
+  const int64_t blocks = step.num_slices * tiles * cache.num_kv_heads;
+  return spans == 1 || blocks >= kEnoughBlocks * processors ? 0 : spans;
+}
+
+int padded_dim(int head_dim) { return head_dim <= 64 ? 64 : kMostDim; }
+
+template <int kDim, int kWarps, bool kBf16>
+void run_rows(Stream& stream, Call call) {
+  constexpr int64_t kRows = kWarps * kWarpRows;
+  call.tiles_of_slice = (rows_of_slice(call.args, call.cache, call.step) + kRows - 1) / kRows;
+  const Grid grid = {call.step.num_slices * call.tiles_of_slice, call.cache.num_kv_heads,
+                     std::max<int64_t>(1, call.spans), kWarps * 32, Layout<kDim, kWarps>::kBytes};
+  launch(stream, grid, attend_rows<kDim, kWarps, kBf16>, call);
+}
+
+template <int kDim, bool kBf16>
+void run(Stream& stream, const Call& call) {
+  if (rows_of_slice(call.args, call.cache, call.step) <= kWarpRows) {
+    run_rows<kDim, 1, kBf16>(stream, call);
+  } else {
+    run_rows<kDim, kPrefillWarps, kBf16>(stream, call);
+  }
+  if (call.spans == 0) return;
+  launch(stream, {call.step.rows, call.args.num_heads, 1, kMergeThreads, 0}, merge_rows<kDim>,
+         call);
+}
+
+template <bool kBf16>
+void run(Stream& stream, const Call& call) {
+  if (padded_dim(call.cache.head_dim) == 64) {
+    run<64, kBf16>(stream, call);
+  } else {
+    run<kMostDim, kBf16>(stream, call);
+  }
+}
+
+}  // namespace
+
+bool attends_in_tiles(const LayerCache& cache) {
+  return cache.dtype != DType::f32 && cache.head_dim % 16 == 0 && cache.head_dim <= kMostDim;
+}
+
+int64_t attend_tiles_scratch(const AttendLayerArgs& args, const LayerCache& cache,
+                             const StepView& step, int processors) {
+  return step.rows * args.num_heads * cut_spans(args, cache, step, processors) *
+         (kStateHead + padded_dim(cache.head_dim)) * static_cast<int64_t>(sizeof(float));
+}
+
+void attend_tiles(Stream& stream, const AttendLayerArgs& args, const LayerCache& cache,
+                  const StepView& step, void* scratch) {
+  Call call = {args,
+               cache,
+               step,
+               activation_stride(args.num_heads * cache.head_dim),
+               1,
+               cut_spans(args, cache, step, stream.processors()),
+               static_cast<float*>(scratch)};
+  if (cache.dtype == DType::bf16) {
+    run<true>(stream, call);
+  } else {
+    run<false>(stream, call);
+  }
+}
+
+}  // namespace onward::cuda
