@@ -77,7 +77,7 @@ struct F16 {
 template <class Format, int kRowTiles>
 __global__ void __launch_bounds__(kThreads) multiply_few(Call c) {
   constexpr int kSums = kRowTiles * kTileRows * kTileOutputs;
-  constexpr int kUnroll = kRowTiles == 1 ? 4 : 2;
+  [[maybe_unused]] constexpr int kUnroll = kRowTiles == 1 ? 4 : 2;
   float* const partial = reinterpret_cast<float*>(shared_memory());  // (spans, rows, 16)
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int64_t panel = blockIdx.x, first_row_tile = static_cast<int64_t>(blockIdx.y) * kRowTiles;
