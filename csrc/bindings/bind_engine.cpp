@@ -3,6 +3,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -88,6 +89,17 @@ class PyEngine {
     const py::gil_scoped_release release;
     return client_->step(SignalPoll());
   }
+  // Steps until there are events, for as long as any are to come and nobody has called pause().
+  std::vector<onward::Event> run() {
+    const py::gil_scoped_release release;
+    const SharedEngine::Poll poll = SignalPoll();  // one: a step may be shorter than its interval
+    for (;;) {
+      std::vector<onward::Event> events = client_->step(poll);
+      if (!events.empty() || paused_.exchange(false) || !client_->expects()) return events;
+    }
+  }
+  // One that comes between two runs holds for the next, so that none comes too early.
+  void pause() { paused_.store(true); }
   void cancel(int64_t request, std::optional<int64_t> sequence) {
     const py::gil_scoped_release release;
     sequence ? client_->cancel(request, *sequence) : client_->cancel(request);
@@ -101,6 +113,7 @@ class PyEngine {
 
  private:
   std::unique_ptr<EngineClient> client_;
+  std::atomic<bool> paused_{false};
 };
 
 std::unique_ptr<PyEngine> make_engine(std::shared_ptr<Model> model, int threads,
@@ -135,7 +148,7 @@ int64_t submit(PyEngine& engine, const TokenIds& prompt, int64_t max_new_tokens,
                const SamplingOptions& sampling, int64_t num_sequences,
                const std::optional<BeamOptions>& beams, const SpeculationOptions& speculation,
                const std::vector<py::object>& end_rules, int64_t prompt_logprobs, int64_t priority,
-               bool cache, bool progress) {
+               bool cache, bool progress, bool gather) {
   Request request;
   request.prompt = to_vector(prompt);
   request.max_new_tokens = max_new_tokens;
@@ -148,6 +161,7 @@ int64_t submit(PyEngine& engine, const TokenIds& prompt, int64_t max_new_tokens,
   request.priority = priority;
   request.cache = cache;
   request.progress = progress;
+  request.gather = gather;
   return engine.submit(std::move(request));
 }
 
@@ -236,8 +250,11 @@ void bind_engine(py::module_& m) {
            py::arg("sampling"), py::arg("num_sequences") = 1, py::arg("beams") = py::none(),
            py::arg("speculation") = SpeculationOptions(),
            py::arg("end_rules") = std::vector<py::object>(), py::arg("prompt_logprobs") = -1,
-           py::arg("priority") = 0, py::arg("cache") = true, py::arg("progress") = false)
-      .def("step", &PyEngine::step)
+           py::arg("priority") = 0, py::arg("cache") = true, py::arg("progress") = false,
+           py::arg("gather") = false)
+      .def("step", [](PyEngine& engine) { return to_python(engine.step()); })
+      .def("run", [](PyEngine& engine) { return to_python(engine.run()); })
+      .def("pause", &PyEngine::pause)
       .def("cancel", &PyEngine::cancel, py::arg("request"), py::arg("sequence") = py::none())
       .def("logits", &logits, py::arg("token_ids"))
       .def("score", &score, py::arg("token_ids"))

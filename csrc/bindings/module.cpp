@@ -50,6 +50,7 @@ PYBIND11_MODULE(_core, m) {
         "Bytes of keys and values: 2 x layers x kv heads x head_dim x tokens x bytes per value.");
   bind_model(m);
   bind_requests(m);
+  bind_events(m);
   bind_engine(m);
   bind_observing(m);
   bind_kernels(m);

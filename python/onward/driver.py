@@ -5,10 +5,16 @@ runs one step, and puts each event into the mailbox of the call it belongs to. C
 engine taken queue up, and the turn is handed from one to the next. An exception in a step, a
 KeyboardInterrupt included, ends the call of the one who ran it; the others go on.
 
+A turn is as many steps as it takes for an event to come; where all callers want whole answers (the
+``gather`` of ``Engine.submit``), those are many, and Python sees none of them. Whoever wants the
+engine meanwhile pauses it, which ends the turn with the present step.
+
 A KeyboardInterrupt can arrive between any two bytecodes of the main thread, and finalizers can run
 anywhere. So ``_lock`` is held for a few bytecodes only and never while the engine computes, every
-turn ends in a ``finally``, and no event exists only on the interpreter's stack. An interrupt on the
-way out of a turn leaves it taken: its own thread sees that, by its stack, and gives it back.
+turn ends in a ``finally``, and neither an event nor a request exists only on the interpreter's
+stack: one C call, lazily, takes it from the engine to where it is kept, and an interrupt is raised
+after that. An interrupt on the way out of a turn leaves it taken: its own thread sees that, by its
+stack, and gives it back.
 
 Knows nothing of text, options or prompts.
 """
@@ -40,7 +46,7 @@ if TYPE_CHECKING:
     from onward._core import Engine, Event
 
 T = TypeVar("T")
-_step = operator.methodcaller("step")
+_run = operator.methodcaller("run")
 POLL_S = 0.001
 LEFT_OVER_S = 0.1
 
@@ -123,10 +129,10 @@ class Driver:
 
         def hand_in(engine: Engine) -> None:
             for prompt, options in requests:
-                request = engine.submit(prompt, **options)
-                self._calls[request] = weakref.ref(call)
-                call.requests.append(request)
-                call.open_requests.add(request)
+                submit = operator.methodcaller("submit", prompt, **options)
+                call.open_requests.update(map(submit, (engine,)))
+            call.requests = sorted(call.open_requests)  # in order: ids ascend
+            self._calls.update(dict.fromkeys(call.requests, weakref.ref(call)))
 
         try:
             self._take_turn(call, hand_in)
@@ -144,17 +150,15 @@ class Driver:
             call.close()
 
     def advance(self, call: Call) -> None:
-        """Run one step, or wait until somebody else's brought mail."""
+        """Run the engine until there are events, or wait until somebody else's turn brought mail."""
         engine: Engine | None = None
         try:
             engine = self._wait_for_turn(call, ahead=False)
             if engine is None:
                 return
             before = len(self._events)
-            # One C call, lazily, from the engine's step to the deque: an interrupt that arrives as
-            # the step returns is raised after it, when every event is in the deque.
             self._events.extend(
-                zip(self._serial, chain.from_iterable(map(_step, (engine,))), strict=False)
+                zip(self._serial, chain.from_iterable(map(_run, (engine,))), strict=False)
             )
             idle = len(self._events) == before and not engine.stats()["running"]
         finally:
@@ -164,14 +168,14 @@ class Driver:
             raise Error("engine: has nothing to run, expected an event for a request that is open")
 
     def cancel(self, call: Call, requests: Sequence[int], sequence: int | None = None) -> None:
-        """Takes effect now if nobody has the turn, else when the turn ends. Never waits."""
+        """Takes effect now if nobody has the turn, else after the present step. Never waits."""
         for request in requests:
             if sequence is not None:
                 self._to_cancel.append((request, sequence))
-                continue
-            call.open_requests.discard(request)
-            if self._calls.pop(request, None) is not None:
-                self._to_cancel.append((request, None))
+            elif request in call.open_requests:
+                self._to_cancel.append((request, None))  # first: an interrupt may cut off the rest
+                self._calls.pop(request, None)
+                call.open_requests.discard(request)
         # Hardly waiting: a finalizer may run inside this thread's own critical section.
         left_over = self._is_left_over(call)
         if self._lock.acquire(timeout=LEFT_OVER_S if left_over else 0):
@@ -182,6 +186,8 @@ class Driver:
                     self._cancel_now()
             finally:
                 self._lock.release()
+        if self._to_cancel:
+            self._pause()
 
     def check_open(self, call: Call | None = None) -> None:
         """Raise if nothing can be asked any more."""
@@ -191,11 +197,12 @@ class Driver:
             raise Error(call.lost)
 
     def close(self) -> None:
-        """Give up all requests and let go of the engine, now or when the present turn ends."""
+        """Give up all requests and let go of the engine, now or after the present step."""
         with self._lock:
             self._closed = True
             if self._turn is None:
                 self._pass_turn()
+        self._pause()
 
     # Taking turns
 
@@ -233,7 +240,15 @@ class Driver:
                         "thread's own call, expected that call to end first"
                     )
                 self._waiting[call] = ahead
+            if ahead:
+                self._pause()
             call.wake.get()
+
+    def _pause(self) -> None:
+        """End the present turn with its present step; where there is none, the next one."""
+        engine = self._engine
+        if engine is not None:
+            engine.pause()
 
     def _is_left_over(self, call: Call) -> bool:
         """Whether this thread once took the turn for ``call`` and is no longer inside it."""
@@ -314,6 +329,7 @@ class Driver:
     def before_fork(self, deadline: float) -> None:
         """Let the present step end, so that the child gets an engine between two steps."""
         self._forking = True
+        self._pause()
         while time.monotonic() < deadline:
             if self._lock.acquire(timeout=POLL_S):
                 if self._turn is None:
@@ -348,6 +364,7 @@ class Driver:
 
     def wait_until_idle(self, deadline: float) -> None:
         """Let the present step end; called when no further one may begin elsewhere."""
+        self._pause()
         while self._turn is not None and time.monotonic() < deadline:
             time.sleep(POLL_S)
 
