@@ -67,7 +67,7 @@ def test_classes_have_the_members_and_parameters_of_the_stub() -> None:
         built = members(owner)
         fields = [ast.unparse(i.target) for i in node.body if isinstance(i, ast.AnnAssign)]
         if "NamedTuple" in map(ast.unparse, node.bases):
-            assert tuple(fields) == getattr(owner, "__match_args__"), node.name
+            assert tuple(fields) == owner.__match_args__, node.name
             built = {name: built[name] for name in built if callable(built[name])}
             fields = []
         for field in fields:

@@ -98,6 +98,10 @@ class PyEngine {
       if (!events.empty() || paused_.exchange(false) || !client_->expects()) return events;
     }
   }
+  void give_back(std::vector<onward::Event> events) {
+    const py::gil_scoped_release release;
+    client_->give_back(std::move(events));
+  }
   // One that comes between two runs holds for the next, so that none comes too early.
   void pause() { paused_.store(true); }
   void cancel(int64_t request, std::optional<int64_t> sequence) {
@@ -163,6 +167,50 @@ int64_t submit(PyEngine& engine, const TokenIds& prompt, int64_t max_new_tokens,
   request.progress = progress;
   request.gather = gather;
   return engine.submit(std::move(request));
+}
+
+py::list step(PyEngine& engine) {
+  py::list events;
+  for (const onward::Event& event : engine.step()) events.append(to_python(event));
+  return events;
+}
+
+// None: there is none, or nobody reads it any more.
+py::object mailbox_of(const py::dict& mailboxes, const py::int_& request) {
+  PyObject* owner = PyDict_GetItemWithError(mailboxes.ptr(), request.ptr());
+  if (owner != nullptr) return py::reinterpret_borrow<py::object>(owner)();
+  if (PyErr_Occurred() != nullptr) throw py::error_already_set();
+  return py::none();
+}
+
+void deliver(PyEngine& engine, const onward::Event& event, const py::dict& mailboxes) {
+  static PyObject* const append = PyUnicode_InternFromString("append");
+  const py::int_ request(event.request);
+  const py::object mailbox = mailbox_of(mailboxes, request);
+  if (!mailbox.is_none()) {
+    PyObject* none = PyObject_CallMethodOneArg(mailbox.ptr(), append, to_python(event).ptr());
+    if (none == nullptr) throw py::error_already_set();
+    Py_DECREF(none);
+  }
+  if (event.ends_request) {
+    mailboxes.attr("pop")(request, py::none());
+  } else if (mailbox.is_none()) {
+    engine.cancel(event.request, std::nullopt);
+  }
+}
+
+// A signal's handler runs between two bytecodes: none comes between an event and its mailbox.
+bool run(PyEngine& engine, const py::dict& mailboxes) {
+  std::vector<onward::Event> events = engine.run();
+  size_t delivered = 0;
+  try {
+    for (; delivered < events.size(); ++delivered) deliver(engine, events[delivered], mailboxes);
+  } catch (...) {
+    events.erase(events.begin(), events.begin() + static_cast<std::ptrdiff_t>(delivered));
+    engine.give_back(std::move(events));
+    throw;
+  }
+  return !events.empty();
 }
 
 py::array_t<float> logits(PyEngine& engine, const TokenIds& token_ids) {
@@ -252,8 +300,8 @@ void bind_engine(py::module_& m) {
            py::arg("end_rules") = std::vector<py::object>(), py::arg("prompt_logprobs") = -1,
            py::arg("priority") = 0, py::arg("cache") = true, py::arg("progress") = false,
            py::arg("gather") = false)
-      .def("step", [](PyEngine& engine) { return to_python(engine.step()); })
-      .def("run", [](PyEngine& engine) { return to_python(engine.run()); })
+      .def("step", &step)
+      .def("run", &run, py::arg("mailboxes"))
       .def("pause", &PyEngine::pause)
       .def("cancel", &PyEngine::cancel, py::arg("request"), py::arg("sequence") = py::none())
       .def("logits", &logits, py::arg("token_ids"))

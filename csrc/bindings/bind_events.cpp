@@ -51,13 +51,13 @@ py::list pairs(const std::vector<ScoredToken>& tokens) {
   return list;
 }
 
-py::tuple logprobs(std::vector<TokenLogprobs>& each) {
+py::tuple logprobs(const std::vector<TokenLogprobs>& each) {
   py::tuple all(each.size());
-  for (size_t i = 0; i < each.size(); ++i) all[i] = py::cast(std::move(each[i]));
+  for (size_t i = 0; i < each.size(); ++i) all[i] = py::cast(each[i]);
   return all;
 }
 
-py::object gathered(Gathered* found) {
+py::object gathered(const Gathered* found) {
   if (found == nullptr) return py::none();
   py::tuple tokens(found->tokens.size());
   for (size_t i = 0; i < found->tokens.size(); ++i) tokens[i] = py::int_(found->tokens[i]);
@@ -81,7 +81,9 @@ void raise_failure(const py::object& event) {
   if (found) std::rethrow_exception(std::exchange(found, nullptr));
 }
 
-py::object to_python(Event& event) {
+}  // namespace
+
+py::object to_python(const Event& event) {
   py::object made = py::reinterpret_steal<py::object>(PyStructSequence_New(event_type));
   if (!made) throw py::error_already_set();
   Py_ssize_t place = 0;
@@ -96,22 +98,14 @@ py::object to_python(Event& event) {
   add(py::float_(event.time));
   add(gathered(event.gathered.get()));
   add(std::isnan(event.score) ? py::object(py::none()) : py::float_(event.score));
-  add(event.logprobs ? py::cast(std::move(*event.logprobs)) : py::none());
+  add(event.logprobs ? py::cast(*event.logprobs) : py::none());
   add(logprobs(event.prompt_logprobs));
   add(py::int_(event.cached_tokens));
   add(py::int_(event.prompt_computed));
   add(py::int_(event.guessed));
   add(py::int_(event.accepted));
-  add(failure(std::move(event.failure)));
+  add(failure(event.failure));
   return made;
-}
-
-}  // namespace
-
-py::list to_python(std::vector<Event> events) {
-  py::list list(events.size());
-  for (size_t i = 0; i < events.size(); ++i) list[i] = to_python(events[i]);
-  return list;
 }
 
 void bind_events(py::module_& m) {

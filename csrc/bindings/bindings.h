@@ -23,7 +23,7 @@ void bind_attend(pybind11::module_& kernels);
 void bind_codes(pybind11::module_& kernels);
 
 // With the GIL.
-pybind11::list to_python(std::vector<onward::Event> events);
+pybind11::object to_python(const onward::Event& event);
 
 // The kernels of an instruction set that this machine can run; InvalidArgument for any other.
 const onward::cpu::Kernels& kernels_of(const std::string& isa);

@@ -3,9 +3,11 @@
 Every call that computes or waits releases the GIL. Errors are the classes of ``onward.errors``.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import Any, Literal, NamedTuple, final
+from weakref import ReferenceType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -270,9 +272,12 @@ class Engine:
     def step(self) -> list[Event]:
         """Compute one step. Lets signal handlers run; interrupted, no request has moved."""
 
-    def run(self) -> list[Event]:
+    def run(self, mailboxes: dict[int, ReferenceType[deque[Event]]]) -> bool:
         """Steps until there are events, none to come, or a pause: with the step that runs then, or
-        the next. Requests that ``gather`` have one event a sequence, at its end."""
+        the next. Requests that ``gather`` have one event a sequence, at its end.
+
+        Each event goes to its request's mailbox, which leaves the dict with the last one; a request
+        without one is given up. Whether there were any."""
 
     def pause(self) -> None: ...
     def cancel(self, request: int, sequence: int | None = None) -> None:

@@ -115,15 +115,11 @@ class Generation:
         self._new_sink = new_sink
         self._outputs: dict[int, _Output] = {}
         self._prompt_logprobs: list[TokenLogprobs] = []
-        self._ended = False
+        self.finished = False
         self._guessed = self._accepted = self._cached_tokens = 0
         self._started = time.perf_counter()
         self._first: float | None = None
         self._last = self._started
-
-    @property
-    def finished(self) -> bool:
-        return self._ended
 
     def push(self, event: Event) -> str:
         """Take one event; returns the text of the first output that can be shown now. Raises what
@@ -164,7 +160,7 @@ class Generation:
         piece = output.push(event, finish)
         if output.finish_reason is None and not event.ends_request:
             return piece if event.sequence == 0 else ""  # as of nearly every event
-        self._ended = event.ends_request or (
+        self.finished = event.ends_request or (
             len(self._outputs) == self._samples
             and all(output.finish_reason is not None for output in self._outputs.values())
         )
@@ -186,7 +182,7 @@ class Generation:
 
     def result(self) -> Result:
         """The result; only once ``finished``."""
-        assert self._ended
+        assert self.finished
         options = self._options
         outputs = [self._outputs[index] for index in sorted(self._outputs)]
         tokens = sum(len(output.token_ids) for output in outputs)
@@ -256,11 +252,12 @@ class Stream:
 
     def __next__(self) -> str:
         """The next piece of text, never empty."""
+        call, generation = self._call, self._generation
         try:
-            while not (self._closed or self._generation.finished):
-                piece = self._generation.push(self._call.next_event())
-                if self._generation.finished:
-                    self._call.close()
+            while not (self._closed or generation.finished):
+                piece = generation.push(call.next_event())
+                if generation.finished:
+                    call.close()
                 if piece:
                     return piece
         except BaseException:

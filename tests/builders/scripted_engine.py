@@ -70,7 +70,20 @@ class ScriptedEngine:
             self.running[self._next] = [int(prompt[0]), max_new_tokens]
             return self._next
 
-    def run(self) -> list[FakeEvent]:
+    def run(self, mailboxes: dict[int, Any]) -> bool:
+        events = self.step()
+        for event in events:
+            owner = mailboxes.get(event.request)
+            mailbox = None if owner is None else owner()
+            if mailbox is not None:
+                mailbox.append(event)
+            if event.ends_request:
+                mailboxes.pop(event.request, None)
+            elif mailbox is None:
+                self.cancel(event.request)
+        return bool(events)
+
+    def step(self) -> list[FakeEvent]:
         with self._alone():
             self.before_step()
             time.sleep(self.step_s)
