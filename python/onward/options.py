@@ -24,6 +24,7 @@ from onward.option_table import (
 )
 from onward.option_values import check
 
+_DEFAULTS = {option.name: option.default for option in OPTIONS}
 _DRAFT_TOKENS = 4  # that a draft model guesses a step where the call does not say
 _OF_BEAMS = ("num_beam_groups", "diversity_penalty", "length_penalty", "early_stopping")
 _NOT_WITH_BEAMS = (
@@ -125,8 +126,8 @@ def resolve(given: Mapping[str, object], model: ModelDefaults) -> GenerationOpti
     """
     _refuse_unknown(given)
     called = {name: check(BY_NAME[name], value, model.vocab_size) for name, value in given.items()}
-    values = {option.name: option.default for option in OPTIONS} | dict(model.values) | called
-    samples = any(o.samples and called.get(o.name, o.default) != o.default for o in OPTIONS)
+    values = {**_DEFAULTS, **model.values, **called}
+    samples = any(BY_NAME[n].samples and value != _DEFAULTS[n] for n, value in called.items())
     if samples and "temperature" not in called and not values["temperature"] > 0:
         values["temperature"] = model.sampling_temperature
     if values["min_new_tokens"] > values["max_new_tokens"]:
