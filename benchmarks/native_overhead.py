@@ -142,20 +142,21 @@ def measure(
                     above[way].append((seconds - sums.seconds) / sums.steps * 1e6)
                     own[way].append(sums.seconds / sums.steps * 1e6)
                     rates[way].append(written / seconds)
-            rows += [
-                {
-                    "requests": requests,
-                    "way": way,
-                    "engine_us": statistics.median(own[way]),
-                    "above_us": statistics.median(above[way]),
-                    "above_least_us": min(above[way]),
-                    "tokens_per_s": statistics.median(rates[way]),
-                    "c_over_this": statistics.median(
-                        c / own for c, own in zip(rates["C"], rates[way], strict=True)
-                    ),
-                }
-                for way in ways
-            ]
+            for way in ways:
+                ratios = [this / c for this, c in zip(rates[way], rates["C"], strict=True)]
+                low, middle, high = statistics.quantiles(ratios, n=4)
+                rows.append(
+                    {
+                        "requests": requests,
+                        "way": way,
+                        "engine_us": statistics.median(own[way]),
+                        "above_us": statistics.median(above[way]),
+                        "above_least_us": min(above[way]),
+                        "tokens_per_s": statistics.median(rates[way]),
+                        "times_c": middle,
+                        "times_c_quartiles": f"{low:.3f} to {high:.3f}",
+                    }
+                )
     finally:
         driver.sum_steps(ctypes.c_size_t(handle), None)
         ctypes.CDLL(str(PACKAGE / "lib" / "libonward.so")).onward_engine_close(
@@ -167,7 +168,7 @@ def measure(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", nargs="?")
-    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=100, help="2 at least")
     parser.add_argument("--tokens", type=int, default=100)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", action="store_true")
@@ -180,12 +181,12 @@ def main() -> None:
     if arguments.json:
         print(json.dumps(rows, indent=2))
         return
-    print("requests  way     engine us  above us (least)  tokens/s  C / this")
+    print("requests  way     engine us  above us (least)  tokens/s  times C (quartiles)")
     for row in rows:
         print(
             f"{row['requests']:8}  {row['way']:6}  {row['engine_us']:9.1f}  {row['above_us']:8.1f} "
             f"({row['above_least_us']:.1f})  {row['tokens_per_s']:9.0f}  "
-            f"{row['c_over_this']:8.3f}"
+            f"{row['times_c']:.3f} ({row['times_c_quartiles']})"
         )
 
 

@@ -4,6 +4,7 @@ them before the end. Streams beside them hear each token at once."""
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import signal
 import threading
@@ -29,6 +30,7 @@ from closed_form import write_pieces_tokenizer
 from onward import LLM, _core
 from onward.driver import Call, Driver
 from onward.errors import Error
+from onward.process import FORK_PATIENCE_S
 
 ENDLESS = 100_000
 BATCH = [[k, 7, 9] for k in range(1, 17)]
@@ -259,6 +261,36 @@ class TestBesideEachOther:
 
         asyncio.run(main())
         assert llm.stats()["running"] == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_does_not_wait_for_the_answer(llm: LLM) -> None:
+    """It waits for the present step: the child gets a whole engine, with nothing to do."""
+    expected = llm.generate(BATCH[0], max_new_tokens=5).token_ids
+    call, generations, _ = llm._submitter.begin(BATCH[:3], {"max_new_tokens": ENDLESS})
+    with ThreadPoolExecutor(1) as pool:
+        endless = pool.submit(llm._submitter.finish, call, generations)
+        try:
+            before = llm.stats()["steps"]
+            while llm.stats()["steps"] < before + 3:
+                time.sleep(0.001)
+            begin = time.monotonic()
+            child = os.fork()
+            if child == 0:
+                signal.alarm(20)
+                try:
+                    idle = llm.stats()["running"] == 0
+                    same = llm.generate(BATCH[0], max_new_tokens=5).token_ids == expected
+                    os._exit(0 if idle and same else 1)
+                except BaseException:
+                    os._exit(2)
+            assert time.monotonic() - begin < FORK_PATIENCE_S / 2
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            assert not endless.done()
+        finally:
+            call.close()
+        with pytest.raises(Error, match="closed by another thread"):
+            endless.result(10)
 
 
 def test_interrupts_at_random_moments_lose_nothing(llm: LLM) -> None:
