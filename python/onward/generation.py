@@ -116,6 +116,7 @@ class Generation:
         self._outputs: dict[int, _Output] = {}
         self._prompt_logprobs: list[TokenLogprobs] = []
         self.finished = False
+        """Whether all of its outputs have ended."""
         self._guessed = self._accepted = self._cached_tokens = 0
         self._started = time.perf_counter()
         self._first: float | None = None
