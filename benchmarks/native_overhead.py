@@ -1,10 +1,11 @@
 """Microseconds of a step above the engine's own, through the C interface and through Python.
 
-Both drive one engine: a loop in C (native/drive.c, compiled here with cc) as a client of the very
-engine of an LLM, and ``LLM.generate``. A trace tells what the engine's steps took by themselves;
-the rest is the way there and back. Without a model it is one so small that its own step is a matter
-of microseconds; with one, the throughput of both is what counts. Rounds take turns, so that what
-else the machine does falls on both alike.
+All drive one engine: a loop in C (native/drive.c, compiled here with cc) as a client of the very
+engine of an LLM, ``LLM.generate``, and as many ``LLM.stream`` beside each other. A trace tells what
+the engine's steps took by themselves; the rest is the way there and back, handing in the requests
+and making their results included. Without a model it is one so small that its own step is a matter
+of microseconds, and that has no text; with one, the throughputs are what counts. Rounds take turns,
+so that what else the machine does falls on all alike.
 
     python benchmarks/native_overhead.py [MODEL] [--rounds 100] [--tokens 100] [--json]
 
@@ -105,6 +106,16 @@ def through_python(llm: onward.LLM, requests: int, tokens: int) -> tuple[float, 
     return time.perf_counter() - begin, sum(len(result.token_ids) for result in results)
 
 
+def through_streams(llm: onward.LLM, requests: int, tokens: int) -> tuple[float, int]:
+    begin = time.perf_counter()
+    streams = [llm.stream(PROMPT, max_new_tokens=tokens, ignore_eos=True) for _ in range(requests)]
+    for stream in streams:
+        for _piece in stream:
+            pass
+    seconds = time.perf_counter() - begin
+    return seconds, sum(len(stream.result.token_ids) for stream in streams)
+
+
 def measure(
     llm: onward.LLM, driver: ctypes.CDLL, rounds: int, tokens: int
 ) -> list[dict[str, float | str]]:
@@ -114,6 +125,7 @@ def measure(
     ways: dict[str, Callable[[int], tuple[float, int]]] = {
         "C": lambda requests: through_c(driver, handle, requests, tokens),
         "Python": lambda requests: through_python(llm, requests, tokens),
+        "streams": lambda requests: through_streams(llm, requests, tokens),
     }
     rows: list[dict[str, float | str]] = []
     try:
@@ -130,19 +142,21 @@ def measure(
                     above[way].append((seconds - sums.seconds) / sums.steps * 1e6)
                     own[way].append(sums.seconds / sums.steps * 1e6)
                     rates[way].append(written / seconds)
-            ratio = statistics.median(c / p for c, p in zip(*rates.values(), strict=True))
-            rows += [
-                {
-                    "requests": requests,
-                    "way": way,
-                    "engine_us": statistics.median(own[way]),
-                    "above_us": statistics.median(above[way]),
-                    "above_least_us": min(above[way]),
-                    "tokens_per_s": statistics.median(rates[way]),
-                    "c_over_python": ratio,
-                }
-                for way in ways
-            ]
+            for way in ways:
+                ratios = [this / c for this, c in zip(rates[way], rates["C"], strict=True)]
+                low, middle, high = statistics.quantiles(ratios, n=4)
+                rows.append(
+                    {
+                        "requests": requests,
+                        "way": way,
+                        "engine_us": statistics.median(own[way]),
+                        "above_us": statistics.median(above[way]),
+                        "above_least_us": min(above[way]),
+                        "tokens_per_s": statistics.median(rates[way]),
+                        "times_c": middle,
+                        "times_c_quartiles": f"{low:.3f} to {high:.3f}",
+                    }
+                )
     finally:
         driver.sum_steps(ctypes.c_size_t(handle), None)
         ctypes.CDLL(str(PACKAGE / "lib" / "libonward.so")).onward_engine_close(
@@ -154,7 +168,7 @@ def measure(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", nargs="?")
-    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=100, help="2 at least")
     parser.add_argument("--tokens", type=int, default=100)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", action="store_true")
@@ -167,12 +181,12 @@ def main() -> None:
     if arguments.json:
         print(json.dumps(rows, indent=2))
         return
-    print("requests  way     engine us  above us (least)  tokens/s  C / Python")
+    print("requests  way     engine us  above us (least)  tokens/s  times C (quartiles)")
     for row in rows:
         print(
             f"{row['requests']:8}  {row['way']:6}  {row['engine_us']:9.1f}  {row['above_us']:8.1f} "
             f"({row['above_least_us']:.1f})  {row['tokens_per_s']:9.0f}  "
-            f"{row['c_over_python']:10.2f}"
+            f"{row['times_c']:.3f} ({row['times_c_quartiles']})"
         )
 
 

@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -145,6 +146,43 @@ def test_cancelling_while_another_thread_steps_takes_effect_when_that_step_ends(
     thread.join(10)
     assert mine.requests[0] in engine.cancelled
     assert engine.steps == 2
+
+
+@pytest.mark.parametrize("way", ["submit", "run", "cancel", "drop", "close"])
+def test_who_wants_the_engine_pauses_the_one_who_runs_it(
+    driver: Driver, engine: ScriptedEngine, way: str
+) -> None:
+    """A turn may be many steps: the engine ends it when it is told to."""
+    inside, go_on = threading.Event(), threading.Event()
+
+    def pause() -> None:
+        inside.set()
+        assert go_on.wait(10)
+
+    other, mine = driver.submit(requests(10, tokens=2)), driver.submit(requests(20))
+    engine.before_step = pause
+    with ThreadPoolExecutor(2) as pool:
+        reading = pool.submit(read, other)
+        assert inside.wait(10)
+        assert engine.pauses == 0
+        ways: dict[str, Callable[[], object]] = {
+            "submit": lambda: pool.submit(driver.submit, requests(30)),
+            "run": lambda: pool.submit(driver.run, lambda _: None),
+            "cancel": lambda: mine.cancel(mine.requests[0]),
+            "drop": mine.__del__,
+            "close": driver.close,
+        }
+        ways[way]()
+        deadline = time.monotonic() + 10
+        while engine.pauses == 0 and time.monotonic() < deadline:
+            time.sleep(0.001)
+        go_on.set()
+        assert engine.pauses == 1
+        if way == "close":
+            with pytest.raises(ClosedError):
+                reading.result(10)
+        else:
+            assert reading.result(10) == {other.requests[0]: [11, 12]}
 
 
 # Exceptions

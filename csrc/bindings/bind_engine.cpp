@@ -3,6 +3,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -89,6 +90,21 @@ class PyEngine {
     const py::gil_scoped_release release;
     return client_->step(SignalPoll());
   }
+  // Steps until there are events, for as long as any are to come and nobody has called pause().
+  std::vector<onward::Event> run() {
+    const py::gil_scoped_release release;
+    const SharedEngine::Poll poll = SignalPoll();  // one: a step may be shorter than its interval
+    for (;;) {
+      std::vector<onward::Event> events = client_->step(poll);
+      if (!events.empty() || paused_.exchange(false) || !client_->expects()) return events;
+    }
+  }
+  void give_back(std::vector<onward::Event> events) {
+    const py::gil_scoped_release release;
+    client_->give_back(std::move(events));
+  }
+  // One that comes between two runs holds for the next, so that none comes too early.
+  void pause() { paused_.store(true); }
   void cancel(int64_t request, std::optional<int64_t> sequence) {
     const py::gil_scoped_release release;
     sequence ? client_->cancel(request, *sequence) : client_->cancel(request);
@@ -102,6 +118,7 @@ class PyEngine {
 
  private:
   std::unique_ptr<EngineClient> client_;
+  std::atomic<bool> paused_{false};
 };
 
 std::unique_ptr<PyEngine> make_engine(std::shared_ptr<Model> model, int threads,
@@ -138,7 +155,7 @@ int64_t submit(PyEngine& engine, const TokenIds& prompt, int64_t max_new_tokens,
                const SamplingOptions& sampling, int64_t num_sequences,
                const std::optional<BeamOptions>& beams, const SpeculationOptions& speculation,
                const std::vector<py::object>& end_rules, int64_t prompt_logprobs, int64_t priority,
-               bool cache, bool progress) {
+               bool cache, bool progress, bool gather) {
   Request request;
   request.prompt = to_vector(prompt);
   request.max_new_tokens = max_new_tokens;
@@ -151,7 +168,52 @@ int64_t submit(PyEngine& engine, const TokenIds& prompt, int64_t max_new_tokens,
   request.priority = priority;
   request.cache = cache;
   request.progress = progress;
+  request.gather = gather;
   return engine.submit(std::move(request));
+}
+
+py::list step(PyEngine& engine) {
+  py::list events;
+  for (const onward::Event& event : engine.step()) events.append(to_python(event));
+  return events;
+}
+
+// None: there is none, or nobody reads it any more.
+py::object mailbox_of(const py::dict& mailboxes, const py::int_& request) {
+  PyObject* owner = PyDict_GetItemWithError(mailboxes.ptr(), request.ptr());
+  if (owner != nullptr) return py::reinterpret_borrow<py::object>(owner)();
+  if (PyErr_Occurred() != nullptr) throw py::error_already_set();
+  return py::none();
+}
+
+void deliver(PyEngine& engine, const onward::Event& event, const py::dict& mailboxes) {
+  static PyObject* const append = PyUnicode_InternFromString("append");
+  const py::int_ request(event.request);
+  const py::object mailbox = mailbox_of(mailboxes, request);
+  if (!mailbox.is_none()) {
+    PyObject* none = PyObject_CallMethodOneArg(mailbox.ptr(), append, to_python(event).ptr());
+    if (none == nullptr) throw py::error_already_set();
+    Py_DECREF(none);
+  }
+  if (event.ends_request) {
+    mailboxes.attr("pop")(request, py::none());
+  } else if (mailbox.is_none()) {
+    engine.cancel(event.request, std::nullopt);
+  }
+}
+
+// A signal's handler runs between two bytecodes: none comes between an event and its mailbox.
+bool run(PyEngine& engine, const py::dict& mailboxes) {
+  std::vector<onward::Event> events = engine.run();
+  size_t delivered = 0;
+  try {
+    for (; delivered < events.size(); ++delivered) deliver(engine, events[delivered], mailboxes);
+  } catch (...) {
+    events.erase(events.begin(), events.begin() + static_cast<std::ptrdiff_t>(delivered));
+    engine.give_back(std::move(events));
+    throw;
+  }
+  return !events.empty();
 }
 
 py::array_t<float> logits(PyEngine& engine, const TokenIds& token_ids) {
@@ -239,8 +301,11 @@ void bind_engine(py::module_& m) {
            py::arg("sampling"), py::arg("num_sequences") = 1, py::arg("beams") = py::none(),
            py::arg("speculation") = SpeculationOptions(),
            py::arg("end_rules") = std::vector<py::object>(), py::arg("prompt_logprobs") = -1,
-           py::arg("priority") = 0, py::arg("cache") = true, py::arg("progress") = false)
-      .def("step", &PyEngine::step)
+           py::arg("priority") = 0, py::arg("cache") = true, py::arg("progress") = false,
+           py::arg("gather") = false)
+      .def("step", &step)
+      .def("run", &run, py::arg("mailboxes"))
+      .def("pause", &PyEngine::pause)
       .def("cancel", &PyEngine::cancel, py::arg("request"), py::arg("sequence") = py::none())
       .def("logits", &logits, py::arg("token_ids"))
       .def("score", &score, py::arg("token_ids"))

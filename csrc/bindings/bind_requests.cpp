@@ -1,12 +1,9 @@
-// Requests and events for Python: what is asked of the engine, and what it answers.
+// Requests for Python: what is asked of the engine.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
-#include <cmath>
-#include <exception>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "base/error.h"
 #include "bindings/bindings.h"
@@ -20,42 +17,8 @@ namespace {
 
 using onward::BeamOptions;
 using onward::EarlyStopping;
-using onward::Event;
-using onward::FinishReason;
 using onward::SamplingOptions;
-using onward::ScoredToken;
 using onward::SpeculationOptions;
-using onward::TokenLogprobs;
-
-py::object finish_reason(const Event& event) {
-  switch (event.finish) {
-    case FinishReason::none:
-      return py::none();
-    case FinishReason::stop:
-      return py::str("stop");
-    case FinishReason::length:
-      return py::str("length");
-    case FinishReason::error:
-      return py::str("error");
-  }
-  return py::none();
-}
-
-py::object score(const Event& event) {
-  return std::isnan(event.score) ? py::object(py::none()) : py::float_(event.score);
-}
-
-// The event lets go of it: an exception knows the frames that it went through, they know the event,
-// and the garbage collector does not see what an event holds.
-void raise_failure(Event& event) {
-  if (event.failure) std::rethrow_exception(std::exchange(event.failure, nullptr));
-}
-
-py::list pairs(const std::vector<ScoredToken>& tokens) {
-  py::list list;
-  for (const ScoredToken& token : tokens) list.append(py::make_tuple(token.id, token.score));
-  return list;
-}
 
 py::object early_stopping(const BeamOptions& options) {
   if (options.early_stopping == EarlyStopping::never) return py::str("never");
@@ -73,37 +36,9 @@ void set_early_stopping(BeamOptions& options, const py::object& value) {
   }
 }
 
-void bind_events(py::module_& m) {
-  py::class_<TokenLogprobs>(m, "TokenLogprobs")
-      .def_readonly("token", &TokenLogprobs::token)
-      .def_readonly("raw", &TokenLogprobs::raw)
-      .def_readonly("chain", &TokenLogprobs::chain)
-      .def_property_readonly("raw_top", [](const TokenLogprobs& l) { return pairs(l.raw_top); })
-      .def_property_readonly("chain_top",
-                             [](const TokenLogprobs& l) { return pairs(l.chain_top); });
-
-  py::class_<Event>(m, "Event")
-      .def_readonly("request", &Event::request)
-      .def_readonly("sequence", &Event::sequence)
-      .def_readonly("token", &Event::token)
-      .def_property_readonly("finish_reason", &finish_reason)
-      .def_readonly("ends_request", &Event::ends_request)
-      .def_property_readonly("score", &score)
-      .def_readonly("logprobs", &Event::logprobs)
-      .def_readonly("prompt_logprobs", &Event::prompt_logprobs)
-      .def_readonly("cached_tokens", &Event::cached_tokens)
-      .def_readonly("prompt_computed", &Event::prompt_computed)
-      .def_readonly("guessed", &Event::guessed)
-      .def_readonly("accepted", &Event::accepted)
-      .def("raise_failure", &raise_failure)
-      .def_readonly("time", &Event::time);
-}
-
 }  // namespace
 
 void bind_requests(py::module_& m) {
-  bind_events(m);
-
   py::class_<SamplingOptions>(m, "SamplingOptions")
       .def(py::init<>())
       .def_readwrite("logit_bias", &SamplingOptions::logit_bias)

@@ -8,10 +8,12 @@
 #include <vector>
 
 #include "cpu/kernels.h"
+#include "engine/request.h"
 
 void bind_device(pybind11::module_& m);
 void bind_model(pybind11::module_& m);
 void bind_requests(pybind11::module_& m);
+void bind_events(pybind11::module_& m);
 void bind_engine(pybind11::module_& m);
 void bind_observing(pybind11::module_& m);
 void bind_kernels(pybind11::module_& m);
@@ -20,6 +22,9 @@ void bind_linear(pybind11::module_& kernels);
 void bind_scans(pybind11::module_& kernels);
 void bind_attend(pybind11::module_& kernels);
 void bind_codes(pybind11::module_& kernels);
+
+// With the GIL.
+pybind11::object to_python(const onward::Event& event);
 
 // The kernels of an instruction set that this machine can run; InvalidArgument for any other.
 const onward::cpu::Kernels& kernels_of(const std::string& isa);

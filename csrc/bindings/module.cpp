@@ -53,6 +53,7 @@ PYBIND11_MODULE(_core, m) {
   bind_device(m);
   bind_model(m);
   bind_requests(m);
+  bind_events(m);
   bind_engine(m);
   bind_observing(m);
   bind_kernels(m);

@@ -265,15 +265,15 @@ void Engine::choose(const std::vector<Share>& shares) {
 
 std::vector<Event> Engine::report() {
   std::vector<Event> events;
+  const double time = now();
   for (const auto& generation : generations_) {
     try {
-      generation->report(events);
+      generation->report(events, time);
     } catch (...) {
       generation->fail(std::current_exception());
-      generation->report(events);
+      generation->report(events, time);
     }
   }
-  const double time = now();
   for (Event& event : events) event.time = time;
   generations_.erase(std::remove_if(generations_.begin(), generations_.end(),
                                     [](const auto& g) { return g->failed() || g->finished(); }),

@@ -72,7 +72,7 @@ void Generation::take(Sequence& sequence, int64_t first_position, float* logits,
   if (row < rows) choose(sequence, logits + row * vocab_size_, rows - row);
 }
 
-void Generation::report(std::vector<Event>& events) {
+void Generation::report(std::vector<Event>& events, double time) {
   if (failure_) {
     Event failed = event(0);
     failed.finish = FinishReason::error;
@@ -84,9 +84,37 @@ void Generation::report(std::vector<Event>& events) {
   if (request_.progress) tell_progress(events);
   const size_t before = events.size();
   tell(events);
+  if (request_.gather) gather(events, before, time);
   if (events.size() == before) return;
   events[before].prompt_logprobs = std::exchange(prompt_logprobs_, {});
   events[before].cached_tokens = std::exchange(cached_tokens_, -1);
+}
+
+void Generation::gather(std::vector<Event>& events, size_t first, double time) {
+  size_t told = first;
+  for (size_t i = first; i < events.size(); ++i) {
+    Event& event = events[i];
+    std::unique_ptr<Gathered>& so_far = gathered_[event.sequence];
+    if (event.finish != FinishReason::none || event.ends_request) {
+      if (so_far) {
+        event.guessed += so_far->guessed;
+        event.accepted += so_far->accepted;
+      }
+      event.gathered = std::move(so_far);
+      if (told < i) events[told] = std::move(event);
+      ++told;
+      continue;
+    }
+    if (!so_far) {
+      so_far = std::make_unique<Gathered>();
+      so_far->first_time = time;
+    }
+    so_far->tokens.push_back(event.token);
+    if (event.logprobs) so_far->logprobs.push_back(std::move(*event.logprobs));
+    so_far->guessed += event.guessed;
+    so_far->accepted += event.accepted;
+  }
+  events.resize(told);
 }
 
 void Generation::tell_progress(std::vector<Event>& events) {

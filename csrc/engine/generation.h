@@ -3,6 +3,8 @@
 #pragma once
 
 #include <exception>
+#include <map>
+#include <memory>
 #include <vector>
 
 #include "engine/request.h"
@@ -56,8 +58,9 @@ class Generation {
   // Ends the request with an error; what it has written is lost.
   void fail(std::exception_ptr failure) { failure_ = std::move(failure); }
   bool failed() const { return failure_ != nullptr; }
-  // Says what has happened since the last report. Nothing more follows once it has finished.
-  void report(std::vector<Event>& events);
+  // Says what has happened since the last report, as of `time`. Nothing more follows once it has
+  // finished.
+  void report(std::vector<Event>& events, double time);
   virtual bool finished() const = 0;
 
   // Gives up one sequence; the others go on.
@@ -83,6 +86,8 @@ class Generation {
 
  private:
   void tell_progress(std::vector<Event>& events);
+  // Keeps back the events from `first` on that end nothing; the others take along what was kept.
+  void gather(std::vector<Event>& events, size_t first, double time);
 
   int64_t id_;
   Request request_;
@@ -93,6 +98,7 @@ class Generation {
   int64_t prompt_rows_ = 0;     // tokens of the prompt whose logits have been seen
   int64_t cached_tokens_ = -1;  // to be told; -1: not yet known, or told
   int64_t told_computed_ = 0;   // of the prompt
+  std::map<int64_t, std::unique_ptr<Gathered>> gathered_;  // by sequence
   std::exception_ptr failure_;
 };
 

@@ -36,9 +36,19 @@ struct Request {
   int64_t priority = 0;          // higher goes first (scheduler.h)
   bool cache = true;             // false: every step computes all positions again
   bool progress = false;         // tell how far the prompt is computed, step by step
+  bool gather = false;           // one event a sequence, at its end, with all of its tokens
 };
 
 enum class FinishReason : uint8_t { none, stop, length, error };
+
+// What a sequence wrote before its last token, where the request gathers.
+struct Gathered {
+  std::vector<int32_t> tokens;
+  std::vector<TokenLogprobs> logprobs;  // of each, where they are asked for
+  double first_time = 0;                // Event::time of the first
+  int64_t guessed = 0;                  // as Event's; its event has them added to its own
+  int64_t accepted = 0;
+};
 
 // One token of one sequence, or an end, or both.
 struct Event {
@@ -56,7 +66,8 @@ struct Event {
   int64_t guessed = 0;           // by speculation, since the sequence's last event
   int64_t accepted = 0;          // of these
   std::exception_ptr failure;    // with FinishReason::error
-  double time = 0;               // seconds of the steady clock
+  std::unique_ptr<Gathered> gathered;  // what came before `token`; null: nothing, or told already
+  double time = 0;                     // seconds of the steady clock
 };
 
 struct EngineStats {

@@ -282,6 +282,12 @@ std::vector<Event> EngineClient::take_mail(size_t most) {
   return events;
 }
 
+bool EngineClient::expects() const {
+  const SharedEngine::Lock lock = engine_->enter();
+  return std::any_of(engine_->owners_.begin(), engine_->owners_.end(),
+                     [this](const auto& owner) { return owner.second == this; });
+}
+
 void EngineClient::give_back(std::vector<Event> events) {
   const SharedEngine::Lock lock = engine_->enter();
   for (; !events.empty(); events.pop_back()) mail_.push_front(std::move(events.back()));

@@ -1,21 +1,25 @@
 """Many callers, one engine: whoever needs an event and has none runs the next step for all.
 
-There is no thread of our own. A caller that finds its mailbox empty takes its turn at the engine,
-runs one step, and puts each event into the mailbox of the call it belongs to. Callers that find the
-engine taken queue up, and the turn is handed from one to the next. An exception in a step, a
-KeyboardInterrupt included, ends the call of the one who ran it; the others go on.
+There is no thread of our own. A caller that finds its mailbox empty takes its turn at the engine
+and runs it until there are events, which go to the mailboxes of the calls they belong to. Callers
+that find the engine taken queue up, and the turn is handed from one to the next. An exception in a
+step, a KeyboardInterrupt included, ends the call of the one who ran it; the others go on.
+
+A turn is one step where anybody streams. Where all want whole answers (the ``gather`` of
+``Engine.submit``) it is many, and Python sees none of them. Whoever wants the engine meanwhile
+pauses it, which ends the turn with the present step.
 
 A KeyboardInterrupt can arrive between any two bytecodes of the main thread, and finalizers can run
 anywhere. So ``_lock`` is held for a few bytecodes only and never while the engine computes, every
-turn ends in a ``finally``, and no event exists only on the interpreter's stack. An interrupt on the
-way out of a turn leaves it taken: its own thread sees that, by its stack, and gives it back.
+turn ends in a ``finally``, and neither an event nor the id of a request exists only on the
+interpreter's stack: one C call takes it to where it is kept. An interrupt on the way out of a turn
+leaves it taken: its own thread sees that, by its stack, and gives it back.
 
 Knows nothing of text, options or prompts.
 """
 
 from __future__ import annotations
 
-import itertools
 import operator
 import sys
 import threading
@@ -23,7 +27,6 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -40,7 +43,6 @@ if TYPE_CHECKING:
     from onward._core import Engine, Event
 
 T = TypeVar("T")
-_step = operator.methodcaller("step")
 POLL_S = 0.001
 LEFT_OVER_S = 0.1
 
@@ -54,12 +56,9 @@ class Call:
         """The thread that has or wants the turn for this call."""
         self.requests: list[int] = []
         """Ids in the order they were handed in."""
-        self.open_requests: set[int] = set()
-        self.mailbox: deque[tuple[int, Event]] = deque()
+        self.mailbox: deque[Event] = deque()
         self.wake: SimpleQueue[None] = SimpleQueue()
-        self.lost: str | None = None
         self.closed = False
-        self._last_read = -1
 
     def next_event(self) -> Event:
         """The next event of any of this call's requests; runs the engine if none is there yet.
@@ -70,11 +69,8 @@ class Call:
             self._driver.check_open(self)
             if self.closed:
                 raise Error("call: was closed by another thread, expected an open one")
-            while self.mailbox:
-                serial, event = self.mailbox.popleft()
-                if serial > self._last_read:
-                    self._last_read = serial
-                    return event
+            if self.mailbox:
+                return self.mailbox.popleft()
             self._driver.advance(self)
 
     def cancel(self, request: int, sequence: int | None = None) -> None:
@@ -85,11 +81,11 @@ class Call:
     def close(self) -> None:
         """Give up what is still running. May be called from anywhere, any number of times."""
         self.closed = True
-        self._driver.cancel(self, tuple(self.open_requests))
+        self._driver.cancel(self, self.requests)
 
     def __del__(self) -> None:
         try:
-            if self.open_requests:
+            if self._driver.expects(self):
                 self.close()
         except Exception:  # the interpreter is already taking itself apart
             return
@@ -103,18 +99,17 @@ class Driver:
         self._closed = False
         self._forking = False
         self._held_for_fork = False
-        self._serial = itertools.count()
+        self._inherited: set[int] = set()
+        """Requests of a parent process that had not ended when this one was forked."""
         # Guards what follows.
         self._lock = threading.Lock()
         self._turn: Call | None = None
         """Whose turn it is. Only they touch the engine."""
         self._waiting: dict[Call, bool] = {}
         """Who wants the turn, in order, and whether they go ahead of those who would step."""
-        self._calls: dict[int, weakref.ref[Call]] = {}
-        """Whose a request of the engine is. Weak, so that a call that is dropped is noticed."""
         self._to_cancel: deque[tuple[int, int | None]] = deque()
-        self._events: deque[tuple[int, Event]] = deque()
-        """Events that have left the engine and are in no mailbox yet."""
+        self._mailboxes: dict[int, weakref.ref[deque[Event]]] = {}
+        """Where events go, by request. Weak, so that a call that is dropped is noticed."""
         process.watch(self)
 
     def submit(self, requests: Sequence[tuple[NDArray[int32], Mapping[str, Any]]]) -> Call:
@@ -122,11 +117,12 @@ class Driver:
         call = Call(self)
 
         def hand_in(engine: Engine) -> None:
-            for prompt, options in requests:
-                request = engine.submit(prompt, **options)
-                self._calls[request] = weakref.ref(call)
-                call.requests.append(request)
-                call.open_requests.add(request)
+            try:
+                for prompt, options in requests:
+                    submit = operator.methodcaller("submit", prompt, **options)
+                    call.requests.extend(map(submit, (engine,)))  # one C call, lazily
+            finally:
+                self._mailboxes.update(dict.fromkeys(call.requests, weakref.ref(call.mailbox)))
 
         try:
             self._take_turn(call, hand_in)
@@ -144,34 +140,27 @@ class Driver:
             call.close()
 
     def advance(self, call: Call) -> None:
-        """Run one step, or wait until somebody else's brought mail."""
+        """Run the engine until events come, or wait until somebody else's turn brought mail."""
         engine: Engine | None = None
         try:
             engine = self._wait_for_turn(call, ahead=False)
             if engine is None:
                 return
-            before = len(self._events)
-            # One C call, lazily, from the engine's step to the deque: an interrupt that arrives as
-            # the step returns is raised after it, when every event is in the deque.
-            self._events.extend(
-                zip(self._serial, chain.from_iterable(map(_step, (engine,))), strict=False)
-            )
-            idle = len(self._events) == before and not engine.stats()["running"]
+            idle = not engine.run(self._mailboxes) and not engine.stats()["running"]
         finally:
             engine = None  # an exception that a caller keeps would keep it too, beyond close()
             self._end_turn(call)
-        if idle and call.open_requests and not call.mailbox:
+        if idle and self.expects(call) and not call.mailbox:
             raise Error("engine: has nothing to run, expected an event for a request that is open")
 
     def cancel(self, call: Call, requests: Sequence[int], sequence: int | None = None) -> None:
-        """Takes effect now if nobody has the turn, else when the turn ends. Never waits."""
+        """Takes effect now if nobody has the turn, else after the present step. Never waits."""
         for request in requests:
             if sequence is not None:
                 self._to_cancel.append((request, sequence))
-                continue
-            call.open_requests.discard(request)
-            if self._calls.pop(request, None) is not None:
-                self._to_cancel.append((request, None))
+            elif request in self._mailboxes:
+                self._to_cancel.append((request, None))  # first: an interrupt may cut off the rest
+                self._mailboxes.pop(request, None)
         # Hardly waiting: a finalizer may run inside this thread's own critical section.
         left_over = self._is_left_over(call)
         if self._lock.acquire(timeout=LEFT_OVER_S if left_over else 0):
@@ -182,20 +171,27 @@ class Driver:
                     self._cancel_now()
             finally:
                 self._lock.release()
+        if self._to_cancel:
+            self._pause()
 
     def check_open(self, call: Call | None = None) -> None:
         """Raise if nothing can be asked any more."""
         if self._closed:
             raise ClosedError("LLM: was closed, expected an open one")
-        if call is not None and call.lost is not None:
-            raise Error(call.lost)
+        if call is not None and self._inherited and not self._inherited.isdisjoint(call.requests):
+            raise Error("stream: belongs to the parent process, expected one of this process")
+
+    def expects(self, call: Call) -> bool:
+        """Whether events of the call are still to come."""
+        return any(request in self._mailboxes for request in call.requests)
 
     def close(self) -> None:
-        """Give up all requests and let go of the engine, now or when the present turn ends."""
+        """Give up all requests and let go of the engine, now or after the present step."""
         with self._lock:
             self._closed = True
             if self._turn is None:
                 self._pass_turn()
+        self._pause()
 
     # Taking turns
 
@@ -233,7 +229,15 @@ class Driver:
                         "thread's own call, expected that call to end first"
                     )
                 self._waiting[call] = ahead
+            if ahead:
+                self._pause()
             call.wake.get()
+
+    def _pause(self) -> None:
+        """End the present turn with its present step; where there is none, the next one."""
+        engine = self._engine
+        if engine is not None:
+            engine.pause()
 
     def _is_left_over(self, call: Call) -> bool:
         """Whether this thread once took the turn for ``call`` and is no longer inside it."""
@@ -254,14 +258,10 @@ class Driver:
         if call not in self._waiting and self._turn is not call:
             return
         try:
-            if self._turn is call:
-                self._deliver()
+            self._leave(call)
         finally:
-            try:
+            if self._turn is call:
                 self._leave(call)
-            finally:
-                if self._turn is call:
-                    self._leave(call)
 
     def _leave(self, call: Call) -> None:
         with self._lock:
@@ -288,23 +288,6 @@ class Driver:
         if following is not None:
             self._waiting.pop(following)
 
-    def _deliver(self) -> None:
-        """Sort events into mailboxes. Interrupted half-way, the next turn resumes; an event that is
-        then delivered twice has the same serial number, and the mailbox's reader drops it."""
-        while self._events:
-            _, event = self._events[0]
-            owner = self._calls.get(event.request)
-            call = None if owner is None else owner()
-            if call is not None:
-                call.mailbox.append(self._events[0])
-            if event.ends_request:
-                self._calls.pop(event.request, None)
-                if call is not None:
-                    call.open_requests.discard(event.request)
-            elif call is None:
-                self._to_cancel.append((event.request, None))  # its owner was interrupted in submit
-            self._events.popleft()
-
     def _cancel_now(self) -> None:
         while self._to_cancel and self._engine is not None:
             self._engine.cancel(*self._to_cancel.popleft())
@@ -314,6 +297,7 @@ class Driver:
     def before_fork(self, deadline: float) -> None:
         """Let the present step end, so that the child gets an engine between two steps."""
         self._forking = True
+        self._pause()
         while time.monotonic() < deadline:
             if self._lock.acquire(timeout=POLL_S):
                 if self._turn is None:
@@ -337,17 +321,15 @@ class Driver:
         self._forking = self._held_for_fork = False
         self._lock = threading.Lock()
         self._turn = None
-        for owner in self._calls.values():
-            if (call := owner()) is not None:
-                call.lost = "stream: belongs to the parent process, expected one of this process"
-                call.mailbox.clear()
-        for collection in (self._calls, self._waiting, self._to_cancel, self._events):
+        self._inherited.update(self._mailboxes)
+        for collection in (self._mailboxes, self._waiting, self._to_cancel):
             collection.clear()
         if self._engine is not None:
             self._engine.reset_after_fork()
 
     def wait_until_idle(self, deadline: float) -> None:
         """Let the present step end; called when no further one may begin elsewhere."""
+        self._pause()
         while self._turn is not None and time.monotonic() < deadline:
             time.sleep(POLL_S)
 

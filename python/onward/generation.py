@@ -10,7 +10,6 @@ import math
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
@@ -57,11 +56,16 @@ class _Output:
 
     def push(self, event: Event, finish: FinishReason | None) -> str:
         piece, token = "", event.token
+        if event.gathered is not None:
+            tokens, logprobs, _ = event.gathered
+            self.token_ids += tokens
+            self.logprobs += map(_logprobs, logprobs)
+            piece = "".join(map(self._sink.push, tokens)) if self._sink else ""
         if token >= 0:
             self.token_ids.append(token)
-            if (logprobs := event.logprobs) is not None:
-                self.logprobs.append(_logprobs(logprobs))
-            piece = self._sink.push(token) if self._sink else ""
+            if event.logprobs is not None:
+                self.logprobs.append(_logprobs(event.logprobs))
+            piece += self._sink.push(token) if self._sink else ""
         if finish is not None:
             if self._sink and self._sink.stopped is None:
                 piece += self._sink.finish()
@@ -107,19 +111,16 @@ class Generation:
         self._conversational = conversational
         self._prompt_token_ids = prompt_token_ids
         self._progress = options.prefill_progress
-        self._options = replace(options, prefill_progress=None)  # of no account for the result
+        self._options = options.but(prefill_progress=None)  # of no account for the result
         self._new_sink = new_sink
         self._outputs: dict[int, _Output] = {}
         self._prompt_logprobs: list[TokenLogprobs] = []
-        self._ended = False
+        self.finished = False
+        """Whether all of its outputs have ended."""
         self._guessed = self._accepted = self._cached_tokens = 0
         self._started = time.perf_counter()
         self._first: float | None = None
         self._last = self._started
-
-    @property
-    def finished(self) -> bool:
-        return self._ended
 
     def push(self, event: Event) -> str:
         """Take one event; returns the text of the first output that can be shown now. Raises what
@@ -148,15 +149,19 @@ class Generation:
         self._last = event.time
         if event.cached_tokens > self._cached_tokens:
             self._cached_tokens = event.cached_tokens
-        if self._first is None and event.token >= 0:
+        if event.gathered is not None:
+            first = event.gathered[2]
+            self._first = first if self._first is None else min(self._first, first)
+        elif self._first is None and event.token >= 0:
             self._first = self._last
-        self._prompt_logprobs += map(_logprobs, event.prompt_logprobs)
+        if event.prompt_logprobs:
+            self._prompt_logprobs += map(_logprobs, event.prompt_logprobs)
         self._guessed += event.guessed
         self._accepted += event.accepted
         piece = output.push(event, finish)
         if output.finish_reason is None and not event.ends_request:
             return piece if event.sequence == 0 else ""  # as of nearly every event
-        self._ended = event.ends_request or (
+        self.finished = event.ends_request or (
             len(self._outputs) == self._samples
             and all(output.finish_reason is not None for output in self._outputs.values())
         )
@@ -178,7 +183,7 @@ class Generation:
 
     def result(self) -> Result:
         """The result; only once ``finished``."""
-        assert self._ended
+        assert self.finished
         options = self._options
         outputs = [self._outputs[index] for index in sorted(self._outputs)]
         tokens = sum(len(output.token_ids) for output in outputs)
@@ -248,11 +253,12 @@ class Stream:
 
     def __next__(self) -> str:
         """The next piece of text, never empty."""
+        call, generation = self._call, self._generation
         try:
-            while not (self._closed or self._generation.finished):
-                piece = self._generation.push(self._call.next_event())
-                if self._generation.finished:
-                    self._call.close()
+            while not (self._closed or generation.finished):
+                piece = generation.push(call.next_event())
+                if generation.finished:
+                    call.close()
                 if piece:
                     return piece
         except BaseException:

@@ -51,6 +51,8 @@ class RequestWriter:
         prompt_ids: Sequence[int],
         stream: int,
         constraint: Constraint | None,
+        *,
+        streamed: bool,
     ) -> dict[str, Any]:
         """The keyword arguments of ``Engine.submit``."""
         end_rules: list[StoppingCriterion] = list(options.stopping_criteria)
@@ -75,4 +77,6 @@ class RequestWriter:
             stream=stream,
             grammar=None if rule is None else rule.process,
         )
-        return {**request, "end_rules": end_rules}
+        # Nobody looks at single tokens but a stream, and the text that may come upon a stop string.
+        gather = not streamed and (not options.stop or options.num_beams > 1)
+        return {**request, "end_rules": end_rules, "gather": gather}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -102,9 +102,11 @@ class Submitter:
             if seed is None:
                 seed, stream = secrets.randbits(64), 0
             copies[ids.tobytes()] += 1
-            effective = replace(options, seed=seed)
+            effective = options.but(seed=seed)
             prompt_ids = tuple(ids.tolist())
-            written = self.requests.write(effective, prompt_ids, stream, constraint)
+            written = self.requests.write(
+                effective, prompt_ids, stream, constraint, streamed=streamed
+            )
             requests.append((ids, written))
             generations.append(
                 Generation(

@@ -31,7 +31,7 @@ PACKED = {
 """What ``seeded_model`` takes, and what its layers' matrices are then in the core."""
 REQUEST_OPTIONS = {
     *("max_new_tokens", "num_sequences", "beams", "speculation", "end_rules"),
-    *("prompt_logprobs", "priority", "cache"),
+    *("prompt_logprobs", "priority", "cache", "progress", "gather"),
 }
 """What ``Engine.submit`` takes beside the sampler's options."""
 
@@ -170,6 +170,9 @@ class Output:
     accepted: int = 0
 
     def push(self, event: _core.Event) -> None:
+        if event.gathered is not None:
+            self.tokens += event.gathered[0]
+            self.logprobs += event.gathered[1]
         if event.token >= 0:
             self.tokens.append(event.token)
         if event.logprobs is not None:

@@ -26,6 +26,7 @@ class FakeEvent:
     finish_reason: str | None = None
     sequence: int = 0
     score: float | None = None
+    gathered: None = None
     logprobs: Any = None
     prompt_logprobs: tuple[Any, ...] = ()
     cached_tokens: int = -1
@@ -52,6 +53,7 @@ class ScriptedEngine:
         self.steps = 0
         self.cancelled: list[int] = []
         self.resets = 0
+        self.pauses = 0
         self.before_step: Callable[[], None] = lambda: None
         self._next = 0
         self._inside = threading.Lock()
@@ -67,6 +69,19 @@ class ScriptedEngine:
             self._next += 1
             self.running[self._next] = [int(prompt[0]), max_new_tokens]
             return self._next
+
+    def run(self, mailboxes: dict[int, Any]) -> bool:
+        events = self.step()
+        for event in events:
+            owner = mailboxes.get(event.request)
+            mailbox = None if owner is None else owner()
+            if mailbox is not None:
+                mailbox.append(event)
+            if event.ends_request:
+                mailboxes.pop(event.request, None)
+            elif mailbox is None:
+                self.cancel(event.request)
+        return bool(events)
 
     def step(self) -> list[FakeEvent]:
         with self._alone():
@@ -86,6 +101,9 @@ class ScriptedEngine:
                 if done:
                     del self.running[request]
             return events
+
+    def pause(self) -> None:
+        self.pauses += 1
 
     def cancel(self, request: int, sequence: int | None = None) -> None:
         with self._alone():

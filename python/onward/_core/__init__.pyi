@@ -3,9 +3,11 @@
 Every call that computes or waits releases the GIL. Errors are the classes of ``onward.errors``.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import Literal, final
+from typing import Literal, NamedTuple, final
+from weakref import ReferenceType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -150,56 +152,38 @@ class TokenLogprobs:
     @property
     def chain_top(self) -> list[tuple[int, float]]: ...
 
-@final
-class Event:
+class Event(NamedTuple):
     """One token of one sequence of a request, or an end, or both."""
 
-    @property
-    def request(self) -> int: ...
-    @property
-    def sequence(self) -> int:
-        """Of the request; with beams the rank of the hypothesis."""
-
-    @property
-    def token(self) -> int:
-        """-1 where the event carries no token."""
-
-    @property
-    def finish_reason(self) -> Literal["stop", "length", "error"] | None: ...
-    @property
-    def ends_request(self) -> bool:
-        """No event of the request follows."""
-
-    @property
-    def score(self) -> float | None:
-        """Of a finished hypothesis."""
-
-    @property
-    def logprobs(self) -> TokenLogprobs | None: ...
-    @property
-    def prompt_logprobs(self) -> list[TokenLogprobs]: ...
-    @property
-    def cached_tokens(self) -> int:
-        """Of the prompt, not computed again; -1 in all events of a request but its first."""
-
-    @property
-    def prompt_computed(self) -> int:
-        """Tokens of the prompt so far, in the events that ``progress`` asks for; else -1."""
-
-    @property
-    def guessed(self) -> int:
-        """Tokens guessed by speculation since the sequence's last event."""
-
-    @property
-    def accepted(self) -> int:
-        """Of these, those that were right."""
-
+    request: int
+    sequence: int
+    """Of the request; with beams the rank of the hypothesis."""
+    token: int
+    """-1 where the event carries no token."""
+    finish_reason: Literal["stop", "length", "error"] | None
+    ends_request: bool
+    """No event of the request follows."""
+    time: float
+    """On the clock of time.perf_counter."""
+    gathered: tuple[tuple[int, ...], tuple[TokenLogprobs, ...], float] | None
+    """Where the request gathers: the sequence's tokens before ``token``, their log-probabilities
+    where those are asked for, and the time of the first."""
+    score: float | None
+    """Of a finished hypothesis."""
+    logprobs: TokenLogprobs | None
+    prompt_logprobs: tuple[TokenLogprobs, ...]
+    cached_tokens: int
+    """Of the prompt, not computed again; -1 in all events of a request but its first."""
+    prompt_computed: int
+    """Tokens of the prompt so far, in the events that ``progress`` asks for; else -1."""
+    guessed: int
+    """Tokens guessed by speculation since the sequence's last event."""
+    accepted: int
+    """Of these, those that were right."""
+    failure: object
+    """What ``raise_failure`` raises."""
     def raise_failure(self) -> None:
         """Raise what ended the request, where finish_reason is "error"; once."""
-
-    @property
-    def time(self) -> float:
-        """On the clock of time.perf_counter."""
 
 class SamplingOptions:
     """How one request turns logits into tokens; the meanings are in onward.options."""
@@ -302,10 +286,19 @@ class Engine:
         priority: int = 0,
         cache: bool = True,
         progress: bool = False,
+        gather: bool = False,
     ) -> int: ...
     def step(self) -> list[Event]:
         """Compute one step. Lets signal handlers run; interrupted, no request has moved."""
 
+    def run(self, mailboxes: dict[int, ReferenceType[deque[Event]]]) -> bool:
+        """Steps until there are events, none to come, or a pause: with the step that runs then, or
+        the next. Requests that ``gather`` have one event a sequence, at its end.
+
+        Each event goes to its request's mailbox, which leaves the dict with the last one; a request
+        without one is given up. Whether there were any."""
+
+    def pause(self) -> None: ...
     def cancel(self, request: int, sequence: int | None = None) -> None:
         """Give a request up, or one of its sequences. Unknown ids are ignored."""
 
