@@ -40,6 +40,7 @@ from onward.sessions.session import Session, SessionModel
 from onward.spec import DecoderSpec
 from onward.submission import Submitter
 from onward.tokenizer import Tokenizer
+from onward.weights.dtypes import WeightDtypes
 from onward.workers import Workers
 
 if TYPE_CHECKING:
@@ -134,7 +135,8 @@ class LLM:
 
         loaded = load(files, packed_cache, kv_dtype)
         self._spec = loaded.spec
-        self._dtype = loaded.dtypes.name
+        self._weight_dtypes = loaded.dtypes
+        self._kv_window_tokens = cache_options.kv_window_tokens
         self._weight_bytes = loaded.core.weight_bytes
         self._name = loaded.files.name
         self._tokenizer, self._no_tokenizer = read_tokenizer(loaded)
@@ -401,7 +403,12 @@ class LLM:
     @property
     def dtype(self) -> str:
         """What most of the layers' weights are held in: "f32", "f16", "bf16", "int8" or "int4"."""
-        return self._dtype
+        return self._weight_dtypes.name
+
+    @property
+    def weight_dtypes(self) -> WeightDtypes:
+        """What each matrix is held in."""
+        return self._weight_dtypes
 
     @property
     def threads(self) -> int:
@@ -416,6 +423,11 @@ class LLM:
     def kv_dtype(self) -> str:
         """What keys and values are held in, by its shortest name."""
         return self._kv.name
+
+    @property
+    def kv_window_tokens(self) -> int:
+        """Newest tokens that stay exact beside codes."""
+        return self._kv_window_tokens
 
     @property
     def cache(self) -> PrefixCache:
@@ -461,7 +473,7 @@ class LLM:
 
     def __repr__(self) -> str:
         return (
-            f"<onward.LLM {self._name}: {self._spec.architecture}, {self._dtype}, "
+            f"<onward.LLM {self._name}: {self._spec.architecture}, {self.dtype}, "
             f"{self._threads} threads>"
         )
 

@@ -1,0 +1,43 @@
+"""What a loaded model computes with, and on: the facts that may explain a difference.
+
+Reads them; judges nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from typing import TYPE_CHECKING
+
+from onward import _core
+from onward.bench.costs import parameters
+from onward.compare.side import Description
+from onward.machine import processor_name
+
+if TYPE_CHECKING:
+    from onward.compare.setting import Setting
+    from onward.llm import LLM
+
+
+def describe(llm: LLM, setting: Setting) -> Description:
+    """Everything there is to say of one side."""
+    return Description(
+        setting=setting.text,
+        onward=_core.__version__,
+        build=_core.build,
+        python=platform.python_version(),
+        system=platform.platform(),
+        processor=processor_name() or platform.machine(),
+        device=llm.device,
+        isa=_core.kernels.selected(),
+        threads=llm.threads,
+        model=llm.name,
+        dtype=llm.dtype,
+        weight_dtypes=tuple(sorted(set(llm.weight_dtypes.matrices.values()))),
+        kv_dtype=llm.kv_dtype,
+        cache=setting.cache,
+        spec=hashlib.sha256(repr(llm.spec).encode()).hexdigest()[:8],
+        vocab_size=llm.spec.vocab_size,
+        context=llm.context,
+        parameters=parameters(llm.spec),
+    )
