@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from onward.compare import comparison, page, result_file, tables
     from onward.compare.fail_on import TIMED, failures, parse_conditions
-    from onward.compare.setting import RESULT_SUFFIX, parse_setting
+    from onward.compare.setting import parse_setting
 
     question = _question(arguments)
     question.check()
@@ -86,10 +86,11 @@ def run(arguments: argparse.Namespace) -> int:
     conditions = () if arguments.fail_on is None else parse_conditions(arguments.fail_on)
     if arguments.no_speed and any(condition.name in TIMED for condition in conditions):
         raise InvalidArgument("fail_on: asks for a ratio of rates, expected it without no_speed")
-    for name in ("save_a", "save_b"):
-        path = getattr(arguments, name)
-        if path is not None and not path.endswith(RESULT_SUFFIX):
-            raise InvalidArgument(f"{name}: is {path!r}, expected a name ending in {RESULT_SUFFIX}")
+    for path in (arguments.save_a, arguments.save_b):
+        if path is not None:
+            result_file.check_path(path)
+    if arguments.html is not None:
+        page.check_path(arguments.html)
     if arguments.b is None:
         for name in ("save_b", "fail_on", "html"):
             if getattr(arguments, name) is not None:

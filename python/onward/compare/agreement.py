@@ -59,10 +59,19 @@ def positions(a: Logits, b: Logits, written: Sequence[int]) -> Positions:
         _rows(a[begin : begin + _ROWS], b[begin : begin + _ROWS], ids[begin : begin + _ROWS])
         for begin in range(0, len(ids), _ROWS)
     ]
-    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    same = a.argmax(axis=-1) == b.argmax(axis=-1)
-    identical = a.tobytes() == b.tobytes()
-    return Positions(*columns[:4], same, *columns[4:], identical)
+    largest, squares, noise, divergence, loss_a, loss_b = (
+        np.concatenate(column) for column in zip(*parts, strict=True)
+    )
+    return Positions(
+        largest=largest,
+        squares=squares,
+        noise=noise,
+        divergence=divergence,
+        same=a.argmax(axis=-1) == b.argmax(axis=-1),
+        loss_a=loss_a,
+        loss_b=loss_b,
+        identical=a.tobytes() == b.tobytes(),
+    )
 
 
 def joined(parts: Sequence[Positions]) -> Positions:

@@ -98,9 +98,8 @@ def judge(
                 f"the noise of later positions is {growth:.1f} times that of earlier ones, as a "
                 "fault of rotary positions or of the cache would have it"
             )
-        reasons, verdict = tuple(faults), "suspected fault"
         return Judgement(
-            "suspected fault", reasons, expected, max(levels), peak, growth, divergences
+            "suspected fault", tuple(faults), expected, max(levels), peak, growth, divergences
         )
     verdict: Verdict = "coin flip" if divergences else "agreement"
     reasons = tuple(map(_told_flip, divergences)) or (
@@ -114,10 +113,7 @@ def _faults(
     levels: Sequence[float], peak: float, expected: float, divergences: Sequence[Divergence]
 ) -> list[str]:
     if expected == 0:
-        return [
-            "logits differ where the same build, device, dtype and instruction set promise the "
-            "same bits"
-        ]
+        return ["logits differ where the same core, model, device and dtype promise the same bits"]
     faults = []
     worst = max(range(len(levels)), key=levels.__getitem__)
     if levels[worst] > LEVEL_FACTOR * expected:

@@ -40,10 +40,14 @@ class LocalSide:
         from onward.llm import LLM
 
         self._setting = setting
-        self._resident = resident_bytes()
+        before = resident_bytes()
         started = time.perf_counter()
         self._llm: LLM = LLM(**setting.llm_arguments(model))
-        self._load_s = time.perf_counter() - started
+        load_s = time.perf_counter() - started
+        # Now, before another side is loaded into the same process.
+        now = resident_bytes()
+        grown = None if now is None or before is None else now - before
+        self._footprint = Footprint(load_s, self._llm.weight_bytes, grown)
         self._runner: Runner | None = None
 
     def describe(self) -> Description:
@@ -68,9 +72,7 @@ class LocalSide:
         return [self._llm.detokenize([token], skip_special_tokens=False) for token in tokens]
 
     def footprint(self) -> Footprint:
-        now = resident_bytes()
-        grown = None if now is None or self._resident is None else now - self._resident
-        return Footprint(self._load_s, self._llm.weight_bytes, grown)
+        return self._footprint
 
     def run(self, depth: int) -> Round:
         if self._runner is None:

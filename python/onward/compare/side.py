@@ -24,6 +24,8 @@ class Description:
     setting: str
     onward: str
     build: str
+    core: str
+    """A digest of the compiled core: the same only for the same binary."""
     python: str
     system: str
     processor: str
@@ -60,7 +62,7 @@ class Footprint:
     weight_bytes: int
     """The weights, by the model's own count."""
     resident_bytes: int | None
-    """What the process has grown by, from before loading until it had written; None: not known."""
+    """What the process grew by while it loaded; None: not known."""
 
 
 @dataclass(frozen=True)
