@@ -82,7 +82,7 @@ class TestSettings:
         ],
     )
     def test_what_cannot_be(self, text: str, told: str) -> None:
-        with pytest.raises(InvalidArgument, match="^setting: ") as caught:
+        with pytest.raises(InvalidArgument, match=r"^setting: ") as caught:
             parse_setting(text)
         assert told in str(caught.value)
 
@@ -109,7 +109,7 @@ class TestConditions:
         ],
     )
     def test_what_cannot_be(self, text: str, told: str) -> None:
-        with pytest.raises(InvalidArgument, match="^fail_on: ") as caught:
+        with pytest.raises(InvalidArgument, match=r"^fail_on: ") as caught:
             parse_conditions(text)
         assert told in str(caught.value)
 

@@ -219,7 +219,7 @@ class TestVerdicts:
         assert any("far above it" in reason for reason in judgement.reasons)
 
     def test_a_flip_is_not_excused_by_noise_everywhere(self, logits: Logits) -> None:
-        """A fault in all positions makes its own noise; what the dtypes let expect does not grow."""
+        """A fault in all positions makes its own noise; what is expected does not grow."""
         b = logits.noisy(0.5)
         b[0][3, :2] = 9, 12
         judgement = logits.judge(b)

