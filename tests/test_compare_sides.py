@@ -5,6 +5,7 @@ The model is a small llama with random weights that reads and writes bytes.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import sys
@@ -117,7 +118,7 @@ class TestLocal:
         side = opened("cpu:f32:threads=1")
         shallow, deep = side.run(0), side.run(64)
         assert shallow.prefill_tokens_per_s is None and shallow.arithmetic_share is None
-        assert deep.prefill_tokens_per_s > 0 and 0 < deep.arithmetic_share
+        assert deep.prefill_tokens_per_s > 0 and deep.arithmetic_share > 0
         assert deep.read_share == pytest.approx(deep.gigabytes_per_s / 10)
         rate = deep.decode_tokens_per_s
         assert deep.gigabytes_per_s == pytest.approx(1e-9 * deep.bytes_per_token * rate)
@@ -256,10 +257,8 @@ class TestFiles:
         for place in np.random.default_rng(0).integers(0, len(data), 200):
             data[place] ^= 0xFF
             (tmp_path / "bad.npz").write_bytes(data)
-            try:
+            with contextlib.suppress(LoadError):
                 load(str(tmp_path / "bad.npz"))
-            except LoadError:
-                pass
             data[place] ^= 0xFF
 
     @pytest.mark.parametrize(
@@ -306,7 +305,7 @@ class TestFiles:
         with pytest.raises(LoadError, match="is <f8 of"):
             load(str(path))
         np.savez(path, **{**arrays, "logits_0": np.array([{}] * 6, object)})
-        with pytest.raises(LoadError, match="logits_0.npy is |o of|is no array"):
+        with pytest.raises(LoadError, match=r"logits_0\.npy is"):
             load(str(path))
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("side.json.npy", b"no array at all")

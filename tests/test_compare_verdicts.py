@@ -244,7 +244,8 @@ class TestVerdicts:
         b = logits.noisy(EXPECTED)
         b[0][5] = logits.noisy(noise.PEAK_FACTOR * EXPECTED * 1.2)[0][5]
         judgement = logits.judge(b)
-        assert judgement.fault and judgement.reasons[0].startswith("one position: noise ")
+        assert judgement.fault
+        assert any(reason.startswith("one position: noise ") for reason in judgement.reasons)
 
     def test_a_broken_promise_of_bits(self, logits: Logits) -> None:
         b = [a.copy() for a in logits.a]

