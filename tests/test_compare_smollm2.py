@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from onward import architectures
+from onward import _core, loading
 from onward.cli import main
 from onward.compare import noise
 from onward.spec import DecoderSpec
@@ -32,19 +32,18 @@ TOKENS = "12"
 
 @contextmanager
 def frequency_off(pair: int, factor: float) -> Iterator[None]:
-    """While it lasts, models are loaded with one frequency of their rotary positions off."""
-    read = architectures.read_spec
+    """While it lasts, the core is told one frequency of the rotary positions wrongly. The spec that
+    a description is made from is the right one: nothing but the logits can tell."""
+    hand_over = loading.core_spec
 
-    def wrong(*arguments: Any) -> DecoderSpec:
-        spec = read(*arguments)
+    def wrong(spec: DecoderSpec) -> _core.DecoderSpec:
         angles = list(spec.rope.inv_freq)
         angles[pair] *= factor
-        return dataclasses.replace(
-            spec, rope=dataclasses.replace(spec.rope, inv_freq=tuple(angles))
-        )
+        rope = dataclasses.replace(spec.rope, inv_freq=tuple(angles))
+        return hand_over(dataclasses.replace(spec, rope=rope))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(architectures, "read_spec", wrong)
+        patch.setattr(loading, "core_spec", wrong)
         yield
 
 
@@ -93,8 +92,8 @@ def test_a_frequency_that_is_off_by_a_hundredth(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Against another build, of which no bits are promised: noise alone has to tell. This one turns
-    a hundredth of a full turn in the whole context of these texts."""
+    """Against another build, of which no bits are promised: noise alone has to tell. This
+    frequency is off by 3e-5 radians a token, a hundredth of a radian over the longest text."""
     monkeypatch.setattr(noise, "same_bits", lambda a, b: False)
     with frequency_off(16, 1.01):
         found = verdict(capsys, reference[0], "cpu:f32", code=1)

@@ -35,7 +35,7 @@ from onward.prompts import Prompt, PromptReader, TokenIds, is_batch
 from onward.requests import RequestWriter
 from onward.result import Result
 from onward.scoring import Score, windows
-from onward.sessions.origin import origin_of
+from onward.sessions.origin import fingerprint_in, origin_of
 from onward.sessions.session import Session, SessionModel
 from onward.spec import DecoderSpec
 from onward.submission import Submitter
@@ -136,7 +136,6 @@ class LLM:
         loaded = load(files, packed_cache, kv_dtype)
         self._spec = loaded.spec
         self._weight_dtypes = loaded.dtypes
-        self._kv_window_tokens = cache_options.kv_window_tokens
         self._weight_bytes = loaded.core.weight_bytes
         self._name = loaded.files.name
         self._tokenizer, self._no_tokenizer = read_tokenizer(loaded)
@@ -425,14 +424,14 @@ class LLM:
         return self._kv.name
 
     @property
-    def kv_window_tokens(self) -> int:
-        """Newest tokens that stay exact beside codes."""
-        return self._kv_window_tokens
-
-    @property
     def cache(self) -> PrefixCache:
         """What is kept of finished requests."""
         return self._cache
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of the spec and of samples of the weights as they are held."""
+        return fingerprint_in(self._origin)
 
     @property
     def weight_bytes(self) -> int:

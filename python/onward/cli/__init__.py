@@ -2,9 +2,10 @@
 compare.
 
 Data goes to stdout; progress, timings and errors to stderr. Exit codes: 0 done, 1 the model or the
-engine failed, 2 the command line or an option is wrong, 130 interrupted by Ctrl-C. A reader of our
-output that goes away (``| head``) ends the command quietly, with 0. This file knows which commands
-there are and how errors become exit codes, and nothing of what the commands do.
+engine failed, 2 the command line or an option is wrong, 130 interrupted by Ctrl-C, others where a
+command says so. A reader of our output that goes away (``| head``) ends the command quietly, with
+0. This file knows which commands there are and how errors become exit codes, and nothing of what
+the commands do.
 """
 
 from __future__ import annotations

@@ -22,8 +22,11 @@ FAULT, FAILED_ON = 1, 3
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Hold two settings, builds or saved results against each other: speed, memory, agreement "
-        "on the same tokens, and why they part. Exit codes: 1 a fault is suspected (or the model "
-        "or engine failed), 3 a condition of --fail-on holds."
+        "on the same tokens, and why they part."
+    )
+    parser.epilog = (
+        "exit codes: 0 done, 1 a fault is suspected, or the model or engine failed, 2 wrong usage, "
+        "3 a condition of --fail-on holds, 130 interrupted"
     )
     parser.add_argument(
         "a",

@@ -68,7 +68,7 @@ def _noise(comparison: Comparison) -> Chart | None:
     for bucket in np.array_split(order, min(_BUCKETS, len(order))):
         level = float(np.sqrt(np.square(noise[bucket]).mean()))
         if level > 0:
-            points.append((float(max(int(np.median(depths[bucket])), 1)), level))
+            points.append((max(int(np.median(depths[bucket])), 1), level))
     expected = comparison.judgement.expected_noise
     levels: tuple[tuple[str, float], ...] = ()
     if expected > 0:
@@ -81,9 +81,7 @@ def _divergence(comparison: Comparison) -> Chart | None:
     found: NDArray[np.float64] = np.concatenate([part.divergence for part in comparison.positions])
     ordered = np.sort(found)[::-1]
     points = [
-        (float(rank), float(ordered[rank - 1]))
-        for rank in _ranks(len(ordered))
-        if ordered[rank - 1] > 0
+        (rank, float(ordered[rank - 1])) for rank in _ranks(len(ordered)) if ordered[rank - 1] > 0
     ]
     return _chart("KL, nats: largest first", "positions with at least so much", "KL", points)
 

@@ -76,7 +76,7 @@ class LocalSide:
 
     def run(self, depth: int) -> Round:
         if self._runner is None:
-            self._runner = Runner(self._llm, _PLAIN, cache=self._setting.cache)
+            self._runner = Runner(self._llm, _PLAIN, self._setting)
         return self._runner.run(depth)
 
     def close(self) -> None:

@@ -49,7 +49,7 @@ def same_bits(a: Description, b: Description) -> bool:
     threads and with the cache or without (docs/design.md, decision 5), and where bf16 is
     multiplied, one instruction set. Without the cache nothing is coded, so that codes promise
     nothing there."""
-    fields = ("core", "device", "model", "weight_dtypes", "kv_dtype")
+    fields = ("core", "device", "fingerprint", "weight_dtypes", "kv_dtype")
     if any(getattr(a, field) != getattr(b, field) for field in fields):
         return False
     if a.isa != b.isa and (a.device != "cpu" or "bf16" in a.weight_dtypes):

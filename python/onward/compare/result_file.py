@@ -12,6 +12,7 @@ import io
 import json
 import math
 import os
+import tokenize
 import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -31,6 +32,8 @@ FORMAT, VERSION = "onward-compare", 1
 _JSON_BYTES = 4 << 20
 _HEADER_BYTES = 512
 _MEMBERS = 1002
+# What zipfile raises for a damaged file: seeks to nowhere and names that are no text among it.
+_DAMAGE = (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, ValueError)
 T = TypeVar("T")
 
 
@@ -84,12 +87,16 @@ def load(path: str) -> Saved:
     """Read the file. IoError where there is none, LoadError for what is no such file."""
     name = label(Path(path).name)
     try:
-        with open(path, "rb") as file:
-            return _read(file, name)
+        file = open(path, "rb")  # noqa: SIM115 - what cannot be opened is another error
     except OSError as failure:
         raise IoError(f"{name}: cannot read: {failure.strerror or failure}") from None
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as failure:
-        raise LoadError(f"{name}: is no saved result: {sentence(failure)}") from None
+    with file:
+        try:
+            return _read(file, name)
+        except LoadError:
+            raise
+        except _DAMAGE as failure:
+            raise LoadError(f"{name}: is no saved result: {sentence(failure)}") from None
 
 
 def _read(file: BinaryIO, name: str) -> Saved:
@@ -161,7 +168,7 @@ def _array(
         if version != (1, 0):
             raise ValueError(f"version {version}")
         found, fortran, kind = np.lib.format.read_array_header_1_0(header)
-    except (ValueError, TypeError, SyntaxError) as failure:
+    except (ValueError, TypeError, SyntaxError, tokenize.TokenError) as failure:
         raise LoadError(f"{where} is no array: {sentence(failure)}") from None
     size = math.prod(found) * kind.itemsize
     wanted = shape if shape is not None else (member.file_size - header.tell(),)

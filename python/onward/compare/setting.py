@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from onward.errors import InvalidArgument
+from onward.kv.plan import Policy
 from onward.message_text import shown
 
 RESULT_SUFFIX = ".npz"
@@ -41,6 +42,11 @@ class Setting:
     @property
     def cache(self) -> bool:
         return self.keys.get("cache") != "off"
+
+    @property
+    def window_tokens(self) -> int:
+        """Newest tokens that stay exact beside codes."""
+        return int(self.keys.get("window", Policy.window_tokens))
 
     @property
     def isa(self) -> str | None:

@@ -33,14 +33,14 @@ class Description:
     isa: str
     threads: int
     model: str
+    fingerprint: str
+    """A digest of the decoder's shape and constants and of samples of its weights."""
     dtype: str
     weight_dtypes: tuple[str, ...]
     """All that matrices are held in."""
     kv_dtype: str
     cache: bool
     """Whether tokens are computed from kept keys and values, or each from all before it anew."""
-    spec: str
-    """A digest of the decoder's shape and constants."""
     vocab_size: int
     context: int
     parameters: int

@@ -21,6 +21,7 @@ from onward.kv.plan import Policy
 from onward.kv_dtypes import parse_kv_dtype
 
 if TYPE_CHECKING:
+    from onward.compare.setting import Setting
     from onward.llm import LLM
 
 PROBE_S = 0.1
@@ -32,11 +33,11 @@ class Runner:
     """Runs of one model. ``plain``: options of ``generate`` that leave nothing to the model's own
     defaults."""
 
-    def __init__(self, llm: LLM, plain: Mapping[str, Any], *, cache: bool) -> None:
+    def __init__(self, llm: LLM, plain: Mapping[str, Any], setting: Setting) -> None:
         kv = parse_kv_dtype(llm.kv_dtype, llm.weight_dtypes.cache)
-        self._costs = StepCosts(llm.spec, llm.weight_dtypes, kv, Policy(llm.kv_window_tokens))
-        self._llm, self._plain, self._cache = llm, plain, cache
-        self._timed = TOKENS_WITH if cache else TOKENS_WITHOUT
+        self._costs = StepCosts(llm.spec, llm.weight_dtypes, kv, Policy(setting.window_tokens))
+        self._llm, self._plain, self._cache = llm, plain, setting.cache
+        self._timed = TOKENS_WITH if self._cache else TOKENS_WITHOUT
 
     def run(self, depth: int) -> Round:
         """One run, between two probes."""
