@@ -144,7 +144,7 @@ def test_table(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
         re.MULTILINE,
     )
     assert re.search(r"^  decode after 512 .* 1\.500 +- +- +50% +-$", out, re.MULTILINE)
-    assert re.search(r"^  2 +5 +44 +'0' +'1' +0\.001 .* coin flip$", out, re.MULTILINE)
+    assert re.search(r"^  2 +5 +44 +id 0 +id 1 +0\.001 .* coin flip$", out, re.MULTILINE)
     verdict = out[out.index("verdict:") :].splitlines()
     assert verdict[1] == "  coin flip" and "a coin flip, not a fault" in verdict[2]
 

@@ -146,6 +146,12 @@ class TestRemote:
         there.close()
         assert there._child.returncode == 0
 
+    def test_a_process_that_dies(self, opened: Any) -> None:
+        there = opened(f"python={sys.executable},cpu:f32:threads=1", RemoteSide)
+        there._child.kill()
+        with pytest.raises(Error, match="exit code -9 before it answered, expected an answer"):
+            there.describe()
+
     def test_another_instruction_set(self, opened: Any) -> None:
         here = opened("cpu:f32:threads=1")
         there = opened("cpu:f32:threads=1:isa=generic", RemoteSide)

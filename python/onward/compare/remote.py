@@ -32,6 +32,7 @@ class RemoteSide:
 
     def __init__(self, setting: Setting, model: str | None) -> None:
         self._setting, self._where = setting, f"compare: {setting.text}"
+        self._greeted = False
         python = setting.python or sys.executable
         environment = dict(os.environ)
         if setting.isa is not None:
@@ -53,6 +54,7 @@ class RemoteSide:
                 raise LoadError(
                     f"{self._where}: speaks {label(str(hello))}, expected protocol {PROTOCOL}"
                 )
+            self._greeted = True
             self._ask("open", setting=_spelled(setting.here()), model=model)
         except BaseException:
             self.close()
@@ -133,9 +135,10 @@ class RemoteSide:
             code: object = self._child.wait(_PATIENCE_S)
         except subprocess.TimeoutExpired:
             code = "none"
+        expected = "an answer" if self._greeted else "an interpreter whose onward has compare"
         return Error(
             f"{self._where}: the process ended with exit code {code} before it answered, "
-            "expected an interpreter whose onward has compare"
+            f"expected {expected}"
         )
 
     def _logits(self, arrays: Sequence[Any], tokens: int) -> Logits:

@@ -214,7 +214,9 @@ _FLIP_MEANING = (
 
 def _divergence_rows(c: Comparison) -> Rows:
     head = ["text", "token", "after", "A's", "B's", "margin", "noise", "times", "verdict"]
-    words = c.words or tuple((str(d.token_a), str(d.token_b)) for d in c.judgement.divergences)
+    words = [(word_shown(a), word_shown(b)) for a, b in c.words] or [
+        (f"id {d.token_a}", f"id {d.token_b}") for d in c.judgement.divergences
+    ]
     return [
         head,
         *(
@@ -229,7 +231,7 @@ def _divergence_row(d: Divergence, words: tuple[str, str]) -> list[str]:
         str(d.text + 1),
         str(d.written + 1),
         f"{d.position:,}",
-        *(word_shown(word) for word in words),
+        *words,
         *(f"{d.margin_a:.3g}", f"{d.noise:.2g}", f"{d.times:.2g}"),
         "coin flip" if d.coin_flip else "far above the noise",
     ]
