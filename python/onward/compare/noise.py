@@ -22,8 +22,8 @@ PEAK_FACTOR = 12.0
 # had up to 1.3 times that, the worst position 3 times; of 22 small models with random weights
 # (tests/fixtures/models) in bf16, f16 and int8 the worst text had 2.7 times, the worst position 10.
 # Not measured so: f32, from which transformers' logits of ten texts were 2e-6 to 4e-6 away, 7e-6 at
-# one position; q4_0, which follows from its KL (docs/numerics.md), because noise grows with the root
-# of that, within 10 % for the others.
+# one position; q4_0, which follows from its KL (docs/numerics.md), because noise grows with the
+# root of that, within 10 % for the others.
 WEIGHTS = {"f32": 5e-6, "f16": 1.1e-3, "bf16": 8e-3, "q8_0": 4e-2, "q4_1": 4e-2, "q4_0": 0.3}
 # By kv_dtype: f16, bf16, int8 and turbo4 in the same way, the others from their KL. Of keys or of
 # values alone it is no more than of both.
