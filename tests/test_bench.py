@@ -28,7 +28,7 @@ from onward.bench.plan import Case, Plan
 from onward.bench.shapes import SHAPES
 from onward.bench.subject import Subject
 from onward.bench.synthetic import random_model, synthetic_dtypes, synthetic_spec
-from onward.bench.tables import HEADER
+from onward.bench.tables import HEADER, SETTING
 from onward.cli import main
 from onward.errors import Error, InvalidArgument
 from onward.weights.dtypes import HEAD_DTYPES
@@ -428,15 +428,25 @@ class TestOutput:
             ("prefill", "1", "8"),
             ("decode", "1", "4"),
         ]
+        assert [row["test"] for row in rows] == ["pp8", "tg2 @ d4"]
+        told = [(row["n_prompt"], row["n_gen"], row["n_depth"]) for row in rows]
+        assert told == [("8", "0", "0"), ("0", "2", "4")]
         for row in rows:
             assert row["model"] == "synthetic tiny" and None not in row
+            assert float(row["avg_ts"]) == float(row["tokens_per_s"]) > 0  # of one repetition
+            assert (row["stddev_ts"], row["backends"]) == ("0.0", "CPU")
             assert float(row["tokens_per_s"]) > 0 and len(row["logits_hash"]) == 8
 
     def test_markdown(self, tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
         lines = self.printed(capsys, "-o", "md").splitlines()
         table = [line for line in lines if line.startswith("|")]
-        assert [len(line.strip("|").split("|")) for line in table] == [len(HEADER)] * 4
-        assert table[0].startswith("| what | batch | tokens | tokens/s |")
+        assert [len(line.strip("|").split("|")) for line in table] == [
+            len(SETTING) + len(HEADER)
+        ] * 4
+        assert table[0].startswith("| model | size | params | backend | threads | test | batch |")
+        cells = [cell.strip() for cell in table[2].strip("|").split("|")]
+        assert cells[0] == "synthetic tiny" and cells[3:6] == ["CPU", cells[4], "pp8"]
+        assert " ± " in cells[7]
         assert set(table[1]) == set("| -:")
 
     def test_text_is_aligned(self, tiny: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,11 +35,12 @@ from onward.prompts import Prompt, PromptReader, TokenIds, is_batch
 from onward.requests import RequestWriter
 from onward.result import Result
 from onward.scoring import Score, windows
-from onward.sessions.origin import origin_of
+from onward.sessions.origin import fingerprint_in, origin_of
 from onward.sessions.session import Session, SessionModel
 from onward.spec import DecoderSpec
 from onward.submission import Submitter
 from onward.tokenizer import Tokenizer
+from onward.weights.dtypes import WeightDtypes
 from onward.workers import Workers
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ class LLM:
 
         loaded = load(files, packed_cache, kv_dtype)
         self._spec = loaded.spec
-        self._dtype = loaded.dtypes.name
+        self._weight_dtypes = loaded.dtypes
         self._weight_bytes = loaded.core.weight_bytes
         self._name = loaded.files.name
         self._tokenizer, self._no_tokenizer = read_tokenizer(loaded)
@@ -413,7 +414,12 @@ class LLM:
     @property
     def dtype(self) -> str:
         """What most of the layers' weights are held in: "f32", "f16", "bf16", "int8" or "int4"."""
-        return self._dtype
+        return self._weight_dtypes.name
+
+    @property
+    def weight_dtypes(self) -> WeightDtypes:
+        """What each matrix is held in."""
+        return self._weight_dtypes
 
     @property
     def threads(self) -> int:
@@ -433,6 +439,11 @@ class LLM:
     def cache(self) -> PrefixCache:
         """What is kept of finished requests."""
         return self._cache
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of the spec and of samples of the weights as they are held."""
+        return fingerprint_in(self._origin)
 
     @property
     def weight_bytes(self) -> int:
@@ -473,7 +484,7 @@ class LLM:
 
     def __repr__(self) -> str:
         return (
-            f"<onward.LLM {self._name}: {self._spec.architecture}, {self._dtype}, "
+            f"<onward.LLM {self._name}: {self._spec.architecture}, {self.dtype}, "
             f"{self._threads} threads>"
         )
 

@@ -109,6 +109,15 @@ def _lines(path: Path) -> list[str]:
         return []
 
 
+def processor_name(root: Path = ROOT) -> str | None:
+    """What the processor calls itself; None where the system does not tell."""
+    for line in _lines(root / "proc" / "cpuinfo"):
+        key, _, value = line.partition(":")
+        if key.strip() == "model name" and value.strip():
+            return value.strip()
+    return None
+
+
 def resident_bytes(root: Path = ROOT) -> int | None:
     """What this process holds in memory now; None where the system does not tell."""
     kibibytes = dict(_pairs(root / "proc" / "self" / "status")).get("VmRSS:")

@@ -140,7 +140,7 @@ class Prefill:
         self._cost = Cost()
         for begin in range(0, total, CHUNK_TOKENS):
             end = min(begin + CHUNK_TOKENS, total)
-            self._cost += bench.costs(_chunk_slices(begin, end, case.tokens))
+            self._cost += bench.costs(chunk_slices(begin, end, case.tokens))
         self.logits_hash = ""
 
     def run(self) -> Reading:
@@ -225,14 +225,14 @@ class Decode:
         cost = Cost()
         for begin in range(0, length, CHUNK_TOKENS):
             end = min(begin + CHUNK_TOKENS, length)
-            cost += self._bench.costs(_chunk_slices(begin, end, length))
+            cost += self._bench.costs(chunk_slices(begin, end, length))
         return cost
 
     def close(self) -> None:
         self._batch.close()
 
 
-def _chunk_slices(begin: int, end: int, length: int) -> list[Slice]:
+def chunk_slices(begin: int, end: int, length: int) -> list[Slice]:
     """Tokens [begin, end) of prompts of that length laid end to end."""
     slices = []
     while begin < end:

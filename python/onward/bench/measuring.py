@@ -32,12 +32,17 @@ class Line:
     """One case over all repetitions; medians, where nothing else is said."""
 
     what: str
+    test: str
+    """What llama-bench calls it: pp512, tg16, tg16 @ d512."""
     batch: int
     tokens: int
     """Of a prompt, or in the cache before the first timed step."""
     tokens_per_s: float
     tokens_per_s_min: float
     tokens_per_s_max: float
+    tokens_per_s_mean: float
+    tokens_per_s_deviation: float
+    """The standard deviation of a sample, as llama-bench has it; 0 of one repetition."""
     bytes_per_token: float
     gigabytes_per_s: float
     read_share: float
@@ -61,6 +66,7 @@ class Report:
     dtype: str
     arithmetic: str
     """What the peak was probed in: f32, bf16 or int8."""
+    backend: str
     isa: str
     threads: int
     repetitions: int
@@ -131,6 +137,7 @@ def measure(subject: Subject, plan: Plan) -> Report:
         model=subject.name,
         dtype=dtypes.name,
         arithmetic=ARITHMETIC[dtypes.name],
+        backend=engine.engine.backend.partition(":")[0].upper(),
         isa=_core.kernels.selected(),
         threads=subject.threads,
         repetitions=plan.repetitions,
@@ -174,11 +181,21 @@ def _line(
         ((before[0] + after[0]) / 2, (before[1] + after[1]) / 2)
         for before, after in pairwise(ceilings)
     ]
-    return _summary(case, readings, beside, first.logits_hash)
+    return _summary(case, plan.decode_tokens, readings, beside, first.logits_hash)
+
+
+def _test(case: Case, decode_tokens: int) -> str:
+    if case.what == "prefill":
+        return f"pp{case.tokens}"
+    return f"tg{decode_tokens}" + (f" @ d{case.tokens}" if case.tokens else "")
 
 
 def _summary(
-    case: Case, readings: list[Reading], beside: list[tuple[float, float]], logits_hash: str
+    case: Case,
+    decode_tokens: int,
+    readings: list[Reading],
+    beside: list[tuple[float, float]],
+    logits_hash: str,
 ) -> Line:
     rates = [reading.tokens / reading.seconds for reading in readings]
     read = [1e-9 * r.cost.bytes_read / r.seconds for r in readings]
@@ -189,11 +206,14 @@ def _summary(
     total = sum(reading.tokens for reading in readings)
     return Line(
         what=case.what,
+        test=_test(case, decode_tokens),
         batch=case.batch,
         tokens=case.tokens,
         tokens_per_s=statistics.median(rates),
         tokens_per_s_min=min(rates),
         tokens_per_s_max=max(rates),
+        tokens_per_s_mean=statistics.fmean(rates),
+        tokens_per_s_deviation=statistics.stdev(rates) if len(rates) > 1 else 0.0,
         bytes_per_token=sum(reading.cost.bytes_read for reading in readings) / total,
         gigabytes_per_s=statistics.median(read),
         read_share=statistics.median(read_shares),

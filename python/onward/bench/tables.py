@@ -1,4 +1,8 @@
-"""A report as text: aligned columns, markdown, CSV or JSON. Knows nothing of measuring."""
+"""A report as text: aligned columns, markdown, CSV or JSON. Knows nothing of measuring.
+
+What llama-bench prints as well has its names: in the tables model, size, params, backend, threads,
+test and t/s (mean and standard deviation), in CSV and JSON those of its own files.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +15,13 @@ from dataclasses import asdict, fields
 from onward.bench.measuring import Line, Report
 
 HEADER = (
-    *("what", "batch", "tokens", "tokens/s", "min", "max", "MB/token", "GB/s", "of read"),
+    *("test", "batch", "t/s", "median", "min", "max", "MB/token", "GB/s", "of read"),
     *("GFLOP/s", "of peak", "logits"),
 )
+SETTING = ("model", "size", "params", "backend", "threads")
+"""In front of them in markdown, where rows of several runs are put together."""
 _WORDS = 1  # columns at the left that are words and not numbers
+_LEFT = ("model", "backend", "test")
 
 
 def text(report: Report) -> str:
@@ -33,8 +40,16 @@ def text(report: Report) -> str:
 
 def markdown(report: Report) -> str:
     """The same as a markdown table."""
-    rule = ["---" if index < _WORDS else "---:" for index in range(len(HEADER))]
-    rows = [HEADER, rule, *map(_cells, report.lines)]
+    head = (*SETTING, *HEADER)
+    rule = ["---:" if name not in _LEFT else "---" for name in head]
+    setting = (
+        report.model,
+        _size(report.weight_bytes),
+        _count(report.parameters),
+        report.backend,
+        str(report.threads),
+    )
+    rows = [head, rule, *((*setting, *_cells(line)) for line in report.lines)]
     table = ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join([*_setting(report), "", *table, "", *_meaning(report), ""])
 
@@ -42,17 +57,19 @@ def markdown(report: Report) -> str:
 def comma_separated(report: Report) -> str:
     """One row a line, each with its setting: rows of several runs can be put together."""
     setting = {key: value for key, value in asdict(report).items() if key != "lines"}
-    names = [*setting, *(field.name for field in fields(Line))]
+    names = [*setting, *(field.name for field in fields(Line)), *_LLAMA_BENCH]
     out = io.StringIO()
     writer = csv.DictWriter(out, names, lineterminator="\n")
     writer.writeheader()
     for line in report.lines:
-        writer.writerow({**setting, **asdict(line)})
+        writer.writerow({**setting, **asdict(line), **_llama_bench(report, line)})
     return out.getvalue()
 
 
 def as_json(report: Report) -> str:
-    return json.dumps(asdict(report), indent=2) + "\n"
+    content = asdict(report)
+    content["lines"] = [{**asdict(line), **_llama_bench(report, line)} for line in report.lines]
+    return json.dumps(content, indent=2) + "\n"
 
 
 WRITERS: dict[str, Callable[[Report], str]] = {
@@ -65,9 +82,9 @@ WRITERS: dict[str, Callable[[Report], str]] = {
 
 def _cells(line: Line) -> Sequence[str]:
     return (
-        line.what,
+        line.test,
         str(line.batch),
-        str(line.tokens),
+        f"{figures(line.tokens_per_s_mean)} ± {figures(line.tokens_per_s_deviation)}",
         figures(line.tokens_per_s),
         figures(line.tokens_per_s_min),
         figures(line.tokens_per_s_max),
@@ -78,6 +95,33 @@ def _cells(line: Line) -> Sequence[str]:
         f"{line.arithmetic_share:.0%}",
         line.logits_hash,
     )
+
+
+_LLAMA_BENCH = (
+    *("model_size", "model_n_params", "backends", "n_threads", "n_prompt", "n_gen", "n_depth"),
+    *("avg_ts", "stddev_ts"),
+)
+
+
+def _llama_bench(report: Report, line: Line) -> dict[str, object]:
+    """A row under the names of llama-bench's own files."""
+    prefill = line.what == "prefill"
+    values = (
+        *(report.weight_bytes, report.parameters, report.backend, report.threads),
+        line.tokens if prefill else 0,
+        0 if prefill else report.decode_tokens,
+        0 if prefill else line.tokens,
+        *(line.tokens_per_s_mean, line.tokens_per_s_deviation),
+    )
+    return dict(zip(_LLAMA_BENCH, values, strict=True))
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{count / 2**20:.2f} MiB"
+
+
+def _count(parameters: int) -> str:
+    return f"{parameters / 1e9:.2f} B" if parameters >= 1e9 else f"{parameters / 1e6:.2f} M"
 
 
 def figures(number: float) -> str:
@@ -108,9 +152,10 @@ def _meaning(report: Report) -> list[str]:
     if not report.cache:
         depth = "without the cache: so many tokens are computed anew before each token"
     return [
-        f"prefill: prompts of so many tokens, {report.prefill_chunk_tokens} tokens a step.",
-        f"decode: {depth}, "
+        f"pp: prefill, prompts of so many tokens, {report.prefill_chunk_tokens} tokens a step.",
+        f"tg: decode; @ d: {depth}, "
         f"{_counted(report.decode_tokens, 'token')} a repetition, which follow one another.",
+        "t/s: mean ± standard deviation of the repetitions; then median, least and most.",
         "MB/token: the weights once a step, and the part of the cache that is seen.",
         "logits: SHA-256 of the last logits of all sequences (of decode after the first "
         "repetition), first 8 digits.",

@@ -1,9 +1,11 @@
-"""The ``onward`` command: generate, chat, tokenize, detokenize, doctor, bench, quantize, pack, kv.
+"""The ``onward`` command: generate, chat, tokenize, detokenize, doctor, bench, quantize, pack, kv,
+compare.
 
 Data goes to stdout; progress, timings and errors to stderr. Exit codes: 0 done, 1 the model or the
-engine failed, 2 the command line or an option is wrong, 130 interrupted by Ctrl-C. A reader of our
-output that goes away (``| head``) ends the command quietly, with 0. This file knows which commands
-there are and how errors become exit codes, and nothing of what the commands do.
+engine failed, 2 the command line or an option is wrong, 130 interrupted by Ctrl-C, others where a
+command says so. A reader of our output that goes away (``| head``) ends the command quietly, with
+0. This file knows which commands there are and how errors become exit codes, and nothing of what
+the commands do.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from onward import native_files
 from onward.cli import (
     bench,
     chat,
+    compare,
     detokenize,
     doctor,
     generate,
@@ -30,7 +33,7 @@ from onward.cli import (
 )
 from onward.errors import ArgumentTypeError, Error, InvalidArgument
 
-COMMANDS = (generate, chat, tokenize, detokenize, doctor, bench, quantize, pack, kv)
+COMMANDS = (generate, chat, tokenize, detokenize, doctor, bench, quantize, pack, kv, compare)
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 EPILOG = "exit codes: 0 done, 1 model or engine failed, 2 wrong usage, 130 interrupted"

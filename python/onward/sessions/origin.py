@@ -57,6 +57,11 @@ def origin_of(loaded: LoadedModel, options: CacheOptions, version: str) -> Origi
     }
 
 
+def fingerprint_in(origin: Origin) -> str:
+    """What ``fingerprint`` gave."""
+    return origin["model"].rpartition("(")[2].removesuffix(")")
+
+
 def difference(found: Mapping[str, object], expected: Origin) -> str | None:
     """The first thing that does not agree, with both values; None where all does."""
     for key, meaning in _MEANINGS.items():

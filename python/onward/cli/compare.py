@@ -1,0 +1,147 @@
+"""onward compare: hold two settings, builds or saved results against each other.
+
+The report goes to stdout as a table, markdown, JSON or HTML. Knows nothing of how it is made.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onward.cli import flags
+from onward.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from onward.compare.comparison import Question
+
+FORMATS = ("table", "md", "json", "html")
+FAULT, FAILED_ON = 1, 3
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Hold two settings, builds or saved results against each other: speed, memory, agreement "
+        "on the same tokens, and why they part."
+    )
+    parser.epilog = (
+        "exit codes: 0 done, 1 a fault is suspected, or the model or engine failed, 2 wrong usage, "
+        "3 a condition of --fail-on holds, 130 interrupted"
+    )
+    parser.add_argument(
+        "a",
+        metavar="A",
+        help="[python=PATH,]DEVICE[:DTYPE][:key=value]..., such as cpu:bf16 or cpu:bf16:cache=off; "
+        "keys: cache, head, isa, kv, model, threads, window; or a saved result, FILE.npz",
+    )
+    parser.add_argument("b", nargs="?", metavar="B", help="the same; left out, A is only saved")
+    parser.add_argument("--model", metavar="MODEL", help="of both; default: SmolLM2-135M")
+    group = parser.add_argument_group("what is compared")
+    group.add_argument(
+        "--prompt",
+        action="append",
+        metavar="TEXT",
+        help="begin with this text; may be given several times; default: four texts of its own",
+    )
+    group.add_argument(
+        "--prompts", metavar="FILE", help="begin with each line of this file that is not empty"
+    )
+    group.add_argument(
+        "--max-new-tokens",
+        type=int,
+        metavar="N",
+        help="tokens that A writes after each prompt and both are compared on; default: 48",
+    )
+    group.add_argument(
+        "--depths",
+        type=int,
+        nargs="+",
+        metavar="N",
+        help="time prompts of so many tokens and decode after them; default: 0 512 2048, as the "
+        "context allows",
+    )
+    group.add_argument(
+        "--repetitions", type=int, metavar="N", help="timed runs of each depth; default: 3"
+    )
+    group.add_argument("--no-speed", action="store_true", help="time nothing")
+    group.add_argument(
+        "--fail-on",
+        metavar="CONDITIONS",
+        help='exit with 3 where one holds, such as "top1<0.99,kl>0.02,decode_ratio<1"',
+    )
+    parser.add_argument("-o", "--output", choices=FORMATS, default="table", help="default: table")
+    parser.add_argument(
+        "--json", action="store_const", dest="output", const="json", help="the same as -o json"
+    )
+    parser.add_argument("--html", metavar="FILE", help="write the page as well")
+    parser.add_argument("--save-a", metavar="FILE.npz", help="keep A's side for later comparisons")
+    parser.add_argument("--save-b", metavar="FILE.npz", help="keep B's side likewise")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from onward.compare import comparison, page, result_file, tables
+    from onward.compare.fail_on import TIMED, failures, parse_conditions
+    from onward.compare.setting import parse_setting
+
+    question = _question(arguments)
+    question.check()
+    a = parse_setting(arguments.a)
+    conditions = () if arguments.fail_on is None else parse_conditions(arguments.fail_on)
+    if arguments.no_speed and any(condition.name in TIMED for condition in conditions):
+        raise InvalidArgument("fail_on: asks for a ratio of rates, expected it without no_speed")
+    for path in (arguments.save_a, arguments.save_b):
+        if path is not None:
+            result_file.check_path(path)
+    if arguments.html is not None:
+        page.check_path(arguments.html)
+    if arguments.b is None:
+        for name in ("save_b", "fail_on", "html"):
+            if getattr(arguments, name) is not None:
+                raise InvalidArgument(f"{name}: is given without B, expected A and B")
+        if arguments.save_a is None:
+            raise InvalidArgument("compare: B is missing, expected A and B, or A and --save-a FILE")
+        result_file.save(comparison.measure(a, arguments.model, question), arguments.save_a)
+        return 0
+    found = comparison.compare(a, parse_setting(arguments.b), arguments.model, question)
+    failed = failures(conditions, found.comparison)
+    writer = page.html if arguments.output == "html" else tables.WRITERS[arguments.output]
+    # First the report: minutes of measuring are not lost where a file cannot be written.
+    flags.show(writer(found.comparison, failed))
+    if arguments.html is not None:
+        page.write(found.comparison, failed, arguments.html)
+    for path, saved in ((arguments.save_a, found.a), (arguments.save_b, found.b)):
+        if path is not None:
+            result_file.save(saved, path)
+    if found.comparison.judgement.fault:
+        return FAULT
+    return FAILED_ON if failed else 0
+
+
+def _question(arguments: argparse.Namespace) -> Question:
+    from onward.compare.comparison import Question
+
+    if arguments.no_speed and (arguments.depths is not None or arguments.repetitions is not None):
+        raise InvalidArgument("no_speed: is given with depths or repetitions, expected one of them")
+    given = {
+        name: getattr(arguments, name)
+        for name in ("max_new_tokens", "depths", "repetitions")
+        if getattr(arguments, name) is not None
+    }
+    if arguments.no_speed:
+        given["depths"] = ()
+    prompts = list(arguments.prompt or ())
+    if arguments.prompts is not None:
+        prompts += _lines(arguments.prompts)
+    if arguments.prompt is not None or arguments.prompts is not None:
+        given["prompts"] = tuple(prompts)
+    return Question(**given)
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as failure:
+        raise InvalidArgument(f"prompts: cannot read: {failure.strerror or failure}") from None
+    except UnicodeDecodeError as failure:
+        raise InvalidArgument(f"prompts: byte {failure.start} is not UTF-8") from None
+    return [line for line in text.splitlines() if line.strip()]
