@@ -108,8 +108,8 @@ std::vector<DeviceState> list_devices() {
 Device::Device(const std::string& name) {
   const auto [kind, index] = parse(name);
   if (index < 0) {
-    throw InvalidArgument("device: found \"" + name +
-                          "\", expected \"cpu\", \"cuda\" or \"cuda:\" and a number");
+    throw InvalidArgument("device: is '" + name +
+                          "', expected \"cpu\", \"cuda\" or \"cuda:\" and a number");
   }
   name_ = kind == "cuda" ? "cuda:" + std::to_string(index) : kind;
   index_ = index;

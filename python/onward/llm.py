@@ -23,7 +23,7 @@ from onward.driver import Driver
 from onward.errors import ArgumentTypeError, InvalidArgument, TokenizerError
 from onward.generation import Stream
 from onward.hub import ModelFiles, find_model
-from onward.loading import LoadedModel, check_dtypes, load_model
+from onward.loading import LoadedModel, check_device, check_dtypes, load_model
 from onward.model_defaults import read_model_defaults, without_counterpart
 from onward.model_texts import read_template, read_tokenizer
 from onward.option_values import check_integer, shown
@@ -111,9 +111,7 @@ class LLM:
         attention_window: int | None = None,
         prefix_cache: bool = True,
     ) -> None:
-        if not isinstance(device, str):
-            raise ArgumentTypeError(f"device: is {shown(device)}, expected a name")
-        self._device = _core.device_name(device)
+        self._device = check_device(device)
         check_dtypes(dtype, head_dtype)
         if threads is None:
             threads = _core.default_threads()
@@ -134,14 +132,7 @@ class LLM:
         def load(files: ModelFiles, kept: Any, kv_dtype: object = "auto") -> LoadedModel:
             with ProgressBar(f"loading {files.name}") as progress:
                 return load_model(
-                    files,
-                    dtype,
-                    self._threads,
-                    progress,
-                    head_dtype,
-                    kept,
-                    kv_dtype,
-                    self._device,
+                    files, dtype, self._threads, progress, head_dtype, kept, kv_dtype, self._device
                 )
 
         loaded = load(files, packed_cache, kv_dtype)

@@ -170,6 +170,16 @@ def _open_pack(
     )
 
 
+def check_device(device: object) -> str:
+    """The device's name in full ("cuda:0" of "cuda"). InvalidArgument for what is the name of
+    none, DeviceError for one that cannot be used."""
+    from onward import _core
+
+    if not isinstance(device, str):
+        raise InvalidArgument(f"device: is {shown(device)}, expected a name")
+    return _core.device_name(device)
+
+
 def check_dtypes(dtype: object, head_dtype: object) -> None:
     """InvalidArgument for what ``choose_dtypes`` does not take."""
     if dtype not in DTYPES:
