@@ -292,4 +292,5 @@ void bind_kernels(py::module_& m) {
   bind_scans(k);
   bind_attend(k);
   bind_codes(k);
+  bind_verbs(k);
 }

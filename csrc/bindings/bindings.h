@@ -22,6 +22,7 @@ void bind_linear(pybind11::module_& kernels);
 void bind_scans(pybind11::module_& kernels);
 void bind_attend(pybind11::module_& kernels);
 void bind_codes(pybind11::module_& kernels);
+void bind_verbs(pybind11::module_& kernels);
 
 // With the GIL.
 pybind11::object to_python(const onward::Event& event);

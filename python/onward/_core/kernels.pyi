@@ -31,6 +31,24 @@ def linear(
     """add + (x @ weights.T + bias), cut into tasks for so many threads. weights: the bytes of
     (n, k) as ``stored``, packed as ``dtype``; x (rows, k), bias (1, n), add (rows, n)."""
 
+def product_on(
+    device: str,
+    weights: _U8,
+    stored: str,
+    dtype: str,
+    x: _F32,
+    norm: _F32 | None = None,
+    eps: float = 0.0,
+    bias: _F32 | None = None,
+    add: _F32 | None = None,
+    gated: bool = False,
+) -> _F32:
+    """A device's ``linear``, or ``gated_linear`` of two equal parts: x (rows, k), normalised where
+    norm (1, k) is given; bias (parts, n), add (rows, n)."""
+
+def embed_on(device: str, table: _U8, stored: str, dtype: str, ids: _I32) -> _F32:
+    """Rows of a table that is packed for a device. (ids, k padded to 16)"""
+
 def repacked(weights: _U8, stored: str, dtype: str) -> _F32:
     """What the weights stand for once they are packed. (n, k)"""
 
