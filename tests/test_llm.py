@@ -51,7 +51,7 @@ def llm(folder: Path, open_llm: OpenLLM) -> LLM:
 @pytest.mark.parametrize(
     ("arguments", "error", "told"),
     [
-        ({"device": "gpu"}, InvalidArgument, "device: is 'gpu', expected \"cpu\", \"cuda\" or"),
+        ({"device": "gpu"}, InvalidArgument, 'device: is \'gpu\', expected "cpu", "cuda" or'),
         ({"device": None}, InvalidArgument, "device: is None"),
         (
             {"dtype": "fp16"},

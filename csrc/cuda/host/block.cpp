@@ -81,7 +81,10 @@ class Context {
 };
 #endif
 
+struct Fibre;
+
 struct Warp {
+  Fibre* next[kLanes] = {};  // who runs after a lane, in a ring
   int arrived = 0;
   uint64_t meetings = 0;
   alignas(16) char slots[2][kLanes * kSlotBytes];
@@ -139,6 +142,11 @@ class Block {
     for (size_t i = 0; i < threads; ++i) {
       order_[i] = warp_order[i / kLanes] * kLanes + lane_order[i % kLanes];
     }
+    for (size_t i = 0; i < threads; ++i) {
+      const size_t first = i / kLanes * kLanes;
+      warps_[i / kLanes].next[lane_order[i % kLanes]] =
+          &fibres_[first + lane_order[(i + 1) % kLanes]];
+    }
     turns(threads);
   }
 
@@ -155,17 +163,21 @@ class Block {
     while (barriers_ < fibre.barriers) leave();
   }
 
-  const char* exchange(const void* value, size_t bytes) {
+  const char* exchange(const void* value, size_t bytes, void (*together)(char*)) {
     Fibre& fibre = *running_;
     Warp& warp = *fibre.warp;
     // Two sets of slots by turns: who is at the next exchange has read this one's.
     char* slots = warp.slots[fibre.exchanges++ % 2];
     std::memcpy(slots + fibre.place.thread.x % kLanes * kSlotBytes, value, bytes);
     if (++warp.arrived == kLanes) {
+      if (together != nullptr) together(slots);
       warp.arrived = 0;
       ++warp.meetings;
-    } else {
-      while (warp.meetings < fibre.exchanges) leave();
+    }
+    while (warp.meetings < fibre.exchanges) {
+      // The next lane has not come yet, as a rule: straight there.
+      Fibre& next = *warp.next[fibre.place.thread.x % kLanes];
+      waits(next) ? leave() : enter(next, fibre.context);
     }
     return slots;
   }
@@ -189,8 +201,8 @@ class Block {
     arrived_ = 0;
     barriers_ = 0;
     // What nobody has written is a NaN, whatever it is read as.
-    shared_ = AlignedBuffer(shared_bytes + 1);
-    std::memset(shared_.data(), 0xff, shared_.bytes());
+    if (shared_.bytes() < shared_bytes) shared_ = AlignedBuffer(shared_bytes);
+    if (shared_bytes > 0) std::memset(shared_.data(), 0xff, shared_bytes);
   }
 
   bool waits(const Fibre& fibre) const {
@@ -207,9 +219,7 @@ class Block {
           for (size_t i = first; i < first + kLanes; ++i) {
             Fibre& fibre = fibres_[order_[i]];
             if (waits(fibre)) continue;
-            running_ = &fibre;
-            running_place = &fibre.place;
-            fibre.context.enter(scheduler_);
+            enter(fibre, scheduler_);
             again = moved = true;
           }
         }
@@ -218,6 +228,11 @@ class Block {
     }
   }
 
+  void enter(Fibre& fibre, Context& from) {
+    running_ = &fibre;
+    running_place = &fibre.place;
+    fibre.context.enter(from);
+  }
   void leave() { scheduler_.enter(running_->context); }
 
   const std::function<void()>* thread_ = nullptr;
@@ -252,8 +267,8 @@ void Block::enter_thread() {
 float half_value(uint16_t bits) { return f16_to_float(bits); }
 void sync_block() { this_block->sync(); }
 char* shared_memory() { return this_block->shared(); }
-const char* exchange_bytes(const void* value, size_t bytes) {
-  return this_block->exchange(value, bytes);
+const char* exchange_bytes(const void* value, size_t bytes, void (*together)(char*)) {
+  return this_block->exchange(value, bytes, together);
 }
 
 void run_grid(const Grid& grid, uint64_t seed, int64_t block, const std::function<void()>& thread) {

@@ -15,7 +15,7 @@ struct Grid;
 namespace onward::cuda::host {
 
 constexpr int kLanes = 32;
-constexpr size_t kSlotBytes = 32;  // of an exchange: the fragments of one lane
+constexpr size_t kSlotBytes = 64;  // of an exchange: the fragments of one lane
 
 struct Extent {
   uint32_t x = 1, y = 1, z = 1;
@@ -34,8 +34,9 @@ void sync_block();
 char* shared_memory();
 
 // Waits until all lanes of the warp have come with a value of so many bytes, and returns where
-// those lie, kSlotBytes apart, until the lane's next exchange but one.
-const char* exchange_bytes(const void* value, size_t bytes);
+// those lie, kSlotBytes apart, until the lane's next exchange but one. The last one to come calls
+// `together`, where there is one, on all of them.
+const char* exchange_bytes(const void* value, size_t bytes, void (*together)(char*) = nullptr);
 
 template <typename T>
 class Exchanged {
@@ -57,41 +58,59 @@ Exchanged<T> exchange(const T& value) {
   return Exchanged<T>(exchange_bytes(&value, sizeof value));
 }
 
-// d += A B of a tensor core: A 16 rows, B 8 columns, k in words of kEach elements, which `element`
+// What a lane brings to a tensor core, and takes home in d.
+template <typename Sum>
+struct Fragments {
+  uint32_t a[4];
+  uint32_t b[2];
+  Sum d[4];
+};
+
+// d += A B of all lanes: A 16 rows, B 8 columns, k in words of kEach elements, which Element::of
 // takes out as what sums are exact in. Lane l of A holds the words (row g, word t), (g + 8, t), (g,
 // t + 4), (g + 8, t + 4); of B (word t, column g), (t + 4, g). The sum of a step is rounded once.
-template <int kEach, typename Exact, typename Sum, typename Element>
-void multiply_tiles(Sum (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
-                    const Element& element) {
-  struct Operands {
-    uint32_t a[4];
-    uint32_t b[2];
-  } mine;
-  std::memcpy(mine.a, a, sizeof mine.a);
-  std::memcpy(mine.b, b, sizeof mine.b);
-  const char* slots = exchange_bytes(&mine, sizeof mine);
-  const int lane = static_cast<int>(place().thread.x) % kLanes, g = lane / 4, t = lane % 4;
-  const auto of_lane = [&](int other) {
-    return reinterpret_cast<const Operands*>(slots + static_cast<size_t>(other) * kSlotBytes);
+template <class Element, typename Sum>
+void multiply_together(char* slots) {
+  using Exact = decltype(Element::of(0, 0));
+  constexpr int kSteps = 8 * Element::kEach;  // of k
+  const auto lane = [slots](int i) {
+    return reinterpret_cast<Fragments<Sum>*>(slots + static_cast<size_t>(i) * kSlotBytes);
   };
-  constexpr int kSteps = 8 * kEach;  // of k
-  Exact rows[2][kSteps], columns[2][kSteps];
-  for (int word = 0; word < 4; ++word) {
+  Exact a[16][kSteps], b[kSteps][8], d[16][8];
+  for (int l = 0; l < kLanes; ++l) {
+    const Fragments<Sum>& f = *lane(l);
+    const int g = l / 4, t = l % 4;
     for (int half = 0; half < 2; ++half) {
-      for (int i = 0; i < kEach; ++i) {
-        const int at = (half * 4 + word) * kEach + i;
-        for (int one = 0; one < 2; ++one) {
-          rows[one][at] = element(of_lane(4 * g + word)->a[2 * half + one], i);
-          columns[one][at] = element(of_lane(8 * t + 4 * one + word)->b[half], i);
-        }
+      for (int i = 0; i < Element::kEach; ++i) {
+        const int k = (half * 4 + t) * Element::kEach + i;
+        a[g][k] = Element::of(f.a[2 * half], i);
+        a[g + 8][k] = Element::of(f.a[2 * half + 1], i);
+        b[k][g] = Element::of(f.b[half], i);
       }
     }
+    for (int i = 0; i < 4; ++i) d[g + i / 2 * 8][t * 2 + i % 2] = static_cast<Exact>(f.d[i]);
   }
-  for (int i = 0; i < 4; ++i) {
-    Exact sum = static_cast<Exact>(d[i]);
-    for (int k = 0; k < kSteps; ++k) sum += rows[i / 2][k] * columns[i % 2][k];
-    d[i] = static_cast<Sum>(sum);
+  for (int row = 0; row < 16; ++row) {
+    for (int k = 0; k < kSteps; ++k) {
+      for (int column = 0; column < 8; ++column) d[row][column] += a[row][k] * b[k][column];
+    }
   }
+  for (int l = 0; l < kLanes; ++l) {
+    for (int i = 0; i < 4; ++i) {
+      lane(l)->d[i] = static_cast<Sum>(d[l / 4 + i / 2 * 8][l % 4 * 2 + i % 2]);
+    }
+  }
+}
+
+template <class Element, typename Sum>
+void multiply_tiles(Sum (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  Fragments<Sum> mine;
+  std::memcpy(mine.a, a, sizeof mine.a);
+  std::memcpy(mine.b, b, sizeof mine.b);
+  std::memcpy(mine.d, d, sizeof mine.d);
+  const char* slots = exchange_bytes(&mine, sizeof mine, &multiply_together<Element, Sum>);
+  const size_t lane = place().thread.x % kLanes;
+  std::memcpy(d, reinterpret_cast<const Fragments<Sum>*>(slots + lane * kSlotBytes)->d, sizeof d);
 }
 
 // Runs every thread of every block, or keeps the launch where the stream records.

@@ -91,24 +91,38 @@ inline uint32_t to_tf32(float value) {
   return (bits + 0x1000u) & ~0x1fffu;
 }
 
-inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  host::multiply_tiles<2, double>(d, a, b, [](uint32_t word, int i) {
+struct Bf16Elements {
+  static constexpr int kEach = 2;
+  static double of(uint32_t word, int i) {
     return double{float_of(i == 0 ? word << 16 : word & 0xffff0000u)};
-  });
+  }
+};
+struct F16Elements {
+  static constexpr int kEach = 2;
+  static double of(uint32_t word, int i) {
+    return double{half_to_float(i == 0 ? word & 0xffffu : word >> 16)};
+  }
+};
+struct Tf32Elements {
+  static constexpr int kEach = 1;
+  static double of(uint32_t word, int) { return double{float_of(word)}; }
+};
+struct S8Elements {
+  static constexpr int kEach = 4;
+  static int32_t of(uint32_t word, int i) { return static_cast<int8_t>(word >> (8 * i)); }
+};
+
+inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  host::multiply_tiles<Bf16Elements>(d, a, b);
 }
 inline void mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  host::multiply_tiles<2, double>(d, a, b, [](uint32_t word, int i) {
-    return double{half_to_float(i == 0 ? word & 0xffffu : word >> 16)};
-  });
+  host::multiply_tiles<F16Elements>(d, a, b);
 }
 inline void mma_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  host::multiply_tiles<1, double>(d, a, b,
-                                  [](uint32_t word, int) { return double{float_of(word)}; });
+  host::multiply_tiles<Tf32Elements>(d, a, b);
 }
 inline void mma_s8(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  host::multiply_tiles<4, int32_t>(d, a, b, [](uint32_t word, int i) {
-    return static_cast<int32_t>(static_cast<int8_t>(word >> (8 * i)));
-  });
+  host::multiply_tiles<S8Elements>(d, a, b);
 }
 
 template <typename... Parameters, typename... Arguments>

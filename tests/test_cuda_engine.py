@@ -1,0 +1,121 @@
+"""The engine on the CUDA kernels, run on the processor: the promises that it makes on any device.
+
+The same prompt gives the same bits however it is cut and whoever is beside it, though few rows and
+many, short contexts and long ones, recorded steps and others go through different kernels. Against
+the CPU: the same bits with float32, and with quantised weights where attention runs in its order;
+near it everywhere else.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from builders.core_engine import (
+    ALL_CHUNK,
+    PACKED,
+    Shape,
+    complete,
+    new_engine,
+    random_prompt,
+    seeded_model,
+)
+from builders.kernel_arrays import assert_bits
+from onward import _core
+
+pytestmark = pytest.mark.skipif(
+    "cuda-host" not in [name for name, _, _ in _core.devices()],
+    reason="the CUDA kernels are not built for the processor",
+)
+
+SHAPES = {
+    # head_dim 24: attention in the processor's order.
+    "odd": Shape(num_layers=2, windows=(20, 0)),
+    # Tensor cores, with the heads of a kv head in one tile.
+    "tiles": Shape(head_dim=32, num_layers=2, windows=(0, 65)),
+    "wide": Shape(head_dim=80, num_layers=1),
+}
+PROMPT_TOKENS = 100
+SPANS_PROMPT = 1100  # three spans of 512 keys
+every_dtype = pytest.mark.parametrize("dtype", PACKED)
+
+
+@functools.cache
+def model(dtype: str, shape: str, device: str = "cuda-host") -> _core.Model:
+    return seeded_model(dtype, SHAPES[shape], device=device)
+
+
+def logits(dtype: str, shape: str, chunk: int, tokens: int, device: str) -> NDArray[np.float32]:
+    engine = new_engine(model(dtype, shape, device), chunk=chunk)
+    return engine.logits(random_prompt(tokens))
+
+
+@every_dtype
+@pytest.mark.parametrize("shape", SHAPES)
+def test_chunks_move_no_bit(dtype: str, shape: str) -> None:
+    whole = logits(dtype, shape, ALL_CHUNK, PROMPT_TOKENS, "cuda-host")
+    for chunk in (1, 7, 64):
+        assert_bits(logits(dtype, shape, chunk, PROMPT_TOKENS, "cuda-host"), whole)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "int8"])
+def test_long_contexts_are_cut_among_blocks_and_keep_their_bits(dtype: str) -> None:
+    """Few rows share the spans of their keys, many do not."""
+    shape = Shape(head_dim=32, num_layers=1, hidden_size=32, intermediate_size=32)
+    prompt = random_prompt(SPANS_PROMPT)
+    made = seeded_model(dtype, shape, device="cuda-host")
+    whole = new_engine(made, chunk=ALL_CHUNK).logits(prompt)
+    assert_bits(new_engine(made, chunk=20).logits(prompt), whole)
+
+
+@every_dtype
+def test_who_is_beside_a_request_moves_no_token(dtype: str) -> None:
+    """Decoding, too: from the third token on a step is a recorded one."""
+    prompts = [random_prompt(length, seed=length) for length in (40, 1, 17, 64)]
+    options = {"max_new_tokens": 8}
+    alone = [
+        complete(new_engine(model(dtype, "tiles")), [prompt], **options)[0] for prompt in prompts
+    ]
+    together = complete(new_engine(model(dtype, "tiles"), chunk=50), prompts, **options)
+    assert together == alone
+
+
+def test_decoding_gives_the_logits_of_a_prefill() -> None:
+    engine = new_engine(model("bf16", "tiles"))
+    prompt = random_prompt(30)
+    written = complete(engine, [prompt], max_new_tokens=20)[0]
+    text = np.concatenate([prompt, np.array(written, np.int32)])
+    best = new_engine(model("bf16", "tiles")).logits(text).argmax(1)
+    assert best[len(prompt) - 1 : -1].tolist() == written
+
+
+@pytest.mark.parametrize("dtype", ["f32", "int8", "int4", "int4-min"])
+def test_bits_are_those_of_the_processor(dtype: str) -> None:
+    found, expected = (
+        logits(dtype, "odd", 64, PROMPT_TOKENS, device) for device in ("cuda-host", "cpu")
+    )
+    assert_bits(found, expected)
+
+
+def test_f32_bits_are_those_of_the_processor_for_any_head() -> None:
+    for shape in ("tiles", "wide"):
+        found, expected = (
+            logits("f32", shape, 64, PROMPT_TOKENS, device) for device in ("cuda-host", "cpu")
+        )
+        assert_bits(found, expected)
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("bf16", 2e-3), ("f16", 2e-5), ("int8", 2e-2)])
+def test_other_dtypes_are_near_the_processor(dtype: str, most: float) -> None:
+    """Mean KL divergence of this model's predictions, whose logits are spread on purpose; int8
+    rounds inputs, where the smallest difference may become one of a step."""
+    found, expected = (
+        logits(dtype, "tiles", 64, PROMPT_TOKENS, device).astype(np.float64)
+        for device in ("cuda-host", "cpu")
+    )
+    log_p, log_q = (x - np.logaddexp.reduce(x, axis=1, keepdims=True) for x in (expected, found))
+    divergence = (np.exp(log_p) * (log_p - log_q)).sum(1).mean()
+    assert 0 < divergence < most
