@@ -49,7 +49,7 @@ void SampledGeneration::choose(Sequence& sequence, float* logits, int64_t rows) 
   const std::vector<int32_t> guesses = std::exchange(sequence.guesses, {});
   lane.guessed += rows - 1;
   for (int64_t row = 0; row < rows; ++row) {
-    add_token(lane, logits + row * vocab_size_);
+    add(lane, sequence.sampler.sample(logits + row * vocab_size_, sequence.tokens()));
     const Event& latest = lane.events.back();
     const bool goes_on = row + 1 < rows && latest.finish == FinishReason::none &&
                          latest.token == guesses[static_cast<size_t>(row)];
@@ -74,13 +74,38 @@ void SampledGeneration::begin(float* logits) {
   std::vector<float> copy(logits, logits + vocab_size_);
   for (Lane& lane : lanes_) {
     std::copy(copy.begin(), copy.end(), logits);
-    if (!lane.dropped) add_token(lane, logits);
+    if (lane.dropped) continue;
+    Sequence& sequence = *lane.sequence;
+    add(lane, sequence.sampler.sample(logits, sequence.tokens()));
   }
 }
 
-void SampledGeneration::add_token(Lane& lane, float* logits) {
+std::vector<RowSampling> SampledGeneration::choices_on_device(const Sequence& sequence,
+                                                              int64_t rows) const {
+  // Guesses are checked one after another, each with what was chosen before it.
+  if (rows != 1 || calls_rules() || room() == 0) return {};
+  if (!begun_ && wants_prompt_logits()) return {};
+  std::vector<RowSampling> choices;
+  for (const Lane& lane : lanes_) {
+    if (begun_ ? lane.sequence.get() != &sequence : lane.dropped) continue;
+    std::optional<RowSampling> choice = lane.sequence->sampler.on_device(lane.sequence->tokens());
+    if (!choice) return {};
+    choices.push_back(*std::move(choice));
+  }
+  return choices;
+}
+
+void SampledGeneration::take(Sequence& sequence, const RowChoice* chosen) {
+  sequence.guesses.clear();  // the step had no room for them
+  const bool first = !std::exchange(begun_, true);
+  for (Lane& lane : lanes_) {
+    if (first ? lane.dropped : lane.sequence.get() != &sequence) continue;
+    add(lane, lane.sequence->sampler.take(*chosen++));
+  }
+}
+
+void SampledGeneration::add(Lane& lane, Choice choice) {
   Sequence& sequence = *lane.sequence;
-  Choice choice = sequence.sampler.sample(logits, sequence.tokens());
   sequence.append(choice.token);
   Event next = event(sequence.index());
   next.token = choice.token;
