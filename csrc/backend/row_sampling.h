@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <limits>
-#include <span>
 #include <vector>
 
 namespace onward {
@@ -44,9 +43,9 @@ struct RowOptions {
 
 // Lists have no id twice, but `banned` may.
 struct RowSampling : RowOptions {
-  std::vector<TokenBias> biases;    // before the penalties
-  std::span<const SeenToken> seen;  // whom penalties concern; has to outlive the call
-  std::vector<int32_t> banned;      // after them
+  std::vector<TokenBias> biases;  // before the penalties
+  std::vector<SeenToken> seen;    // whom penalties concern
+  std::vector<int32_t> banned;    // after them
 };
 
 // A weight is exp(score - that of the best); total weights are sums of them.

@@ -253,7 +253,7 @@ void Engine::choose(const std::vector<Share>& shares) {
   const auto take = [&](const Share& share) {
     const auto want = static_cast<size_t>(&share - shares.data());
     if (const RowChoice* chosen = logits_.chosen(want)) {
-      share.generation->take(*share.sequence, chosen);
+      share.generation->take(*share.sequence, chosen, share.logits_rows);
     } else {
       share.generation->take(*share.sequence, share.first_logits_position(), logits_.rows(want),
                              share.logits_rows);
@@ -447,7 +447,7 @@ EngineStats Engine::stats() const {
   stats.running = static_cast<int64_t>(generations_.size());
   for (const auto& generation : generations_) stats.waiting += generation->admitted ? 0 : 1;
   stats.preempted = scheduler_.preempted();
-  stats.sampled_on_device = logits_.tokens_chosen();
+  stats.sampled_on_device = logits_.choices_made();
   stats.logits_rows_read = logits_.rows_read();
   stats.cache_blocks_in_use = cache_.blocks_in_use();
   for (int64_t group = 0; group < cache_.layout().num_groups(); ++group) {

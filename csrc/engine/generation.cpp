@@ -76,7 +76,7 @@ std::vector<RowSampling> Generation::choices_on_device(const Sequence&, int64_t)
   return {};
 }
 
-void Generation::take(Sequence&, const RowChoice*) {}
+void Generation::take(Sequence&, const RowChoice*, int64_t) {}  // nobody has asked for any
 
 void Generation::report(std::vector<Event>& events) {
   if (failure_) {

@@ -22,7 +22,7 @@ class SampledGeneration final : public Generation {
   void keep_prefixes() override;
   std::vector<RowSampling> choices_on_device(const Sequence& sequence, int64_t rows) const override;
   using Generation::take;
-  void take(Sequence& sequence, const RowChoice* chosen) override;
+  void take(Sequence& sequence, const RowChoice* chosen, int64_t rows) override;
 
  protected:
   std::vector<Sequence*> all_sequences() override;
@@ -37,6 +37,9 @@ class SampledGeneration final : public Generation {
     bool dropped = false;                // nobody listens any more
   };
   void begin(float* logits);
+  // The choices of so many rows, as long as the guess before each stands: choice(row).
+  template <typename ChoiceOf>
+  void add_all(Sequence& sequence, int64_t rows, const ChoiceOf& choice);
   void add(Lane& lane, Choice choice);
   void end_all();
 

@@ -14,7 +14,7 @@ void StepLogits::clear() {
 size_t StepLogits::want(int64_t row, int64_t rows, std::vector<RowSampling> choices) {
   wants_.push_back({row, rows, asked_.size(), choices.size(), 0});
   for (RowSampling& choice : choices) {
-    choice.row = row;
+    choice.row += row;
     asked_.push_back(std::move(choice));
   }
   return wants_.size() - 1;
@@ -30,7 +30,7 @@ void StepLogits::fetch() {
     if (std::any_of(first, last, [](const RowChoice& choice) { return choice.token < 0; })) {
       want.choices = 0;
     }
-    tokens_chosen_ += static_cast<int64_t>(want.choices);
+    choices_made_ += static_cast<int64_t>(want.choices);
     if (want.choices > 0) continue;
     want.first_logit = read * vocab_size_;
     read += want.rows;

@@ -18,8 +18,9 @@ class StepLogits {
 
   void clear();
   bool device_samples() const { return decoder_.samples(); }
-  // Rows [row, row + rows) of the step are wanted. `choices`: what the device shall choose from the
-  // first of them; empty: the rows have to come to the host. Returns the number of the want.
+  // Rows [row, row + rows) of the step are wanted. `choices`: what the device shall choose from
+  // them, rows counted from `row`; empty: they have to come to the host. Returns the number of the
+  // want.
   size_t want(int64_t row, int64_t rows, std::vector<RowSampling> choices);
   // After the step: answers all wants. Where the device has no answer, the host gets the rows too.
   void fetch();
@@ -29,7 +30,7 @@ class StepLogits {
   // from logits (rows, vocab_size).
   float* rows(size_t want) { return logits_.data() + wants_[want].first_logit; }
 
-  int64_t tokens_chosen() const { return tokens_chosen_; }  // by the device, since ever
+  int64_t choices_made() const { return choices_made_; }  // by the device, since ever
   int64_t rows_read() const { return rows_read_; }
 
  private:
@@ -47,7 +48,7 @@ class StepLogits {
   std::vector<RowSampling> asked_;
   std::vector<RowChoice> chosen_;
   std::vector<float> logits_;
-  int64_t tokens_chosen_ = 0;
+  int64_t choices_made_ = 0;
   int64_t rows_read_ = 0;
 };
 

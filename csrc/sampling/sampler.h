@@ -34,8 +34,8 @@ class Sampler {
   // token is masked, and whatever a rule throws: then nothing has moved.
   Choice sample(float* logits, const std::vector<int32_t>& tokens);
 
-  // How a device does the same as `sample`, good until the next `remember`; nothing where no device
-  // does, because of a stage of the chain or of what is to be told of the choice.
+  // How a device does the same as `sample`; nothing where no device does, because of a stage of the
+  // chain or of what is to be told of the choice.
   std::optional<RowSampling> on_device(const std::vector<int32_t>& tokens) const;
   // What the device found, as `sample` gives it. It has found a token.
   Choice take(const RowChoice& found);

@@ -98,7 +98,9 @@ def weight_shapes(shape: Shape) -> dict[str, list[tuple[int, ...]]]:
     return shapes
 
 
-def seeded_model(dtype: str, shape: Shape | None = None, seed: int = 0) -> _core.Model:
+def seeded_model(
+    dtype: str, shape: Shape | None = None, seed: int = 0, device: str = "cpu"
+) -> _core.Model:
     """Random weights, large enough that attention is sharp and the logits are well spread.
 
     ``dtype`` is one of PACKED; beside "int4" the embedding and the head are in 8 bits.
@@ -106,7 +108,7 @@ def seeded_model(dtype: str, shape: Shape | None = None, seed: int = 0) -> _core
     shape = shape or Shape()
     generator = np.random.default_rng(seed)
     cache = dtype if dtype in ("f32", "bf16") else "f16"
-    builder = _core.ModelBuilder(spec_of(shape), cache, 2)
+    builder = _core.ModelBuilder(spec_of(shape), cache, 2, device)
     for name, shapes in weight_shapes(shape).items():
         parts = []
         for part in shapes:
