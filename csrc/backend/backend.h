@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "backend/cache_layout.h"
+#include "backend/row_sampling.h"
 #include "base/buffer.h"
 #include "base/dtype.h"
 
@@ -225,6 +226,20 @@ class Backend {
   // Causal attention. A token sees the newest tokens that its layer group's window has, and the
   // group's sink tokens; which of them as codes is the layout's rule.
   virtual void attend(const AttendLayerArgs& args) = 0;
+
+  // Whether the device samples; otherwise logits go to the host, which always can.
+  virtual bool samples_rows() const { return false; }
+  // A choice for each entry of `rows`, from logits (rows, stride) on the device, which stay as they
+  // are. The token is the one that the sampler on the host would choose, except where a sum of
+  // weights comes within about 1e-13 of what it is held against: sums are not in the host's order.
+  virtual std::vector<RowChoice> sample_rows(const float* logits, int64_t stride,
+                                             int64_t vocab_size,
+                                             const std::vector<RowSampling>& rows);
 };
+
+inline std::vector<RowChoice> Backend::sample_rows(const float*, int64_t, int64_t,
+                                                   const std::vector<RowSampling>& rows) {
+  return std::vector<RowChoice>(rows.size());
+}
 
 }  // namespace onward

@@ -271,6 +271,8 @@ py::dict stats(PyEngine& engine) {
   result["running"] = stats.running;
   result["waiting"] = stats.waiting;
   result["preempted"] = stats.preempted;
+  result["sampled_on_device"] = stats.sampled_on_device;
+  result["logits_rows_read"] = stats.logits_rows_read;
   result["cache_blocks_in_use"] = stats.cache_blocks_in_use;
   result["cache_block_bytes"] = stats.cache_block_bytes;
   result["cache_bytes_reserved"] = stats.cache_bytes_reserved;

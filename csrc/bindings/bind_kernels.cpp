@@ -290,6 +290,7 @@ void bind_kernels(py::module_& m) {
         "GB/s for kind 'read', GFLOP/s for 'f32', 'bf16' and 'int8', of so many threads together.");
   bind_linear(k);
   bind_scans(k);
+  bind_sampling(k);
   bind_attend(k);
   bind_codes(k);
   bind_verbs(k);

@@ -20,6 +20,7 @@ void bind_kernels(pybind11::module_& m);
 // Adds to the submodule `kernels`.
 void bind_linear(pybind11::module_& kernels);
 void bind_scans(pybind11::module_& kernels);
+void bind_sampling(pybind11::module_& kernels);
 void bind_attend(pybind11::module_& kernels);
 void bind_codes(pybind11::module_& kernels);
 void bind_verbs(pybind11::module_& kernels);

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "cuda/row_sampler.h"
 #include "cuda/step_tables.h"
 #include "cuda/verbs.h"
 
@@ -57,7 +58,8 @@ class CudaBackend final : public Backend {
         tables_(stream_),
         rows_(stream_),
         gate_up_(stream_),
-        attention_(stream_) {}
+        attention_(stream_),
+        sampler_(stream_) {}
 
   std::string name() const override { return name_; }
   int threads() const override { return pool_.threads(); }
@@ -147,6 +149,11 @@ class CudaBackend final : public Backend {
     moved_ |= attention_.grow(attend_exact_scratch(args, cache, step, stream_.processors()));
     attend_exact(stream_, args, cache, step, attention_.data());
   }
+  bool samples_rows() const override { return true; }
+  std::vector<RowChoice> sample_rows(const float* logits, int64_t stride, int64_t vocab_size,
+                                     const std::vector<RowSampling>& rows) override {
+    return sampler_.sample(logits, stride, vocab_size, rows);
+  }
 
  private:
   using Key = std::tuple<StepShape, int32_t, int32_t, int64_t>;
@@ -155,9 +162,10 @@ class CudaBackend final : public Backend {
   std::string name_;
   ThreadPool pool_;
   StepTables tables_;
-  Scratch rows_;        // of a product, prepared
-  Scratch gate_up_;     // (rows, gate | up)
-  Scratch attention_;   // states
+  Scratch rows_;       // of a product, prepared
+  Scratch gate_up_;    // (rows, gate | up)
+  Scratch attention_;  // states
+  RowSampler sampler_;
   bool moved_ = false;  // scratch has, which recordings point to
   // Of the step.
   const CacheLayout* layout_ = nullptr;

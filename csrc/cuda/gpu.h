@@ -6,6 +6,7 @@
 //   sync_block()  sync_warp()
 //   shuffle(v, lane)  shuffle_xor(v, mask)           all 32 lanes take part, always
 //   shared_memory()                                  what the launch asked for, 16-byte aligned
+//   add_shared(shared, value)                        32-bit integers, atomic; what was there before
 //   copy_async16(shared, global)  commit_copies()  wait_copies<n>()
 //   read_once16(global)                              16 bytes that nobody else wants
 //   mma_bf16, mma_f16, mma_tf32, mma_s8              tensor cores; shapes below

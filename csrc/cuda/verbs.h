@@ -62,6 +62,21 @@ int64_t attend_tiles_scratch(const AttendLayerArgs& args, const LayerCache& cach
 void attend_tiles(Stream& stream, const AttendLayerArgs& args, const LayerCache& cache,
                   const StepView& step, void* scratch);
 
+// A RowSampling (backend/row_sampling.h) whose lists are on the device.
+struct SampledRow {
+  RowOptions options;
+  const TokenBias* biases = nullptr;
+  const SeenToken* seen = nullptr;
+  const int32_t* banned = nullptr;
+  int32_t num_biases = 0;
+  int32_t num_seen = 0;
+  int32_t num_banned = 0;
+};
+// choices[i] is what rows[i] chooses from logits (rows, stride). scores (count, vocab_size) is
+// scratch.
+void sample_rows(Stream& stream, const float* logits, int64_t stride, int64_t vocab_size,
+                 const SampledRow* rows, int64_t count, float* scores, RowChoice* choices);
+
 // What this device can do at most.
 DevicePeaks measure_peaks(Stream& stream, double seconds);
 

@@ -42,7 +42,8 @@ Engine::Engine(std::shared_ptr<const Model> model, std::unique_ptr<Backend> back
       max_context_(context_of(model_->spec, options)),
       budget_{options.cache_bytes, 0},
       cache_(*backend_, decoder_.cache_layout(), budget_, options.prefixes),
-      scheduler_(options.prefill_chunk_tokens, options.max_sequences, cache_) {
+      scheduler_(options.prefill_chunk_tokens, options.max_sequences, cache_),
+      logits_(decoder_, model_->spec.vocab_size) {
   require(options.prefill_chunk_tokens >= 1, "prefill_chunk_tokens", options.prefill_chunk_tokens,
           "at least 1");
   require(options.max_sequences >= 1, "max_sequences", options.max_sequences, "at least 1");
@@ -191,7 +192,7 @@ std::vector<Event> Engine::step(const Decoder::Poll& poll) {
   const StepPlan plan = scheduler_.plan(generations_);
   if (!plan.shares.empty()) {
     decoder_.forward(plan.batch, poll);
-    decoder_.read_logits(logits_);
+    fetch_logits(plan.shares);
     ++stats_.steps;
     for (const Share& share : plan.shares) {
       share.sequence->place.advance(share.first_position + share.tokens);
@@ -230,6 +231,18 @@ void Engine::guess(const Decoder::Poll& poll) {
   if (!wishes.empty()) draft_->guess(wishes, poll);
 }
 
+void Engine::fetch_logits(const std::vector<Share>& shares) {
+  logits_.clear();
+  for (const Share& share : shares) {
+    std::vector<RowSampling> choices;
+    if (logits_.device_samples() && share.logits_rows > 0) {
+      choices = share.generation->choices_on_device(*share.sequence, share.logits_rows);
+    }
+    logits_.want(share.logits_row, share.logits_rows, std::move(choices));
+  }
+  logits_.fetch();
+}
+
 void Engine::choose(const std::vector<Share>& shares) {
   std::vector<const Share*> beside, alone;
   for (const Share& share : shares) {
@@ -237,10 +250,14 @@ void Engine::choose(const std::vector<Share>& shares) {
     (share.generation->calls_rules() ? alone : beside).push_back(&share);
   }
   std::vector<std::exception_ptr> failures(beside.size());
-  const auto take = [this](const Share& share) {
-    share.generation->take(*share.sequence, share.first_logits_position(),
-                           logits_.data() + share.logits_row * model_->spec.vocab_size,
-                           share.logits_rows);
+  const auto take = [&](const Share& share) {
+    const auto want = static_cast<size_t>(&share - shares.data());
+    if (const RowChoice* chosen = logits_.chosen(want)) {
+      share.generation->take(*share.sequence, chosen, share.logits_rows);
+    } else {
+      share.generation->take(*share.sequence, share.first_logits_position(), logits_.rows(want),
+                             share.logits_rows);
+    }
   };
   backend_->run_on_host(static_cast<int64_t>(beside.size()), [&](int64_t i) {
     try {
@@ -430,6 +447,8 @@ EngineStats Engine::stats() const {
   stats.running = static_cast<int64_t>(generations_.size());
   for (const auto& generation : generations_) stats.waiting += generation->admitted ? 0 : 1;
   stats.preempted = scheduler_.preempted();
+  stats.sampled_on_device = logits_.choices_made();
+  stats.logits_rows_read = logits_.rows_read();
   stats.cache_blocks_in_use = cache_.blocks_in_use();
   for (int64_t group = 0; group < cache_.layout().num_groups(); ++group) {
     stats.cache_block_bytes += cache_.layout().exact_block_bytes(group);

@@ -13,6 +13,7 @@
 #include "engine/request.h"
 #include "engine/scheduler.h"
 #include "engine/speculation.h"
+#include "engine/step_logits.h"
 #include "model/decoder.h"
 
 namespace onward {
@@ -76,7 +77,9 @@ class Engine {
   void check_fits(const Request& request) const;
   std::unique_ptr<Generation> make_generation(Request request);
   void guess(const Decoder::Poll& poll);
-  // Hands the step's logits to those whose they are.
+  // Of each share, in order: on the device or to the host.
+  void fetch_logits(const std::vector<Share>& shares);
+  // Hands the step's logits, or what was chosen from them, to those whose they are.
   void choose(const std::vector<Share>& shares);
   std::vector<Event> report();
   // The rest of a prefill, in chunks; consume(first, logits) gets the logits of a chunk's tokens
@@ -95,7 +98,7 @@ class Engine {
   KvCache cache_;
   std::unique_ptr<DraftModel> draft_;
   Scheduler scheduler_;
-  std::vector<float> logits_;  // (logits rows of the step, vocab_size)
+  StepLogits logits_;
   int64_t next_id_ = 0;
   std::vector<std::unique_ptr<Generation>> generations_;  // by id
   EngineStats stats_;

@@ -72,6 +72,12 @@ void Generation::take(Sequence& sequence, int64_t first_position, float* logits,
   if (row < rows) choose(sequence, logits + row * vocab_size_, rows - row);
 }
 
+std::vector<RowSampling> Generation::choices_on_device(const Sequence&, int64_t) const {
+  return {};
+}
+
+void Generation::take(Sequence&, const RowChoice*, int64_t) {}  // nobody has asked for any
+
 void Generation::report(std::vector<Event>& events, double time) {
   if (failure_) {
     Event failed = event(0);

@@ -53,6 +53,10 @@ class Generation {
   // change. The last row is that of the last token, guesses included, unless the prompt goes on.
   // Called for several sequences at once where no caller's rule is involved.
   void take(Sequence& sequence, int64_t first_position, float* logits, int64_t rows);
+  // What a device can choose from so many rows, in place of `take`; empty where it cannot.
+  virtual std::vector<RowSampling> choices_on_device(const Sequence& sequence, int64_t rows) const;
+  // Takes these choices, each of which has a token.
+  virtual void take(Sequence& sequence, const RowChoice* chosen, int64_t rows);
   bool calls_rules() const;
 
   // Ends the request with an error; what it has written is lost.

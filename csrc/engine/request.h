@@ -72,12 +72,14 @@ struct Event {
 
 struct EngineStats {
   int64_t steps = 0;
-  int64_t prefill_tokens = 0;   // tokens computed before a request's first output
-  int64_t decode_tokens = 0;    // tokens computed after it
-  int64_t kv_computations = 0;  // tokens whose keys and values were computed (each in all layers)
-  int64_t running = 0;          // requests that have not ended
-  int64_t waiting = 0;          // of these, those that have no place among the sequences yet
-  int64_t preempted = 0;        // times that a request gave up its place for others
+  int64_t prefill_tokens = 0;     // tokens computed before a request's first output
+  int64_t decode_tokens = 0;      // tokens computed after it
+  int64_t kv_computations = 0;    // tokens whose keys and values were computed (each in all layers)
+  int64_t running = 0;            // requests that have not ended
+  int64_t waiting = 0;            // of these, those that have no place among the sequences yet
+  int64_t preempted = 0;          // times that a request gave up its place for others
+  int64_t sampled_on_device = 0;  // choices made where the logits are, of guesses too
+  int64_t logits_rows_read = 0;   // rows of logits that the host looked at to choose
   int64_t cache_blocks_in_use = 0;   // by sequences
   int64_t cache_block_bytes = 0;     // of an exact block, in all layers
   int64_t cache_bytes = 0;           // of blocks in use, and of those that are only kept

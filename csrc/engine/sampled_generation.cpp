@@ -44,12 +44,19 @@ void SampledGeneration::keep_prefixes() {
 
 void SampledGeneration::choose(Sequence& sequence, float* logits, int64_t rows) {
   if (!begun_) return begin(logits);
+  add_all(sequence, rows, [&](int64_t row) {
+    return sequence.sampler.sample(logits + row * vocab_size_, sequence.tokens());
+  });
+}
+
+template <typename ChoiceOf>
+void SampledGeneration::add_all(Sequence& sequence, int64_t rows, const ChoiceOf& choice) {
   Lane& lane = lanes_[static_cast<size_t>(sequence.index())];
   // Each guess stands as long as the token chosen before it is the one guessed.
   const std::vector<int32_t> guesses = std::exchange(sequence.guesses, {});
   lane.guessed += rows - 1;
   for (int64_t row = 0; row < rows; ++row) {
-    add_token(lane, logits + row * vocab_size_);
+    add(lane, choice(row));
     const Event& latest = lane.events.back();
     const bool goes_on = row + 1 < rows && latest.finish == FinishReason::none &&
                          latest.token == guesses[static_cast<size_t>(row)];
@@ -74,13 +81,55 @@ void SampledGeneration::begin(float* logits) {
   std::vector<float> copy(logits, logits + vocab_size_);
   for (Lane& lane : lanes_) {
     std::copy(copy.begin(), copy.end(), logits);
-    if (!lane.dropped) add_token(lane, logits);
+    if (lane.dropped) continue;
+    Sequence& sequence = *lane.sequence;
+    add(lane, sequence.sampler.sample(logits, sequence.tokens()));
   }
 }
 
-void SampledGeneration::add_token(Lane& lane, float* logits) {
+std::vector<RowSampling> SampledGeneration::choices_on_device(const Sequence& sequence,
+                                                              int64_t rows) const {
+  std::vector<RowSampling> choices;
+  const auto ask = [&](const Sampler& sampler, const std::vector<int32_t>& tokens) {
+    std::optional<RowSampling> choice = sampler.on_device(tokens);
+    if (choice) choices.push_back(*std::move(choice));
+    return choice.has_value();
+  };
+  if (calls_rules() || room() == 0 || !ask(sequence.sampler, sequence.tokens())) return {};
+  if (!begun_) {
+    if (wants_prompt_logits()) return {};
+    choices.clear();
+    for (const Lane& lane : lanes_) {
+      if (!lane.dropped) ask(lane.sequence->sampler, lane.sequence->tokens());
+    }
+    return choices;
+  }
+  if (rows == 1) return choices;
+  // A later row is looked at only where the guesses before it stand, so that they are what has been
+  // said by then.
+  Sampler sampler = sequence.sampler;
+  std::vector<int32_t> tokens = sequence.tokens();
+  for (int64_t row = 1; row < rows; ++row) {
+    tokens.push_back(sequence.guesses[static_cast<size_t>(row - 1)]);
+    sampler.remember(tokens.back());
+    ask(sampler, tokens);
+    choices.back().row = row;
+  }
+  return choices;
+}
+
+void SampledGeneration::take(Sequence& sequence, const RowChoice* chosen, int64_t rows) {
+  if (begun_) {
+    return add_all(sequence, rows, [&](int64_t row) { return sequence.sampler.take(chosen[row]); });
+  }
+  begun_ = true;
+  for (Lane& lane : lanes_) {
+    if (!lane.dropped) add(lane, lane.sequence->sampler.take(*chosen++));
+  }
+}
+
+void SampledGeneration::add(Lane& lane, Choice choice) {
   Sequence& sequence = *lane.sequence;
-  Choice choice = sequence.sampler.sample(logits, sequence.tokens());
   sequence.append(choice.token);
   Event next = event(sequence.index());
   next.token = choice.token;

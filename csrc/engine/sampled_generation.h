@@ -20,6 +20,9 @@ class SampledGeneration final : public Generation {
   void drop(int64_t sequence) override;
   void settle(Sequence& sequence) override;
   void keep_prefixes() override;
+  std::vector<RowSampling> choices_on_device(const Sequence& sequence, int64_t rows) const override;
+  using Generation::take;
+  void take(Sequence& sequence, const RowChoice* chosen, int64_t rows) override;
 
  protected:
   std::vector<Sequence*> all_sequences() override;
@@ -34,7 +37,10 @@ class SampledGeneration final : public Generation {
     bool dropped = false;                // nobody listens any more
   };
   void begin(float* logits);
-  void add_token(Lane& lane, float* logits);
+  // The choices of so many rows, as long as the guess before each stands: choice(row).
+  template <typename ChoiceOf>
+  void add_all(Sequence& sequence, int64_t rows, const ChoiceOf& choice);
+  void add(Lane& lane, Choice choice);
   void end_all();
 
   std::vector<Lane> lanes_;

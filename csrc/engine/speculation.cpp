@@ -35,6 +35,12 @@ struct DraftModel::Writer {
   bool failed = false;
 
   CachePlace& place() { return *sequence->draft_place; }
+  std::vector<RowSampling> choices_on_device(const StepLogits& logits) const {
+    if (!logits.device_samples()) return {};
+    std::optional<RowSampling> choice = sampler.on_device(tokens);
+    if (!choice) return {};
+    return {*std::move(choice)};
+  }
   bool writes() const { return !failed && static_cast<int64_t>(guesses.size()) < wanted; }
 };
 
@@ -44,6 +50,7 @@ DraftModel::DraftModel(std::shared_ptr<const Model> model, Backend& backend, int
       backend_(backend),
       decoder_(model_, backend),
       cache_(backend, decoder_.cache_layout(), budget, {false, 0}),
+      logits_(decoder_, model_->spec.vocab_size),
       step_tokens_(step_tokens) {}
 
 void DraftModel::catch_up(Writer& writer, const Decoder::Poll& poll) {
@@ -80,9 +87,9 @@ void DraftModel::guess(const std::vector<Wish>& wishes, const Decoder::Poll& pol
                        {}});
     catch_up(writers.back(), poll);
   }
-  const int64_t vocab_size = model_->spec.vocab_size;
   while (true) {
     StepBatch batch;
+    logits_.clear();
     std::vector<Writer*> writing;
     for (Writer& writer : writers) {
       if (!writer.writes()) continue;
@@ -93,16 +100,20 @@ void DraftModel::guess(const std::vector<Wish>& wishes, const Decoder::Poll& pol
       batch.token_ids.push_back(writer.tokens.back());
       batch.slices.push_back({row, 1, place.computed(), place.blocks()});
       batch.logits_rows.push_back(row);
+      logits_.want(row, 1, writer.choices_on_device(logits_));
       writing.push_back(&writer);
     }
     if (writing.empty()) break;
     decoder_.forward(batch, poll);
-    decoder_.read_logits(logits_);
+    logits_.fetch();
     backend_.run_on_host(static_cast<int64_t>(writing.size()), [&](int64_t i) {
       Writer& writer = *writing[static_cast<size_t>(i)];
       writer.place().advance(writer.place().computed() + 1);
       try {
-        const Choice choice = writer.sampler.sample(logits_.data() + i * vocab_size, writer.tokens);
+        const auto want = static_cast<size_t>(i);
+        const RowChoice* chosen = logits_.chosen(want);
+        const Choice choice = chosen ? writer.sampler.take(*chosen)
+                                     : writer.sampler.sample(logits_.rows(want), writer.tokens);
         writer.tokens.push_back(choice.token);
         writer.guesses.push_back(choice.token);
       } catch (const std::exception&) {

@@ -9,6 +9,7 @@
 #include "backend/backend.h"
 #include "cache/kv_cache.h"
 #include "engine/sequence.h"
+#include "engine/step_logits.h"
 #include "model/decoder.h"
 
 namespace onward {
@@ -47,8 +48,8 @@ class DraftModel {
   Backend& backend_;
   Decoder decoder_;
   KvCache cache_;
+  StepLogits logits_;
   int64_t step_tokens_;
-  std::vector<float> logits_;
 };
 
 }  // namespace onward

@@ -162,13 +162,22 @@ void Decoder::forward(const StepBatch& batch, const Poll& poll) {
 }
 
 void Decoder::read_logits(std::vector<float>& logits) const {
+  logits.resize(static_cast<size_t>(logits_rows_ * model_->spec.vocab_size));
+  read_logits(0, logits_rows_, logits.data());
+}
+
+void Decoder::read_logits(int64_t first, int64_t rows, float* logits) const {
   const int64_t vocab_size = model_->spec.vocab_size;
-  logits.resize(static_cast<size_t>(logits_rows_ * vocab_size));
-  for (int64_t row = 0; row < logits_rows_; ++row) {
-    backend_.download(logits.data() + row * vocab_size,
-                      activations_->logits + row * model_->head.outputs,
+  for (int64_t row = 0; row < rows; ++row) {
+    backend_.download(logits + row * vocab_size,
+                      activations_->logits + (first + row) * model_->head.outputs,
                       static_cast<size_t>(vocab_size) * sizeof(float));
   }
+}
+
+std::vector<RowChoice> Decoder::sample(const std::vector<RowSampling>& rows) const {
+  return backend_.sample_rows(activations_->logits, model_->head.outputs, model_->spec.vocab_size,
+                              rows);
 }
 
 void Decoder::upload_inputs(const StepBatch& batch) {

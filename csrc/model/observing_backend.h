@@ -75,6 +75,11 @@ class ObservingBackend final : public Backend {
   void rotate_and_append(const RotateArgs& args) override { backend_->rotate_and_append(args); }
   void encode(int64_t layer) override { backend_->encode(layer); }
   void attend(const AttendLayerArgs& args) override { backend_->attend(args); }
+  bool samples_rows() const override { return backend_->samples_rows(); }
+  std::vector<RowChoice> sample_rows(const float* logits, int64_t stride, int64_t vocab_size,
+                                     const std::vector<RowSampling>& rows) override {
+    return backend_->sample_rows(logits, stride, vocab_size, rows);
+  }
 
  private:
   std::unique_ptr<Backend> backend_;

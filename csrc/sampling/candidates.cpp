@@ -16,16 +16,6 @@ constexpr int64_t kMassPlaces = 1024;
 // Up to here a heap of the k best costs less than a search.
 constexpr int64_t kHeapSize = 128;
 
-// Any temperature outside makes every difference of float32 scores 0 or infinite, as these do; and
-// their inverses are normal numbers.
-double inverse_of(double temperature) { return 1 / std::clamp(temperature, 1e-100, 1e100); }
-
-// The smallest float that is not below x.
-float rounded_up(double x) {
-  const float nearest = static_cast<float>(x);
-  return nearest < x ? std::nextafter(nearest, kInfinity) : nearest;
-}
-
 template <typename T>
 void make_room(std::vector<T>& row, int64_t size) {
   if (row.size() < static_cast<size_t>(size + RowScans::kGatherRoom))
@@ -33,6 +23,13 @@ void make_room(std::vector<T>& row, int64_t size) {
 }
 
 }  // namespace
+
+double inverse_of(double temperature) { return 1 / std::clamp(temperature, 1e-100, 1e100); }
+
+float rounded_up(double x) {
+  const float nearest = static_cast<float>(x);
+  return nearest < x ? std::nextafter(nearest, kInfinity) : nearest;
+}
 
 void Candidates::begin(const float* scores, int64_t vocab_size, float largest, double temperature) {
   make_room(score_, vocab_size);

@@ -9,6 +9,14 @@
 
 namespace onward {
 
+// What scores are multiplied by at a temperature > 0. One outside 1e-100 to 1e100
+// makes every difference of float32 scores 0 or infinite, as these do; and their inverses are
+// normal numbers.
+double inverse_of(double temperature);
+
+// The smallest float that is not below x.
+float rounded_up(double x);
+
 // In ascending order of id. A score is (logit - largest logit) / temperature, so that the best is
 // at most 0 and exp(score), the weight, never overflows. Holds three to five rows as long as the
 // vocabulary, and keeps their memory for the next step: make one per thread, not per sequence.

@@ -4,16 +4,10 @@
 #include <cmath>
 #include <limits>
 
+#include "backend/row_sampling.h"
 #include "backend/row_scans.h"
 
 namespace onward {
-namespace {
-
-// Two sums of the same float32 probabilities may differ by a few units in the last place.
-constexpr double kFloat32Resolution = 4e-7;
-
-}  // namespace
-
 void scale(Candidates& candidates, double temperature) {
   if (temperature != 1) candidates.scale(temperature);
 }

@@ -17,9 +17,13 @@ void add_bias(float* scores, const std::map<int32_t, double>& bias) {
   }
 }
 
+double repetition_factor(double penalty) {
+  return std::max(static_cast<float>(penalty), std::numeric_limits<float>::min());
+}
+
 void apply_repetition_penalty(float* scores, const std::vector<SeenToken>& seen, double penalty) {
   if (penalty == 1.0) return;
-  const double p = std::max(static_cast<float>(penalty), std::numeric_limits<float>::min());
+  const double p = repetition_factor(penalty);
   for (const SeenToken& token : seen) {
     const double score = scores[token.id];
     change_score(scores[token.id], score < 0 ? score * p : score / p);

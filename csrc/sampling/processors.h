@@ -7,16 +7,15 @@
 #include <map>
 #include <vector>
 
-namespace onward {
+#include "backend/row_sampling.h"
 
-// A token that is in the prompt or the output.
-struct SeenToken {
-  int32_t id;
-  int32_t output_count;  // 0: only in the prompt
-};
+namespace onward {
 
 // scores[id] += bias; a bias of -infinity bans.
 void add_bias(float* scores, const std::map<int32_t, double>& bias);
+
+// The penalty as it is applied: of float32, and above 0.
+double repetition_factor(double penalty);
 
 // Keskar et al. 2019 (CTRL), as Hugging Face applies it: once per distinct id of prompt and output,
 // s < 0 ? s * penalty : s / penalty. `seen` has no id twice.

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "backend/row_sampling.h"
 #include "sampling/chain.h"
 #include "sampling/filters.h"
 #include "sampling/logprobs.h"
@@ -32,6 +33,12 @@ class Sampler {
   // (vocab_size) are changed. NumericsError when a logit is not finite, InvalidArgument when every
   // token is masked, and whatever a rule throws: then nothing has moved.
   Choice sample(float* logits, const std::vector<int32_t>& tokens);
+
+  // How a device does the same as `sample`; nothing where no device does, because of a stage of the
+  // chain or of what is to be told of the choice.
+  std::optional<RowSampling> on_device(const std::vector<int32_t>& tokens) const;
+  // What the device found, as `sample` gives it. It has found a token.
+  Choice take(const RowChoice& found);
 
   // The two halves of sample, for who chooses among the scores in another way: beam search.
   void process(float* scores, const std::vector<int32_t>& tokens) const;

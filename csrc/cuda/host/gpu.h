@@ -60,6 +60,13 @@ T shuffle_xor(T value, int mask) {
   return host::exchange(value)[lane ^ mask];
 }
 
+// The threads of a block take turns, and none leaves in the middle of this.
+inline uint32_t add_shared(uint32_t* shared, uint32_t value) {
+  const uint32_t before = *shared;
+  *shared = before + value;
+  return before;
+}
+
 inline void copy_async16(void* shared, const void* global) { std::memcpy(shared, global, 16); }
 inline void commit_copies() {}
 template <int kInFlight>

@@ -38,6 +38,10 @@ __device__ __forceinline__ T shuffle_xor(T value, int mask) {
   return __shfl_xor_sync(0xffffffffu, value, mask);
 }
 
+__device__ __forceinline__ uint32_t add_shared(uint32_t* shared, uint32_t value) {
+  return atomicAdd(shared, value);
+}
+
 __device__ __forceinline__ void copy_async16(void* shared, const void* global) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(global) : "memory");

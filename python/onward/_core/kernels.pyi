@@ -175,6 +175,17 @@ def best_filtered(scores: _F32, steps: Sequence[tuple[str, float]], k: int) -> t
 def draws(scores: _F32, steps: Sequence[tuple[str, float]], uniforms: Sequence[float]) -> list[int]:
     """The token that each number from 0 to 1 draws of what ``filter`` gives."""
 
+def sample_rows(
+    device: str,
+    logits: _F32,
+    options: Sequence[SamplingOptions],
+    tokens: Sequence[tuple[Sequence[int], Sequence[int]]],
+    threads: int = 1,
+) -> list[tuple[int, float | None, float | None] | None]:
+    """A token for each row of logits (rows, vocab_size), by options and (prompt, output) of its
+    own, and where they ask for them its log-probabilities, of the logits and after the chain.
+    None for a row that the device leaves to the host."""
+
 def sampler_seconds(
     logits: _F32, options: SamplingOptions, prompt: Sequence[int], steps: int
 ) -> list[float]:
