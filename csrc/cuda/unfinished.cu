@@ -4,5 +4,4 @@
 namespace onward::cuda {
 void multiply_halves(Stream&, const Product&) { throw DeviceError("unfinished"); }
 void multiply_groups(Stream&, const Product&) { throw DeviceError("unfinished"); }
-DevicePeaks measure_peaks(Stream&, double) { return {}; }
 }  // namespace onward::cuda
