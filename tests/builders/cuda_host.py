@@ -55,7 +55,7 @@ def needs_cuda_host() -> pytest.MarkDecorator:
 
 
 def native_package() -> Path:
-    """The folder of onwardConfig.cmake. As for CMake itself, the variable onward_DIR comes first."""
+    """The folder of onwardConfig.cmake; as for CMake, the variable onward_DIR comes first."""
     named = os.environ.get(CMAKE_VARIABLE)
     return Path(named) if named else Path(onward.get_cmake_dir())
 

@@ -3,7 +3,8 @@
 The read bandwidth and the arithmetic peak, of a GPU the copy bandwidth and the rate of its tensor
 cores, are probed on the same threads and instructions before and after every timed run: on a shared
 machine absolute figures drift, ratios of neighbours much less. The first, untimed run of each case
-warms up, gives the hash of the logits, and says which tokens the other runs must choose. Knows no format of output.
+warms up, gives the hash of the logits, and says which tokens the other runs must choose. Knows no
+format of output.
 """
 
 from __future__ import annotations
