@@ -51,8 +51,12 @@ def llm(folder: Path, open_llm: OpenLLM) -> LLM:
 @pytest.mark.parametrize(
     ("arguments", "error", "told"),
     [
-        ({"device": "cuda"}, InvalidArgument, r"device: is 'cuda', expected \"cpu\" \(no cuda yet"),
-        ({"device": None}, InvalidArgument, "device: is None"),
+        (
+            {"device": "gpu"},
+            InvalidArgument,
+            'device: found "gpu", expected "cpu", "cuda" or "cuda:',
+        ),
+        ({"device": None}, ArgumentTypeError, "device: is None, expected a name"),
         (
             {"dtype": "fp16"},
             InvalidArgument,
