@@ -13,13 +13,20 @@ endif()
 
 if(ONWARD_CUDA)
   if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+    if(ONWARD_NVCC AND NOT EXISTS "${ONWARD_NVCC}")
+      unset(ONWARD_NVCC CACHE)  # the environment that it was found in is gone
+    endif()
     find_program(ONWARD_NVCC nvcc HINTS ENV CUDA_PATH ENV CUDA_HOME PATH_SUFFIXES bin
       NO_CMAKE_SYSTEM_PATH)
     if(NOT ONWARD_NVCC)
       # The packages put their files in one folder for a version of CUDA, nvidia/cu13, where nvcc
       # finds all it needs. A Python that pip has built an environment for does not import what is
       # installed beside it, so that its folders are looked at too.
-      find_package(Python QUIET COMPONENTS Interpreter)
+      if(SKBUILD)
+        find_package(Python REQUIRED COMPONENTS Interpreter Development.Module)
+      else()
+        find_package(Python QUIET COMPONENTS Interpreter)
+      endif()
       set(ONWARD_ASK_PYTHON [[
 import importlib.util, pathlib, sysconfig
 spec = importlib.util.find_spec("nvidia")
@@ -60,7 +67,7 @@ print(found[-1] if found else "", end="")
       OUTPUT_VARIABLE ONWARD_KNOWN RESULT_VARIABLE ONWARD_FAILED ERROR_VARIABLE ONWARD_SAID)
     if(ONWARD_FAILED)
       message(FATAL_ERROR "ONWARD_CUDA: ${ONWARD_ASKED_NVCC} --list-gpu-arch: ${ONWARD_FAILED} "
-        "${ONWARD_SAID}, expected an nvcc of CUDA 11.8 or later")
+        "${ONWARD_SAID}, expected an nvcc of CUDA 12.0 or later")
     endif()
     foreach(ONWARD_ARCHITECTURE 80 90 100)
       if(ONWARD_KNOWN MATCHES "compute_${ONWARD_ARCHITECTURE}(\n|$)")

@@ -88,6 +88,8 @@ if [ $BUILD = yes ]; then
   export PYTHONPATH=$RESULTS/site${PYTHONPATH:+:$PYTHONPATH}
 fi
 
+# Nobody asks for the kernels on the processor here, and they need not be compiled.
+[ "$DEVICE" = cuda-host ] || export ONWARD_CUDA_HOST_LIBRARY=none
 PYTEST="$PYTHON -m pytest -q -p no:cacheprovider -m cuda"
 SMALL="not SmolLM2 and not measured"
 # shellcheck disable=SC2086

@@ -30,8 +30,9 @@ NAME = "libonward_cuda_host.so"
 @functools.cache
 def why_not() -> str:
     """Makes the device "cuda-host" known to this process and its children; else why it cannot."""
-    if os.environ.get(VARIABLE):
-        return ""
+    named = os.environ.get(VARIABLE)
+    if named:
+        return "" if Path(named).is_file() else f"{VARIABLE}: {named} is not there"
     if not sys.platform.startswith("linux"):
         return "the CUDA kernels are built for the processor on Linux alone"
     if any(device.name == "cuda-host" and device.ready for device in onward.devices()):
