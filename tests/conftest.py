@@ -1,4 +1,5 @@
-"""What the tests share: opening models that are closed again, and Python in a child process."""
+"""What the tests share: opening models that are closed again, Python in a child process, and the
+devices that some of them need."""
 
 from __future__ import annotations
 
@@ -12,6 +13,30 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).parent
+
+
+def pytest_collect_file(file_path: Path) -> None:
+    """Files named test_cuda_* may ask when they are imported whether the kernels for the processor
+    are there, so those are made first (builders/cuda_host.py)."""
+    if file_path.name.startswith("test_cuda_") and "cuda-host" in file_path.read_text("utf-8"):
+        from builders import cuda_host
+
+        cuda_host.why_not()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is marked ``cuda`` needs a GPU, and is skipped with the reason where there is none."""
+    marked = [item for item in items if item.get_closest_marker("cuda") is not None]
+    if not marked:
+        return
+    import onward
+
+    found = [device for device in onward.devices() if device.name.startswith("cuda:")]
+    if any(device.ready for device in found):
+        return
+    reason = found[0].why_not if found else "this build has no CUDA"
+    for item in marked:
+        item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ __device__ Seen keys_of(const AttendCall& c, int64_t row) {
 
 __device__ ExactKeys exact_keys(const AttendCall& c, int64_t row, int head) {
   const int64_t slice = c.step.slice_of_row[row];
-  const int kv_head = head / static_cast<int>(c.args.num_heads / c.cache.num_kv_heads);
+  const int kv_head = head / (static_cast<int>(c.args.num_heads) / c.cache.num_kv_heads);
   return {c.step.tables[(slice * c.step.groups + c.cache.group) * 2],
           c.cache.keys_offset + kv_head * c.cache.head_bytes,
           c.cache.values_offset,

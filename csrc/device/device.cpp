@@ -36,9 +36,9 @@ struct Opened {
   std::string why_not;
 };
 
-Opened open_file(const std::filesystem::path& file, const std::string& absent) {
+Opened open_file(const std::filesystem::path& file, const std::string& why_absent) {
   std::error_code ignored;
-  if (!std::filesystem::exists(file, ignored)) return {nullptr, absent};
+  if (!std::filesystem::exists(file, ignored)) return {nullptr, why_absent};
   void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);  // never closed: code stays in use
   if (handle == nullptr) return {nullptr, dlerror()};
   const auto entry = reinterpret_cast<DeviceLibraryEntry>(dlsym(handle, kDeviceLibraryEntry));
@@ -53,16 +53,19 @@ Opened open_file(const std::filesystem::path& file, const std::string& absent) {
   return {library, ""};
 }
 
+// What a library says it is not there with.
+const char* absent(const std::string& kind) {
+  return kind == "cuda"
+             ? "this build has no CUDA; one with it: ONWARD_CUDA=ON pip install . (docs/cuda.md)"
+             : "the test build of the CUDA kernels is not here (-DONWARD_CUDA_HOST=ON)";
+}
+
 Opened open_library(const std::string& kind) {
-  if (kind == "cuda") {
-    return open_file(own_folder() / (std::string("libonward_cuda") + kSuffix),
-                     "this build has no CUDA; one with it: ONWARD_CUDA=ON pip install onward");
-  }
-  const char* named = std::getenv("ONWARD_CUDA_HOST_LIBRARY");
-  const std::filesystem::path file =
-      named != nullptr ? std::filesystem::path(named)
-                       : own_folder() / (std::string("libonward_cuda_host") + kSuffix);
-  return open_file(file, "the test build of the CUDA kernels is not here (-DONWARD_CUDA_HOST=ON)");
+  const bool host = kind == "cuda-host";
+  const char* named = std::getenv(host ? "ONWARD_CUDA_HOST_LIBRARY" : "ONWARD_CUDA_LIBRARY");
+  const std::string file = std::string(host ? "libonward_cuda_host" : "libonward_cuda") + kSuffix;
+  return open_file(named != nullptr ? std::filesystem::path(named) : own_folder() / file,
+                   absent(kind));
 }
 
 // Each library is opened once in a process; a failure is not remembered.

@@ -3,7 +3,7 @@
 // asked for, so that nobody needs a driver who asks for none.
 //
 //   cpu                 this library
-//   cuda, cuda:0, ...   libonward_cuda.so
+//   cuda, cuda:0, ...   libonward_cuda.so; ONWARD_CUDA_LIBRARY names another file
 //   cuda-host           libonward_cuda_host.so: the CUDA kernels compiled for the processor, for
 //                       tests; ONWARD_CUDA_HOST_LIBRARY names another file
 #pragma once

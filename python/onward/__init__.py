@@ -17,6 +17,7 @@ from onward.errors import Error
 if TYPE_CHECKING:
     from onward._core import __version__, kv_cache_bytes
     from onward.default_llm import chat, generate, stream
+    from onward.device_list import Device, devices
     from onward.generation import Stream
     from onward.llm import LLM
     from onward.native_files import get_cmake_dir, get_include, get_lib_dir
@@ -29,6 +30,8 @@ _HOMES = {
     "__version__": "onward._core",
     "kv_cache_bytes": "onward._core",
     "LLM": "onward.llm",
+    "Device": "onward.device_list",
+    "devices": "onward.device_list",
     "chat": "onward.default_llm",
     "generate": "onward.default_llm",
     "stream": "onward.default_llm",
@@ -47,6 +50,7 @@ _HOMES = {
 
 __all__ = [
     "LLM",
+    "Device",
     "Error",
     "GenerationOptions",
     "Quantization",
@@ -57,6 +61,7 @@ __all__ = [
     "Usage",
     "__version__",
     "chat",
+    "devices",
     "errors",
     "generate",
     "get_cmake_dir",

@@ -20,11 +20,36 @@ class CudaRecording final : public Recording {
 LibraryDevice describe(int device) {
   cudaDeviceProp found;
   CHECK_CUDA(cudaGetDeviceProperties(&found, device));
-  char text[160];
-  std::snprintf(text, sizeof text, "%s, sm_%d%d, %.1f GiB", found.name, found.major, found.minor,
-                static_cast<double>(found.totalGlobalMem) / kGiB);
+  char size[32];
+  std::snprintf(size, sizeof size, "%.1f GiB", static_cast<double>(found.totalGlobalMem) / kGiB);
+  const std::string text = std::string(found.name) + ", sm_" + std::to_string(found.major) +
+                           std::to_string(found.minor) + ", " + size;
   if (found.major >= kLeastMajor) return {text, ""};
-  return {text, std::string(text) + ": expected sm_80 or later"};
+  return {text, text + ": expected sm_80 or later"};
+}
+
+// "13.0" of 13000.
+std::string version_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+// Why there is no device, and what to do about it.
+std::string why_no_device(cudaError_t status) {
+  int driver = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
+  const std::string needed = version_text(CUDART_VERSION);
+  if (driver == 0) {
+    return "no NVIDIA driver is installed, expected one for CUDA " + needed +
+           " or later (nvidia-smi tells)";
+  }
+  if (status == cudaErrorInsufficientDriver) {
+    return "the NVIDIA driver is for CUDA " + version_text(driver) + ", expected " + needed +
+           " or later: update it, or build with an older toolkit";
+  }
+  if (status == cudaSuccess || status == cudaErrorNoDevice) {
+    return "the NVIDIA driver shows none (nvidia-smi lists them, CUDA_VISIBLE_DEVICES hides them)";
+  }
+  return cudaGetErrorString(status);
 }
 
 }  // namespace
@@ -124,8 +149,7 @@ std::vector<LibraryDevice> list_devices() {
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess || count == 0) {
     cudaGetLastError();
-    const std::string why = status == cudaSuccess ? "no device" : cudaGetErrorString(status);
-    return {{"", "no GPU can be used: " + why}};
+    return {{"", "no GPU can be used: " + why_no_device(status)}};
   }
   std::vector<LibraryDevice> devices;
   for (int device = 0; device < count; ++device) devices.push_back(describe(device));

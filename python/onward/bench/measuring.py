@@ -1,9 +1,10 @@
 """From a model and a plan to lines of figures, each beside the machine's ceilings.
 
-The read bandwidth and the arithmetic peak are probed on the same threads and instructions before
-and after every timed run: on a shared machine absolute figures drift, ratios of neighbours much
-less. The first, untimed run of each case warms up, gives the hash of the logits, and says which
-tokens the other runs must choose. Knows no format of output.
+The read bandwidth and the arithmetic peak, of a GPU the copy bandwidth and the rate of its tensor
+cores, are probed on the same threads and instructions before and after every timed run: on a shared
+machine absolute figures drift, ratios of neighbours much less. The first, untimed run of each case
+warms up, gives the hash of the logits, and says which tokens the other runs must choose. Knows no
+format of output.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from onward.kv.plan import Policy
 from onward.progress import ProgressBar
 
 PROBE_S = 0.2
+DEVICE_PROBE_S = 0.04
+"""For each of a device's five."""
 # dtype of the weights -> the probe of the arithmetic that multiplies them.
 ARITHMETIC = {"f32": "f32", "f16": "f32", "bf16": "bf16", "int8": "int8", "int4": "int8"}
 
@@ -67,7 +70,9 @@ class Report:
     arithmetic: str
     """What the peak was probed in: f32, bf16 or int8."""
     backend: str
+    device: str
     isa: str
+    """Of the processor, which samples and packs where another device computes."""
     threads: int
     repetitions: int
     decode_tokens: int
@@ -93,6 +98,7 @@ def bench(
     packed_cache: str | None = None,
     kv_dtype: str = "auto",
     kv_window_tokens: int = Policy.window_tokens,
+    device: str = "cpu",
 ) -> Report:
     """Load or make a model, and measure it. A made one that does not fit is refused before memory
     is taken."""
@@ -107,6 +113,7 @@ def bench(
         packed_cache=packed_cache,
         kv_dtype=kv_dtype,
         kv_window_tokens=kv_window_tokens,
+        device=device,
     )
     return measure(subject, plan)
 
@@ -138,6 +145,7 @@ def measure(subject: Subject, plan: Plan) -> Report:
         dtype=dtypes.name,
         arithmetic=ARITHMETIC[dtypes.name],
         backend=engine.engine.backend.partition(":")[0].upper(),
+        device=subject.device,
         isa=_core.kernels.selected(),
         threads=subject.threads,
         repetitions=plan.repetitions,
@@ -230,7 +238,11 @@ def _summary(
 
 
 def _probe(subject: Subject) -> tuple[float, float]:
-    """GB/s of reading and GFLOP/s, of the threads and the dtype that are measured."""
+    """GB/s of reading and GFLOP/s, of the threads and the dtype that are measured. Of a device GB/s
+    of copying, bytes read and written together: nothing computes without writing."""
+    if subject.device != "cpu":
+        peaks = _core.measure_device(subject.device, DEVICE_PROBE_S)
+        return peaks["copy"], peaks[ARITHMETIC[subject.dtypes.name]]
     probe, isa = _core.kernels.probe, _core.kernels.selected()
     return (
         probe(isa, "read", PROBE_S, subject.threads),

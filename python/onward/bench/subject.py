@@ -47,6 +47,8 @@ class Subject:
     kv: KvDtypes | None = None
     """What keys and values are kept in; None: floats, as ``dtypes`` says."""
     policy: Policy = field(default_factory=Policy)
+    device: str = "cpu"
+    """What computes."""
 
     @property
     def costs(self) -> StepCosts:
@@ -84,9 +86,11 @@ def find_subject(
     packed_cache: str | None = None,
     kv_dtype: str = "auto",
     kv_window_tokens: int = Policy.window_tokens,
+    device: str = "cpu",
 ) -> Subject:
     """The model in memory, with room for so many tokens in its cache."""
     check_dtypes(dtype, head_dtype)
+    device = _core.device_name(device)
     if model is not None and synthetic is not None:
         raise InvalidArgument("synthetic: is given together with a model, expected one of them")
     if packed_cache is not None and synthetic is not None:
@@ -99,9 +103,13 @@ def find_subject(
     if synthetic is None:
         files = find_model(model)
         with ProgressBar(f"loading {files.name}") as progress:
-            loaded = load_model(files, dtype, count, progress, head_dtype, packed_cache, kv_dtype)
+            loaded = load_model(
+                files, dtype, count, progress, head_dtype, packed_cache, kv_dtype, device=device
+            )
         return Subject(
-            loaded.files.name, loaded.core, loaded.spec, loaded.dtypes, count, loaded.kv, policy
+            *(loaded.files.name, loaded.core, loaded.spec, loaded.dtypes, count, loaded.kv),
+            policy=policy,
+            device=device,
         )
     spec = synthetic_spec(synthetic)
     dtypes = synthetic_dtypes(spec, dtype, head_dtype)
@@ -114,8 +122,8 @@ def find_subject(
         cache=cache_bytes(spec, dtypes, cached_tokens(spec), kv, policy),
     )
     with ProgressBar(f"making {synthetic}") as progress:
-        core = random_model(spec, dtypes, count, progress)
-    return Subject(f"synthetic {synthetic}", core, spec, dtypes, count, kv, policy)
+        core = random_model(spec, dtypes, count, progress, device=device)
+    return Subject(f"synthetic {synthetic}", core, spec, dtypes, count, kv, policy, device)
 
 
 def require_memory(where: str, **parts: int) -> None:

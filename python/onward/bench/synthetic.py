@@ -51,11 +51,13 @@ def random_model(
     threads: int,
     progress: Progress | None = None,
     seed: int = 0,
+    device: str = "cpu",
 ) -> _core.Model:
-    """A model of that shape, packed in ``dtypes``. The same seed gives the same weights."""
+    """A model of that shape, packed in ``dtypes`` on a device. The same seed gives the same
+    weights."""
     plan = architectures.tensor_plan(spec)
     source = _random_values(_source_values(spec), seed)
-    builder = _core.ModelBuilder(core_spec(spec), dtypes.cache, threads)
+    builder = _core.ModelBuilder(core_spec(spec), dtypes.cache, threads, device)
     total = sum(prod(shape) for planned in plan for shape in planned.shapes)
     done = begin = 0
     for planned in plan:

@@ -131,8 +131,9 @@ def figures(number: float) -> str:
 
 
 def _setting(report: Report) -> list[str]:
+    where = report.isa if report.device == "cpu" else report.device
     lines = [
-        f"{report.model}, {report.dtype}, {report.isa}, {_counted(report.threads, 'thread')}, "
+        f"{report.model}, {report.dtype}, {where}, {_counted(report.threads, 'thread')}, "
         f"{_counted(report.repetitions, 'repetition')}; {report.parameters / 1e6:,.0f} million "
         f"parameters, {report.weight_bytes / 1e9:.3f} GB of weights; keys and values in "
         f"{report.kv_dtype}"
@@ -140,8 +141,9 @@ def _setting(report: Report) -> list[str]:
     if report.lines:
         read = [line.probed_gigabytes_per_s for line in report.lines]
         peak = [line.probed_gigaflops for line in report.lines]
+        moves = "reads" if report.device == "cpu" else "copies"
         lines.append(
-            f"this machine, probed beside each line: reads {min(read):.1f} to {max(read):.1f} "
+            f"this machine, probed beside each line: {moves} {min(read):.1f} to {max(read):.1f} "
             f"GB/s, multiplies {min(peak):.0f} to {max(peak):.0f} GFLOP/s in {report.arithmetic}"
         )
     return lines

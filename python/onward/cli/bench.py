@@ -27,6 +27,7 @@ FORMATS = ("text", "md", "csv", "json")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = flags.add_loading_arguments(parser)
+    flags.add_device_argument(group)
     group.add_argument(
         "--synthetic",
         metavar="NAME",
@@ -111,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
         name: getattr(arguments, name)
         for name in (
             *("model", "synthetic", "dtype", "head_dtype", "threads", "packed_cache"),
-            *("kv_dtype", "kv_window_tokens"),
+            *("kv_dtype", "kv_window_tokens", "device"),
         )
     }
     given = {

@@ -34,6 +34,7 @@ PROBES = {
     "bf16 GFLOP/s": "bf16",
     "int8 GOP/s": "int8",
 }
+DEVICE_PROBES = {"read GB/s": "read", "copy GB/s": "copy", **PROBES}
 PROBE_S = 0.5
 
 
@@ -42,7 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--measure",
         action="store_true",
-        help="measure the read bandwidth and the f32, bf16 and int8 peaks (a few seconds)",
+        help="measure what the processor and each GPU that is ready read and multiply at most "
+        "(a few seconds each)",
     )
 
 
@@ -55,6 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
 def examine(*, measure: bool) -> dict[str, Any]:
     """Everything there is to say, as JSON can hold it."""
     from onward import _core
+    from onward.device_list import devices
 
     threads = _core.default_threads()
     report: dict[str, Any] = {
@@ -71,12 +74,25 @@ def examine(*, measure: bool) -> dict[str, Any]:
         "memory_bytes": memory_bytes(),
         "packages": {name: _version(name) for name in PACKAGES},
         "default_model": _default_model(),
-        "devices": {"cpu": "ready", "cuda": "not in this version"},
+        "devices": {
+            device.name: {
+                "description": device.description,
+                "ready": device.ready,
+                "why_not": device.why_not,
+            }
+            for device in devices()
+        },
     }
     if measure:
         isa = report["isa"]["selected"]
         report["measured"] = {
             name: _core.kernels.probe(isa, kind, PROBE_S, threads) for name, kind in PROBES.items()
+        }
+        report["measured_devices"] = {
+            name: {what: peaks[kind] for what, kind in DEVICE_PROBES.items()}
+            for name, device in report["devices"].items()
+            if device["ready"] and name != "cpu"
+            for peaks in [_core.measure_device(name, PROBE_S)]
         }
     return report
 
@@ -90,7 +106,7 @@ def told(report: dict[str, Any]) -> str:
         f"instruction set  {_isa(report)}",
         f"threads          {report['threads']['default']} of {report['threads']['processors']}",
         f"memory           {_memory(report)}",
-        *(f"device {name:9} {state}" for name, state in report["devices"].items()),
+        *(f"device {name:9} {_state(device)}" for name, device in report["devices"].items()),
         "",
     ]
     for name, version in report["packages"].items():
@@ -100,7 +116,8 @@ def told(report: dict[str, Any]) -> str:
     found = f"{model['name']}, {model['path']}" if model["found"] else model["problem"]
     lines += ["", f"default model    {found}"]
     if "measured" in report:
-        lines += ["", *(f"{name:16} {value:.1f}" for name, value in report["measured"].items())]
+        for name, found in [("cpu", report["measured"]), *report["measured_devices"].items()]:
+            lines += ["", f"{name}:", *(f"{what:16} {value:.1f}" for what, value in found.items())]
     lines += ["", "Paste this into a bug report:", "", "```", *_block(report), "```", ""]
     return "\n".join(lines)
 
@@ -113,12 +130,26 @@ def _block(report: dict[str, Any]) -> list[str]:
         report["system"],
         f"isa {_isa(report)}; threads {report['threads']['default']} of "
         f"{report['threads']['processors']}; memory {_memory(report)}",
+        "devices: " + "; ".join(_told_device(*item) for item in report["devices"].items()),
         packages,
         f"default model: {model['name'] if model['found'] else 'not found'}",
     ]
     if "measured" in report:
-        lines.append(", ".join(f"{name} {v:.1f}" for name, v in report["measured"].items()))
+        for name, found in [("cpu", report["measured"]), *report["measured_devices"].items()]:
+            figures = ", ".join(f"{what} {value:.1f}" for what, value in found.items())
+            lines.append(f"{name}: {figures}")
     return lines
+
+
+def _state(device: dict[str, Any]) -> str:
+    known = [device["description"], "ready" if device["ready"] else device["why_not"]]
+    return ", ".join(part for part in known if part)
+
+
+def _told_device(name: str, device: dict[str, Any]) -> str:
+    """Without the reason, which may name a path."""
+    state = device["description"] if device["ready"] else "not ready"
+    return f"{name} {state}"
 
 
 def _isa(report: dict[str, Any]) -> str:

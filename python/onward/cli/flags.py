@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Those of ``add_loading_arguments`` and ``add_cache_arguments``, --draft-model, --verbose."""
     group = add_loading_arguments(parser)
+    add_device_argument(group)
     add_cache_arguments(parser)
     group.add_argument(
         "--draft-model", metavar="MODEL", help="a smaller model of the same vocabulary that guesses"
@@ -57,6 +58,16 @@ def add_loading_arguments(parser: argparse.ArgumentParser) -> argparse._Argument
         help="keep the packed weights in this folder and load them from there the next time",
     )
     return group
+
+
+def add_device_argument(group: argparse._ArgumentGroup) -> None:
+    """--device, of commands that compute."""
+    group.add_argument(
+        "--device",
+        default="cpu",
+        metavar="NAME",
+        help="cpu, cuda or cuda:1, as onward doctor lists them; default: cpu",
+    )
 
 
 def add_generation_arguments(parser: argparse.ArgumentParser) -> None:
@@ -127,7 +138,12 @@ def generation_options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def load(arguments: argparse.Namespace) -> LLM:
     """The model that the flags ask for, and the cache."""
-    return load_plain(arguments, draft_model=arguments.draft_model, **cache_options(arguments))
+    return load_plain(
+        arguments,
+        device=arguments.device,
+        draft_model=arguments.draft_model,
+        **cache_options(arguments),
+    )
 
 
 def load_plain(arguments: argparse.Namespace, **options: Any) -> LLM:
