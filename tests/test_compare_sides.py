@@ -112,9 +112,9 @@ class TestLocal:
             opened("toaster:f32")
 
     def test_a_run_is_counted(self, opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        from onward.compare import speed
+        from onward.bench import ceilings
 
-        monkeypatch.setattr(speed._core.kernels, "probe", lambda *arguments: 10.0)
+        monkeypatch.setattr(ceilings._core.kernels, "probe", lambda *arguments: 10.0)
         side = opened("cpu:f32:threads=1")
         shallow, deep = side.run(0), side.run(64)
         assert shallow.prefill_tokens_per_s is None and shallow.arithmetic_share is None

@@ -16,6 +16,7 @@ from itertools import pairwise
 
 from onward import _core
 from onward.bench.cases import CHUNK_TOKENS, Bench, Decode, Prefill, Reading
+from onward.bench.ceilings import ARITHMETIC, ceilings
 from onward.bench.costs import parameters
 from onward.bench.plan import Case, Plan
 from onward.bench.subject import Subject, find_subject, require_memory
@@ -24,10 +25,6 @@ from onward.kv.plan import Policy
 from onward.progress import ProgressBar
 
 PROBE_S = 0.2
-DEVICE_PROBE_S = 0.04
-"""For each of a device's five."""
-# dtype of the weights -> the probe of the arithmetic that multiplies them.
-ARITHMETIC = {"f32": "f32", "f16": "f32", "bf16": "bf16", "int8": "int8", "int4": "int8"}
 
 
 @dataclass(frozen=True)
@@ -174,11 +171,11 @@ def _line(
     done(1)
     runs = start(watched=False)
     readings: list[Reading] = []
-    ceilings = [_probe(subject)]
+    probed = [_probe(subject)]
     try:
         for index in range(plan.repetitions):
             readings.append(runs.run())
-            ceilings.append(_probe(subject))
+            probed.append(_probe(subject))
             done(2 + index)
     finally:
         runs.close()
@@ -187,7 +184,7 @@ def _line(
         raise Error(f"bench: {case}: other tokens than in the run before, expected the same")
     beside = [
         ((before[0] + after[0]) / 2, (before[1] + after[1]) / 2)
-        for before, after in pairwise(ceilings)
+        for before, after in pairwise(probed)
     ]
     return _summary(case, plan.decode_tokens, readings, beside, first.logits_hash)
 
@@ -238,13 +235,4 @@ def _summary(
 
 
 def _probe(subject: Subject) -> tuple[float, float]:
-    """GB/s of reading and GFLOP/s, of the threads and the dtype that are measured. Of a device GB/s
-    of copying, bytes read and written together: nothing computes without writing."""
-    if subject.device != "cpu":
-        peaks = _core.measure_device(subject.device, DEVICE_PROBE_S)
-        return peaks["copy"], peaks[ARITHMETIC[subject.dtypes.name]]
-    probe, isa = _core.kernels.probe, _core.kernels.selected()
-    return (
-        probe(isa, "read", PROBE_S, subject.threads),
-        probe(isa, ARITHMETIC[subject.dtypes.name], PROBE_S, subject.threads),
-    )
+    return ceilings(subject.device, subject.dtypes.name, subject.threads, PROBE_S)

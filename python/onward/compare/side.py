@@ -69,7 +69,7 @@ class Footprint:
 class Round:
     """One timed run: a prompt of ``depth`` tokens is read (one token, where depth is 0), and tokens
     are written after it. Shares are of what the device was probed at beside the run; None where
-    there is no such probe, or nothing to tell."""
+    there is nothing to tell, or no probe."""
 
     depth: int
     prefill_tokens_per_s: float | None

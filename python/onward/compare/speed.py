@@ -1,7 +1,7 @@
 """Timed runs of a loaded model: a prompt, then tokens after it, beside the device's ceilings.
 
 What is read and multiplied is counted as ``onward bench`` does; what a run took is the result's own
-timings. Knows nothing of the other side, and of a device only whether it can be probed.
+timings. Knows nothing of the other side, and no device.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onward import _core
 from onward.bench.cases import CHUNK_TOKENS, chunk_slices
+from onward.bench.ceilings import ceilings
 from onward.bench.costs import Cost, Slice, StepCosts
-from onward.bench.measuring import ARITHMETIC
 from onward.compare.side import Round
 from onward.errors import Error
 from onward.kv.plan import Policy
@@ -55,15 +54,12 @@ class Runner:
         written = self._decode_cost(tokens)
         bytes_per_token = written.bytes_read / self._timed
         gigabytes_per_s = 1e-9 * bytes_per_token * decode_rate
-        read_share = arithmetic_share = None
-        if before is not None and after is not None:
-            read_share = gigabytes_per_s / ((before[0] + after[0]) / 2)
-        prefill_rate = None
+        read_share = gigabytes_per_s / ((before[0] + after[0]) / 2)
+        prefill_rate = arithmetic_share = None
         if depth > 1 and timings.prefill_tokens_per_s is not None:
             prefill_rate = timings.prefill_tokens_per_s
-            if before is not None and after is not None:
-                flops = 2e-9 * self._read_cost(tokens).multiply_adds / tokens * prefill_rate
-                arithmetic_share = flops / ((before[1] + after[1]) / 2)
+            flops = 2e-9 * self._read_cost(tokens).multiply_adds / tokens * prefill_rate
+            arithmetic_share = flops / ((before[1] + after[1]) / 2)
         return Round(
             depth,
             prefill_rate,
@@ -90,11 +86,5 @@ class Runner:
             )
         return cost
 
-    def _probe(self) -> tuple[float, float] | None:
-        """GB/s of reading and GFLOP/s of the arithmetic that multiplies; None where the device has
-        no probe."""
-        if self._llm.device != "cpu":
-            return None
-        probe, isa, threads = _core.kernels.probe, _core.kernels.selected(), self._llm.threads
-        arithmetic = ARITHMETIC[self._llm.dtype]
-        return probe(isa, "read", PROBE_S, threads), probe(isa, arithmetic, PROBE_S, threads)
+    def _probe(self) -> tuple[float, float]:
+        return ceilings(self._llm.device, self._llm.dtype, self._llm.threads, PROBE_S)

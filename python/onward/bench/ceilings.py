@@ -1,0 +1,28 @@
+"""What a device can do at most, measured now: the figures that rates are set beside.
+
+Knows devices by name, and of a model only what its weights are held in.
+"""
+
+from __future__ import annotations
+
+from onward import _core
+
+# dtype of the weights -> the probe of the arithmetic that multiplies them.
+ARITHMETIC = {"f32": "f32", "f16": "f32", "bf16": "bf16", "int8": "int8", "int4": "int8"}
+DEVICE_SHARE = 0.2
+"""Of ``seconds``, for each of a device's five probes: its figures vary little."""
+
+
+def ceilings(device: str, dtype: str, threads: int, seconds: float) -> tuple[float, float]:
+    """GB/s of memory and GFLOP/s of the arithmetic that multiplies weights of ``dtype``.
+
+    Of the processor, the read bandwidth and the peak of so many threads. Of another device the
+    bandwidth of copying, bytes read and written together (nothing computes without writing), and
+    the rate of its tensor cores.
+    """
+    arithmetic = ARITHMETIC[dtype]
+    if device != "cpu":
+        peaks = _core.measure_device(device, DEVICE_SHARE * seconds)
+        return peaks["copy"], peaks[arithmetic]
+    probe, isa = _core.kernels.probe, _core.kernels.selected()
+    return probe(isa, "read", seconds, threads), probe(isa, arithmetic, seconds, threads)
