@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from builders import kernel_places
 from builders.core_engine import (
     ALL_CHUNK,
     Shape,
@@ -45,6 +46,15 @@ def dtype(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
+@pytest.fixture(params=kernel_places.PLACES)
+def place(request: pytest.FixtureRequest) -> str:
+    """Of a device the bits of float32 caches are promised."""
+    stored_as = "dtype" in request.fixturenames and request.getfixturevalue("dtype")
+    if request.param not in ISAS and stored_as not in (False, "f32"):
+        pytest.skip("of a device the bits of float32 are those of the processor, no others")
+    return kernel_places.need(request.param)
+
+
 def stored(x: F32, dtype: str) -> Stored:
     if dtype == "bf16":
         return (x.view(np.uint32) >> 16).astype(np.uint16)
@@ -70,11 +80,13 @@ def inputs(
 
 
 def attend(
-    isa: str, whole: tuple[F32, Stored, Stored], first: int, last: int, window: int = 0
+    place: str, whole: tuple[F32, Stored, Stored], first: int, last: int, window: int = 0
 ) -> F32:
     """The tokens at positions [first, last)."""
     q, keys, values = whole
-    return kernels.attend(isa, q[first:last], keys[:last], values[:last], first, window, 0.2)
+    return kernel_places.attend(
+        place, q[first:last], keys[:last], values[:last], first, window, 0.2
+    )
 
 
 def softmax(whole: tuple[F32, Stored, Stored], first: int, last: int, window: int = 0):
@@ -97,7 +109,7 @@ def assert_bits(found: F32, expected: F32) -> None:
 @pytest.mark.parametrize("spread", [1.0, 40.0])
 @pytest.mark.parametrize(("group", "head_dim"), [(1, 64), (3, 24), (4, 128)])
 def test_one_token_against_float64_and_generic(
-    isa: str, dtype: str, group: int, head_dim: int, spread: float
+    place: str, dtype: str, group: int, head_dim: int, spread: float
 ) -> None:
     """Spread: the largest score lies in any span, so that either side of a merge is rescaled."""
     whole = inputs(dtype, group, head_dim, spread)
@@ -105,18 +117,18 @@ def test_one_token_against_float64_and_generic(
     if spread > 1:
         bound *= spread  # scores of up to 300, rounded to float32 before exp
     for length in ROWS_AT:
-        found = attend(isa, whole, length - 1, length)
+        found = attend(place, whole, length - 1, length)
         assert np.abs(found - softmax(whole, length - 1, length)).max() <= bound
         assert_bits(found, attend("generic", whole, length - 1, length))
 
 
 @pytest.mark.parametrize("window", [1, 16, 100, 511, 512, 513, 600, 1024, 1200])
-def test_windows_across_span_edges(isa: str, dtype: str, window: int) -> None:
+def test_windows_across_span_edges(place: str, dtype: str, window: int) -> None:
     """They begin inside a span, and end inside another."""
     whole = inputs(dtype, 3, 24)
     bound = TOLERANCE * np.abs(value(whole[2])).max()
     for first, last in ((500, 530), (1010, 1040), (1111, 1112), (1290, 1300)):
-        found = attend(isa, whole, first, last, window)
+        found = attend(place, whole, first, last, window)
         assert np.abs(found - softmax(whole, first, last, window)).max() <= bound
         assert_bits(found, attend("generic", whole, first, last, window))
 
@@ -124,51 +136,51 @@ def test_windows_across_span_edges(isa: str, dtype: str, window: int) -> None:
 @pytest.mark.parametrize("window", [0, 75, 512, 700])
 @pytest.mark.parametrize(("group", "head_dim"), [(1, 64), (3, 64), (7, 24)])
 def test_decode_gives_the_bits_of_prefill(
-    isa: str, dtype: str, group: int, head_dim: int, window: int
+    place: str, dtype: str, group: int, head_dim: int, window: int
 ) -> None:
     whole = inputs(dtype, group, head_dim)
     for begin, end in ((490, 540), (1000, 1060)):
-        prefill = attend(isa, whole, begin, end, window)
+        prefill = attend(place, whole, begin, end, window)
         for tokens in (1, 5, 16):
             for first in range(begin, end - tokens + 1, 3 if tokens == 1 else tokens):
-                part = attend(isa, whole, first, first + tokens, window)
+                part = attend(place, whole, first, first + tokens, window)
                 assert_bits(part, prefill[first - begin : first - begin + tokens])
 
 
-def test_spans_are_merged_as_the_rule_says(isa: str) -> None:
+def test_spans_are_merged_as_the_rule_says(place: str) -> None:
     """Equal scores in every key: all factors are 1, the sums are whole numbers, the output their
     mean; and one key far above the others in each span takes all the weight of its span."""
     zeros, count = np.zeros((1300, 16), np.float32), np.arange(1300, dtype=np.float32)
     values = count.repeat(16).reshape(1300, 16)
     q = np.zeros((1300, 1, 16), np.float32)
     for length in (512, 513, 1024, 1025, 1300):
-        assert (attend(isa, (q, zeros, values), length - 1, length) == (length - 1) / 2).all()
-    for place in (0, 511, 512, 1023, 1024, 1299):
+        assert (attend(place, (q, zeros, values), length - 1, length) == (length - 1) / 2).all()
+    for strongest in (0, 511, 512, 1023, 1024, 1299):
         keys = zeros.copy()
-        keys[place, 0] = 1000
+        keys[strongest, 0] = 1000
         q[:, :, 0] = 1
-        assert (attend(isa, (q, keys, values), 1299, 1300) == place).all()
+        assert (attend(place, (q, keys, values), 1299, 1300) == strongest).all()
 
 
 @pytest.mark.parametrize("last", [511, 512, 513, 1024, 1030])
 @pytest.mark.parametrize("tokens", [1, 16])
-def test_stale_slots_stay_invisible(isa: str, dtype: str, tokens: int, last: int) -> None:
+def test_stale_slots_stay_invisible(place: str, dtype: str, tokens: int, last: int) -> None:
     q, keys, values = inputs(dtype, 3, 24)
     first = last - tokens
-    expected = attend(isa, (q, keys, values), first, last)
+    expected = attend(place, (q, keys, values), first, last)
     assert np.isfinite(expected).all()
     stale_keys, stale_values = keys.copy(), values.copy()
     stale = stored(np.array([np.nan], np.float32), dtype)[0]
     stale_keys[last:], stale_values[last:] = stale, stale
-    found = kernels.attend(isa, q[first:last], stale_keys, stale_values, first, 0, 0.2)
+    found = kernel_places.attend(place, q[first:last], stale_keys, stale_values, first, 0, 0.2)
     assert_bits(found, expected)
 
 
-def test_a_nan_in_an_early_span_is_passed_on(isa: str) -> None:
+def test_a_nan_in_an_early_span_is_passed_on(place: str) -> None:
     """No merge hides it behind a larger maximum."""
     q, keys, values = (x.copy() for x in inputs("f32", 1, 16))
     keys[3, 5] = np.nan
-    assert np.isnan(attend(isa, (q, keys, values), 1299, 1300)).all()
+    assert np.isnan(attend(place, (q, keys, values), 1299, 1300)).all()
 
 
 # --- the engine, which shares the spans of a row out over threads ---

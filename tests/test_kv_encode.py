@@ -1,4 +1,5 @@
-"""Coding of keys and values: every instruction set against numpy, to the bit."""
+"""Coding of keys and values: every instruction set, and the CUDA kernels, against numpy, to the
+bit."""
 
 from __future__ import annotations
 
@@ -10,13 +11,19 @@ from numpy.typing import NDArray
 
 from builders import kv_codes
 from builders.kernel_arrays import F32, ISAS, assert_bits, kernels, normal, to_bf16, widen
+from builders.kernel_places import CUDA_HOST, PLACES, encode_block, need
 from onward.errors import InvalidArgument
 
 HEAD_DIMS = [32, 36, 64, 80, 96, 112, 128, 160, 192, 256]
 DTYPES = ["f32", "f16", "bf16"]
 ROTATED = [32, 64, 96, 128, 160, 192, 224, 256, 480, 512]
 
-pytestmark = pytest.mark.parametrize("isa", ISAS)
+each_isa = pytest.mark.parametrize("isa", ISAS)
+
+
+@pytest.fixture(params=PLACES)
+def place(request: pytest.FixtureRequest) -> str:
+    return need(request.param)
 
 
 def stored(x: F32, dtype: str) -> NDArray[Any]:
@@ -30,7 +37,7 @@ def value(array: NDArray[Any]) -> F32:
 
 
 def encoded(
-    isa: str,
+    place: str,
     keys: NDArray[Any],
     values: NDArray[Any],
     codec: str,
@@ -38,7 +45,7 @@ def encoded(
 ) -> list[tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.float16]]]:
     """Of keys and of values: bytes, codes (16, D), scales (groups, 16)."""
     dims = kv_codes.coded_dim(keys.shape[1])
-    found = kernels.encode_block(isa, keys, values, codec, codec, first_keys)
+    found = encode_block(place, keys, values, codec, codec, first_keys)
     return [
         (
             found[i],
@@ -50,7 +57,7 @@ def encoded(
 
 
 def expect_twin(
-    isa: str, keys: NDArray[Any], values: NDArray[Any], codec: str, first: NDArray[Any] | None
+    place: str, keys: NDArray[Any], values: NDArray[Any], codec: str, first: NDArray[Any] | None
 ) -> None:
     """Codes, scales and bytes of both sides are those of numpy."""
     first_keys = None if first is None else value(first)
@@ -59,7 +66,7 @@ def expect_twin(
             kv_codes.prepare(value(keys), codec, first_keys),
             kv_codes.prepare(value(values), codec),
         ]
-    for i, (raw, codes, scales) in enumerate(encoded(isa, keys, values, codec, first)):
+    for i, (raw, codes, scales) in enumerate(encoded(place, keys, values, codec, first)):
         expected_codes, expected_scales = kv_codes.encode(coded[i], codec, keys=i == 0)
         assert_bits(codes, expected_codes)
         assert (scales.view(np.uint16) == expected_scales.view(np.uint16)).all()
@@ -69,50 +76,50 @@ def expect_twin(
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("head_dim", HEAD_DIMS)
 @pytest.mark.parametrize("codec", kv_codes.CODECS)
-def test_codes_are_those_of_numpy(isa: str, codec: str, head_dim: int, dtype: str) -> None:
+def test_codes_are_those_of_numpy(place: str, codec: str, head_dim: int, dtype: str) -> None:
     keys = stored(normal(1, 16, head_dim) + 3 * normal(2, head_dim), dtype)
     values = stored(normal(3, 16, head_dim, scale=0.1), dtype)
     first = stored(normal(4, 16, head_dim) + 3 * normal(2, head_dim), dtype)
-    expect_twin(isa, keys, values, codec, first)
-    expect_twin(isa, keys, values, codec, None)
+    expect_twin(place, keys, values, codec, first)
+    expect_twin(place, keys, values, codec, None)
 
 
 @pytest.mark.parametrize(
     "scale", [0.0, 1e-45, 1e-38, 1e-25, 1e-19, 1e-8, 1e-4, 1e4, 1e6, 1e18, 1e38]
 )
 @pytest.mark.parametrize("codec", kv_codes.CODECS)
-def test_any_magnitude(isa: str, codec: str, scale: float) -> None:
+def test_any_magnitude(place: str, codec: str, scale: float) -> None:
     with np.errstate(over="ignore"):
         keys, values = normal(1, 16, 96, scale=scale), normal(2, 16, 96, scale=scale)
     keys[1::2] = 0
     values[::2] = 0
-    expect_twin(isa, keys, values, codec, None)
-    for side, (_, codes, scales) in enumerate(encoded(isa, keys, values, codec)):
+    expect_twin(place, keys, values, codec, None)
+    for side, (_, codes, scales) in enumerate(encoded(place, keys, values, codec)):
         silent = slice(1, None, 2) if side == 0 else slice(0, None, 2)
         assert (scales[:, silent] == 0).all()
         assert (kv_codes.decode(codes, scales, codec)[silent] == 0).all()
 
 
 @pytest.mark.parametrize("codec", kv_codes.CODECS)
-def test_equal_magnitudes(isa: str, codec: str) -> None:
+def test_equal_magnitudes(place: str, codec: str) -> None:
     """Few values, exact in every step of the rotation: ties wherever something can tie."""
     rng = np.random.default_rng(1)
     for head_dim in (32, 64, 256):
         for limit in (1, 2, 7):
             keys = rng.integers(-limit, limit + 1, (16, head_dim)).astype(np.float32)
             values = (rng.random((16, head_dim)) < 0.1).astype(np.float32) * np.float32(limit)
-            expect_twin(isa, keys, values, codec, None)
+            expect_twin(place, keys, values, codec, None)
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("codec", kv_codes.CODECS)
-def test_what_is_not_finite_stays_so(isa: str, codec: str, wrong: float) -> None:
+def test_what_is_not_finite_stays_so(place: str, codec: str, wrong: float) -> None:
     """In its token, and for the codecs without rotation in its group alone."""
     keys, values = normal(1, 16, 64), normal(2, 16, 64)
     keys[3, 7] = values[5, 40] = wrong
-    expect_twin(isa, keys, values, codec, None)
+    expect_twin(place, keys, values, codec, None)
     for token, group, (_, _, scales) in zip(
-        (3, 5), (0, 1), encoded(isa, keys, values, codec), strict=True
+        (3, 5), (0, 1), encoded(place, keys, values, codec), strict=True
     ):
         expected = np.zeros(scales.shape, bool)
         expected[group if codec == "q4_0" else slice(None), token] = True
@@ -120,13 +127,13 @@ def test_what_is_not_finite_stays_so(isa: str, codec: str, wrong: float) -> None
 
 
 @pytest.mark.parametrize("codec", kv_codes.CODECS)
-def test_a_token_does_not_know_its_neighbours(isa: str, codec: str) -> None:
+def test_a_token_does_not_know_its_neighbours(place: str, codec: str) -> None:
     keys, values = normal(1, 16, 80), normal(2, 16, 80)
-    whole = encoded(isa, keys, values, codec)
+    whole = encoded(place, keys, values, codec)
     others = np.arange(16) != 6
     keys[others], values[others] = normal(3, 15, 80, scale=50.0), np.nan
     for (_, codes, scales), (_, expected_codes, expected_scales) in zip(
-        encoded(isa, keys, values, codec), whole, strict=True
+        encoded(place, keys, values, codec), whole, strict=True
     ):
         assert_bits(codes[6], expected_codes[6])
         assert_bits(scales[:, 6], expected_scales[:, 6])
@@ -135,28 +142,26 @@ def test_a_token_does_not_know_its_neighbours(isa: str, codec: str) -> None:
 @pytest.mark.parametrize("first_centred_pair", [0, 1, 13, 20])
 @pytest.mark.parametrize("codec", kv_codes.CODECS)
 def test_fast_coordinates_are_coded_as_they_are(
-    isa: str, codec: str, first_centred_pair: int
+    place: str, codec: str, first_centred_pair: int
 ) -> None:
     keys, first = normal(1, 16, 40) + 2 * normal(2, 40), normal(3, 16, 40) + 2 * normal(2, 40)
-    found, scales, *_ = kernels.encode_block(
-        isa, keys, keys, codec, codec, first, first_centred_pair
-    )
+    found, scales, *_ = encode_block(place, keys, keys, codec, codec, first, first_centred_pair)
     wanted = kv_codes.prepare(keys, codec, first, first_centred_pair)
     codes, expected_scales = kv_codes.encode(wanted, codec, keys=True)
     assert_bits(found, kv_codes.pack(codes, codec, True))
     assert_bits(scales.view(np.float16).reshape(-1, 16), expected_scales)
     if first_centred_pair == 20:
-        assert_bits(found, kernels.encode_block(isa, keys, keys, codec, codec)[0])
+        assert_bits(found, encode_block(place, keys, keys, codec, codec)[0])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("head_dim", [36, 64])
-def test_an_exact_side_is_copied(isa: str, head_dim: int, dtype: str) -> None:
+def test_an_exact_side_is_copied(place: str, head_dim: int, dtype: str) -> None:
     keys, values = stored(normal(1, 16, head_dim), dtype), stored(normal(2, 16, head_dim), dtype)
-    key_bytes, key_scales, *_ = kernels.encode_block(isa, keys, values, "exact", "turbo4")
+    key_bytes, key_scales, *_ = encode_block(place, keys, values, "exact", "turbo4")
     assert_bits(key_bytes.view(keys.dtype).reshape(head_dim, 16).T.copy(), keys)
     assert key_scales.size == 0
-    *_, value_bytes, value_scales = kernels.encode_block(isa, keys, values, "turbo4", "exact")
+    *_, value_bytes, value_scales = encode_block(place, keys, values, "turbo4", "exact")
     rows = value_bytes.view(values.dtype).reshape(16, -1)
     assert_bits(rows[:, :head_dim].copy(), values)
     assert value_scales.size == 0
@@ -180,6 +185,7 @@ def coded_parts(group: NDArray[np.uint8], heads: int, dims: int, key_codec: str,
             ]
 
 
+@each_isa
 @pytest.mark.parametrize("codecs", [("int8", "turbo4"), ("turbo3", "q4_0"), ("turbo2", "turbo2")])
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_backend_codes_each_layer_in_its_group(
@@ -205,22 +211,37 @@ def test_a_backend_codes_each_layer_in_its_group(
         assert next(parts, None) is None
 
 
-def test_q4_0_by_hand(isa: str) -> None:
+@pytest.mark.parametrize("codecs", [("int8", "turbo4"), ("turbo3", "q4_0"), ("exact", "turbo2")])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_device_codes_whole_blocks_as_the_processor_does(
+    dtype: str, codecs: tuple[str, str]
+) -> None:
+    """Each layer in its group, and nothing beside."""
+    device = need(CUDA_HOST)
+    keys, values = (stored(normal(seed, 3, 3, 2, 16, 40), dtype) for seed in (1, 2))
+    first, groups = stored(normal(3, 3, 2, 16, 40), dtype), [0, 1, 0]
+    expected = kernels.encode_blocks(keys, values, *codecs, groups, first, 1)
+    found = kernels.encode_blocks(keys, values, *codecs, groups, first, 2, device=device)
+    for one, other in zip(found, expected, strict=True):
+        assert_bits(one, other)
+
+
+def test_q4_0_by_hand(place: str) -> None:
     """As llama.cpp rounds: the extreme is exact, with its sign; 8 codes below zero, 7 above."""
     x = np.zeros((16, 32), np.float32)
     x[0, :6] = [-4, 3.9, 0.24, 0.26, -0.25, 2]
     x[1, :3] = [8, -7.4, -8]  # the first of equals: negative scale
-    (_, codes, scales), _ = encoded(isa, x, x, "q4_0")
+    (_, codes, scales), _ = encoded(place, x, x, "q4_0")
     assert scales[0, 0] == 0.5 and scales[0, 1] == -1
     assert codes[0, :7].tolist() == [0, 15, 8, 9, 8, 12, 8]
     assert codes[1, :4].tolist() == [0, 15, 15, 8]
     assert (codes[2:] == 8).all() and (scales[0, 2:] == 0).all()
 
 
-def test_a_turbo_key_keeps_its_length_along_itself(isa: str) -> None:
+def test_a_turbo_key_keeps_its_length_along_itself(place: str) -> None:
     keys, values = normal(1, 16, 128), normal(2, 16, 128)
     for codec in ("turbo4", "turbo3", "turbo2"):
-        (_, key_codes, key_scales), (_, codes, scales) = encoded(isa, keys, values, codec)
+        (_, key_codes, key_scales), (_, codes, scales) = encoded(place, keys, values, codec)
         wanted = kv_codes.prepare(keys, codec)
         found = kv_codes.decode(key_codes, key_scales, codec)
         along = (found * wanted).sum(axis=1) / (wanted**2).sum(axis=1)
@@ -236,19 +257,20 @@ def test_a_turbo_key_keeps_its_length_along_itself(isa: str) -> None:
     ("codec", "error"), [("turbo4", 0.0095), ("turbo3", 0.0345), ("turbo2", 0.1175)]
 )
 def test_errors_are_those_of_the_best_quantiser_of_a_normal_distribution(
-    isa: str, codec: str, error: float
+    place: str, codec: str, error: float
 ) -> None:
     """Max's figures (1960), and a little below: each vector has a step of its own."""
     relative = []
     for seed in range(20):
         x = normal(seed, 16, 512)
-        _, (_, codes, scales) = encoded(isa, x, x, codec)
+        _, (_, codes, scales) = encoded(place, x, x, codec)
         wanted = kv_codes.prepare(x, codec)
         difference = (kv_codes.decode(codes, scales, codec) - wanted).astype(np.float64)
         relative.append((difference**2).sum() / (wanted.astype(np.float64) ** 2).sum())
     assert 0.92 * error < np.mean(relative) < error
 
 
+@each_isa
 @pytest.mark.parametrize("n", ROTATED)
 def test_rotation(isa: str, n: int) -> None:
     """Its bits are those of numpy; lengths stay; the inverse leads back."""
@@ -263,6 +285,7 @@ def test_rotation(isa: str, n: int) -> None:
         assert np.linalg.norm(row) == pytest.approx(np.linalg.norm(x[:, t]), rel=1e-6)
 
 
+@each_isa
 @pytest.mark.parametrize("n", [32, 96, 256])
 def test_rotation_is_orthogonal(isa: str, n: int) -> None:
     """No two rows of its matrix overlap, and every entry of a block has the same magnitude."""
@@ -276,6 +299,7 @@ def test_rotation_is_orthogonal(isa: str, n: int) -> None:
         assert (matrix[:64, 64:] == 0).all() and (matrix[64:, :64] == 0).all()
 
 
+@each_isa
 def test_mistakes_are_value_errors(isa: str) -> None:
     x = normal(1, 16, 64)
     with pytest.raises(InvalidArgument, match="unknown codec 'turbo5'"):

@@ -19,8 +19,10 @@
 #include "base/error.h"
 #include "base/half.h"
 #include "bindings/bindings.h"
+#include "bindings/device_arrays.h"
 #include "cpu/cpu_backend.h"
 #include "cpu/kernels.h"
+#include "device/device.h"
 
 namespace py = pybind11;
 
@@ -65,14 +67,15 @@ CacheLayout layout_of(int64_t layers, int64_t kv_heads, int64_t head_dim, const 
   return layout;
 }
 
-// Where the blocks lie: null where none is given.
-std::vector<void*> pointers_of(const char* name, const Blocks& blocks, int64_t bytes) {
+// Where the blocks lie on the device: null where none is given.
+std::vector<void*> pointers_of(const char* name, const Blocks& blocks, int64_t bytes,
+                               DeviceArrays& arrays) {
   std::vector<void*> pointers;
   for (const std::optional<Bytes>& block : blocks) {
     pointers.push_back(nullptr);
     if (!block) continue;
     expect_shape(name, *block, {bytes});
-    pointers.back() = const_cast<uint8_t*>(block->data());
+    pointers.back() = arrays.copy_of(static_cast<const void*>(block->data()), bytes);
   }
   return pointers;
 }
@@ -85,7 +88,7 @@ Floats attend_layer(const Floats& q, const std::vector<Slice>& slices, int64_t k
                     const std::string& value_codec, int64_t layers, int64_t layer, float scale,
                     int threads, int64_t window, int64_t sink_tokens, int64_t window_blocks,
                     bool exact_first, const std::optional<Floats>& sink_cosines,
-                    const std::optional<Floats>& sink_sines) {
+                    const std::optional<Floats>& sink_sines, const std::string& device) {
   if (q.ndim() != 3) throw InvalidArgument("kernels: q has to have three dimensions");
   const int64_t rows = q.shape(0), heads = q.shape(1), head_dim = q.shape(2);
   CacheLayout layout = layout_of(layers, kv_heads, head_dim, dtype, key_codec, value_codec);
@@ -103,10 +106,12 @@ Floats attend_layer(const Floats& q, const std::vector<Slice>& slices, int64_t k
     std::copy_n(q.data() + row * heads * head_dim, heads * head_dim,
                 in.data<float>() + row * stride);
   }
+  const std::unique_ptr<Backend> backend = Device(device).make_backend(threads);
+  DeviceArrays arrays(*backend);
   AttendLayerArgs args;
-  args.qkv = in.data<float>();
+  args.qkv = arrays.copy_of(in.data<float>(), rows * stride);
   args.qkv_stride = stride;
-  args.out = out.data<float>();
+  args.out = static_cast<float*>(arrays.take(rows * stride * 4));
   args.num_heads = heads;
   args.layer = layer;
   args.scale = scale;
@@ -114,8 +119,8 @@ Floats attend_layer(const Floats& q, const std::vector<Slice>& slices, int64_t k
     if (!sink_cosines || !sink_sines) throw InvalidArgument("kernels: sinks without angles");
     expect_shape("sink_cosines", *sink_cosines, {rows, head_dim / 2});
     expect_shape("sink_sines", *sink_sines, {rows, head_dim / 2});
-    args.sink_cosines = sink_cosines->data();
-    args.sink_sines = sink_sines->data();
+    args.sink_cosines = arrays.copy_of(sink_cosines->data(), sink_cosines->size());
+    args.sink_sines = arrays.copy_of(sink_sines->data(), sink_sines->size());
   }
   std::vector<std::vector<void*>> tables;
   std::vector<GroupBlocks> groups;
@@ -124,9 +129,10 @@ Floats attend_layer(const Floats& q, const std::vector<Slice>& slices, int64_t k
   groups.reserve(slices.size());
   int64_t row = 0;
   for (const auto& [first_position, tokens, exact, coded] : slices) {
-    tables.push_back(pointers_of("an exact block", exact, layout.exact_block_bytes(0)));
-    tables.push_back(pointers_of("a coded block", coded, layout.coded_block_bytes(0)));
-    groups.push_back({tables[tables.size() - 2].data(), tables.back().data()});
+    tables.push_back(pointers_of("an exact block", exact, layout.exact_block_bytes(0), arrays));
+    tables.push_back(pointers_of("a coded block", coded, layout.coded_block_bytes(0), arrays));
+    groups.push_back(
+        {tables[tables.size() - 2].data(), layout.coded() ? tables.back().data() : nullptr});
     if (layout.blocks_for(first_position + tokens) > static_cast<int64_t>(exact.size()) ||
         (layout.coded() && exact.size() != coded.size())) {
       throw InvalidArgument("kernels: a slice has fewer blocks than its tokens see");
@@ -137,10 +143,10 @@ Floats attend_layer(const Floats& q, const std::vector<Slice>& slices, int64_t k
   if (row != rows) throw InvalidArgument("kernels: the slices have other rows than q");
   {
     const py::gil_scoped_release release;
-    const std::unique_ptr<Backend> backend = cpu::make_backend(threads);
     const std::vector<BlockEncoding> no_encodings;
     backend->begin_step(layout, steps, no_encodings);
     backend->attend(args);
+    backend->download(out.data(), args.out, out.bytes());
   }
   Floats result({rows, heads, head_dim});
   for (int64_t r = 0; r < rows; ++r) {
@@ -287,7 +293,9 @@ void bind_attend(py::module_& k) {
         py::arg("layer"), py::arg("scale"), py::arg("threads") = 1, py::arg("window") = 0,
         py::arg("sink_tokens") = 0, py::arg("window_blocks") = 0, py::arg("exact_first") = true,
         py::arg("sink_cosines") = py::none(), py::arg("sink_sines") = py::none(),
-        "Attention of one layer on the instruction set in use. q (rows, heads, head_dim), the rows "
+        py::arg("device") = "cpu",
+        "Attention of one layer on a device, \"cpu\" being the instruction set in use. q (rows, "
+        "heads, head_dim), the rows "
         "of the slices one after another; a slice: (first position, tokens, exact blocks, coded "
         "blocks), a block being the bytes that cache_layout.h describes, or None.");
   k.def("attend_rate", &attend_rate, py::arg("caches"), py::arg("layers"), py::arg("heads"),

@@ -12,9 +12,10 @@
 
 #include "base/error.h"
 #include "bindings/bindings.h"
-#include "cpu/cpu_backend.h"
+#include "bindings/device_arrays.h"
 #include "cpu/encode.h"
 #include "cpu/kernels.h"
+#include "device/device.h"
 
 namespace py = pybind11;
 
@@ -129,10 +130,15 @@ Bytes copied(const char* begin, int64_t bytes) {
   return array;
 }
 
-void expect_block(const char* name, const py::array& array, const py::array& keys) {
-  expect_shape(name, array, {kBlockTokens, keys.shape(1)});
+void expect_alike(const char* name, const py::array& array, const py::array& keys,
+                  const std::vector<int64_t>& shape) {
+  expect_shape(name, array, shape);
   if ((array.flags() & py::array::c_style) != 0 && array.dtype().equal(keys.dtype())) return;
   throw InvalidArgument(std::string("kernels: ") + name + " are strided or of another dtype");
+}
+
+void expect_block(const char* name, const py::array& array, const py::array& keys) {
+  expect_alike(name, array, keys, {kBlockTokens, keys.shape(1)});
 }
 
 void expect_sides(const py::array& keys, const py::array& values) {
@@ -180,22 +186,32 @@ py::tuple encode_block(const std::string& isa, const py::array& keys, const py::
   return found;
 }
 
-// What a backend of so many threads makes of whole blocks. keys, values: (blocks, layers, heads,
-// 16, head_dim) in f32; group_of: of each layer; first_keys: of block 0, of the same layers. For
-// each group (blocks, bytes), with 'u' wherever nothing was written.
-std::vector<Bytes> encode_blocks(const Floats& keys, const Floats& values,
+// What a backend makes of whole blocks. keys, values: (blocks, layers, heads, 16, head_dim);
+// group_of: of each layer; first_keys: of block 0, of the same layers, or none. For each group
+// (blocks, bytes), with 'u' wherever nothing was written.
+std::vector<Bytes> encode_blocks(const py::array& keys, const py::array& values,
                                  const std::string& key_codec, const std::string& value_codec,
-                                 const std::vector<int64_t>& group_of, const Floats& first_keys,
-                                 int threads) {
-  if (keys.ndim() != 5) throw InvalidArgument("kernels: keys have other than 5 dimensions");
+                                 const std::vector<int64_t>& group_of, const py::object& first_keys,
+                                 int threads, int64_t first_centred_pair,
+                                 const std::string& device) {
+  if (keys.ndim() != 5 || keys.shape(0) < 1) {
+    throw InvalidArgument("kernels: keys have other than 5 dimensions, or there are none");
+  }
   const std::vector<int64_t> shape(keys.shape(), keys.shape() + 5);
-  expect_shape("keys", keys,
+  const std::vector<int64_t> first_shape = {shape[1], shape[2], kBlockTokens, shape[4]};
+  expect_alike("keys", keys, keys,
                {shape[0], static_cast<int64_t>(group_of.size()), shape[2], kBlockTokens, shape[4]});
-  expect_shape("values", values, shape);
-  expect_shape("first_keys", first_keys, {shape[1], shape[2], kBlockTokens, shape[4]});
-  const int64_t count = shape[0], layers = shape[1], head_dim = shape[4];
-  CacheLayout layout = layout_of(DType::f32, head_dim, codec_of(key_codec), codec_of(value_codec));
-  layout.num_kv_heads = shape[2];
+  expect_alike("values", values, keys, shape);
+  py::array first;
+  if (!first_keys.is_none()) {
+    first = py::array::ensure(first_keys);
+    expect_alike("first_keys", first, keys, first_shape);
+  }
+  const int64_t count = shape[0], layers = shape[1], heads = shape[2];
+  CacheLayout layout =
+      layout_of(stored_dtype(keys), shape[4], codec_of(key_codec), codec_of(value_codec));
+  layout.num_kv_heads = heads;
+  layout.first_centred_pair = first_centred_pair;
   layout.groups.assign(1 + static_cast<size_t>(*std::max_element(group_of.begin(), group_of.end())),
                        {});
   layout.group_of = group_of;
@@ -204,41 +220,46 @@ std::vector<Bytes> encode_blocks(const Floats& keys, const Floats& values,
     layout.place_of.push_back(layout.groups[static_cast<size_t>(group)].layers++);
   }
 
-  // Block `count` is block 0 of the sequence.
-  std::vector<std::vector<std::vector<char>>> exact(layout.groups.size());
+  const auto backend = onward::Device(device).make_backend(threads);
+  DeviceArrays arrays(*backend);
+  const int64_t head_bytes = kBlockTokens * shape[4] * layout.value_bytes();
+  // Layers of a group in one block; number `count` is block 0 of the sequence.
+  const auto exact_block = [&](int64_t group, int64_t b) {
+    std::vector<char> block(static_cast<size_t>(layout.exact_block_bytes(group)));
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      if (group_of[static_cast<size_t>(layer)] != group) continue;
+      for (int64_t head = 0; head < heads; ++head) {
+        const int64_t own = layer * heads + head, at = (b * layers * heads + own) * head_bytes;
+        const bool is_first = b == count;
+        fill_head(layout, layer, head,
+                  static_cast<const char*>(is_first ? first.data() : keys.data()) +
+                      (is_first ? own * head_bytes : at),
+                  is_first ? nullptr : static_cast<const char*>(values.data()) + at, block.data());
+      }
+    }
+    return arrays.copy_of(static_cast<const void*>(block.data()), layout.exact_block_bytes(group));
+  };
   std::vector<Bytes> coded;
   std::vector<BlockEncoding> blocks;
-  for (size_t group = 0; group < exact.size(); ++group) {
-    const int64_t bytes = layout.exact_block_bytes(static_cast<int64_t>(group));
-    exact[group].resize(static_cast<size_t>(count + 1),
-                        std::vector<char>(static_cast<size_t>(bytes)));
-    coded.emplace_back(
-        std::vector<py::ssize_t>{count, layout.coded_block_bytes(static_cast<int64_t>(group))});
-    char* begin = reinterpret_cast<char*>(coded.back().mutable_data());
-    std::fill(begin, begin + coded.back().size(), 'u');
+  for (int64_t group = 0; group < layout.num_groups(); ++group) {
+    coded.emplace_back(std::vector<py::ssize_t>{count, layout.coded_block_bytes(group)});
+    Bytes& own = coded.back();
+    std::fill_n(own.mutable_data(), own.size(), static_cast<uint8_t>('u'));
+    char* begin = static_cast<char*>(arrays.copy_of(own.data(), own.size()));
+    const void* first_block = first_keys.is_none() ? nullptr : exact_block(group, count);
     for (int64_t b = 0; b < count; ++b) {
-      blocks.push_back({static_cast<int64_t>(group), exact[group][static_cast<size_t>(b)].data(),
-                        begin + b * layout.coded_block_bytes(static_cast<int64_t>(group)),
-                        exact[group].back().data()});
+      blocks.push_back(
+          {group, exact_block(group, b), begin + b * layout.coded_block_bytes(group), first_block});
     }
   }
-  const auto fill = [&](const float* x, const float* v, int64_t b, int64_t layer, int64_t head) {
-    std::vector<char>& block =
-        exact[static_cast<size_t>(group_of[static_cast<size_t>(layer)])][static_cast<size_t>(b)];
-    fill_head(layout, layer, head, x, v, block.data());
-  };
-  for (int64_t head = 0; head < layers * shape[2]; ++head) {
-    const int64_t vectors = kBlockTokens * head_dim, layer = head / shape[2];
-    for (int64_t b = 0; b < count; ++b) {
-      const int64_t begin = (b * layers * shape[2] + head) * vectors;
-      fill(keys.data() + begin, values.data() + begin, b, layer, head % shape[2]);
-    }
-    fill(first_keys.data() + head * vectors, nullptr, count, layer, head % shape[2]);
-  }
-  const auto backend = make_backend(threads);
   const std::vector<onward::SequenceSlice> no_slices;
   backend->begin_step(layout, no_slices, blocks);
   for (int64_t layer = 0; layer < layers; ++layer) backend->encode(layer);
+  for (int64_t group = 0; group < layout.num_groups(); ++group) {
+    Bytes& own = coded[static_cast<size_t>(group)];
+    backend->download(own.mutable_data(), blocks[static_cast<size_t>(group * count)].coded,
+                      static_cast<size_t>(own.size()));
+  }
   return coded;
 }
 
@@ -277,8 +298,9 @@ void bind_codes(py::module_& k) {
         "Bytes of key codes, key scales, value codes and value scales of 16 tokens of one head.");
   k.def("encode_blocks", &encode_blocks, py::arg("keys"), py::arg("values"), py::arg("key_codec"),
         py::arg("value_codec"), py::arg("group_of"), py::arg("first_keys"), py::arg("threads"),
-        "Coded blocks as a backend makes them of keys and values (blocks, layers, heads, 16, "
-        "head_dim), float32: for each layer group (blocks, bytes).");
+        py::arg("first_centred_pair") = 0, py::arg("device") = "cpu",
+        "Coded blocks as a device makes them of keys and values (blocks, layers, heads, 16, "
+        "head_dim): for each layer group (blocks, bytes).");
   k.def("encode_seconds", &encode_seconds, py::arg("isa"), py::arg("keys"), py::arg("values"),
         py::arg("key_codec"), py::arg("value_codec"), py::arg("times"),
         "What encode_block takes of one processor, without its arrays.");

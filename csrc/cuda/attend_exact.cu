@@ -1,7 +1,7 @@
 // Attention in the processor's order of operations (cpu/kernels.h, AttendArgs), so that its bits
 // are the same: spans of 512 keys, an online softmax over tiles of 64 in each, states merged in
-// ascending order. For float32 caches, and for all where codes or sinks are about. A block is one
-// head of one row; where rows are few, one span of it, and a second kernel merges.
+// ascending order. For caches without codes or sinks (attend_codes.cu), float32 ones above all. A
+// block is one head of one row; where rows are few, one span of it, and a second kernel merges.
 #include "cuda/exact_softmax.h"
 #include "cuda/verbs.h"
 

@@ -89,7 +89,12 @@ class CudaBackend final : public Backend {
 
   void run_step(const StepShape& shape, const std::function<void()>& verbs) override {
     const StepView& step = tables_.view();
-    if (encodes_ || shape.rows > kMostRecordedRows) return verbs();
+    if (encodes_ || shape.rows > kMostRecordedRows) {
+      moved_ = false;
+      verbs();
+      if (moved_) recordings_.clear();  // they point to where it was
+      return;
+    }
     const Key key = {shape, step.num_slices, step.most_tokens, step.most_positions};
     const auto found = recordings_.find(key);
     if (found == recordings_.end()) {
@@ -137,12 +142,20 @@ class CudaBackend final : public Backend {
   void rotate_and_append(const RotateArgs& args) override {
     cuda::rotate_and_append(stream_, args, layer_cache(*layout_, args.layer), tables_.view());
   }
-  void encode(int64_t) override { throw DeviceError("encode: codes are not in this build"); }
+  void encode(int64_t layer) override {
+    const LayerCache cache = layer_cache(*layout_, layer);
+    cuda::encode(stream_, cache, tables_.encodings(cache.group),
+                 tables_.encoding_count(cache.group));
+  }
   void attend(const AttendLayerArgs& args) override {
     const LayerCache cache = layer_cache(*layout_, args.layer);
     const StepView& step = tables_.view();
+    if (sees_units(cache)) {
+      moved_ |= attention_.grow(attend_codes_scratch(args, cache, step, stream_.processors()));
+      return attend_codes(stream_, args, cache, step, attention_.data());
+    }
     // One way for all rows of a layer, decoding or not: a row has one result.
-    if (attends_in_tiles(cache) && !layout_->coded() && cache.sink_tokens == 0) {
+    if (attends_in_tiles(cache)) {
       moved_ |= attention_.grow(attend_tiles_scratch(args, cache, step, stream_.processors()));
       return attend_tiles(stream_, args, cache, step, attention_.data());
     }

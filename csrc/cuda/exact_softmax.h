@@ -16,7 +16,9 @@ constexpr int kMostHeadDim = 512;
 constexpr int kStateHead = 2 * kSumLanes;  // floats before the outputs
 constexpr int kBlockKeys = CacheLayout::kBlockTokens;
 
-constexpr int64_t state_floats(int64_t head_dim) { return kStateHead + head_dim; }
+__host__ __device__ constexpr int64_t state_floats(int64_t head_dim) {
+  return kStateHead + head_dim;
+}
 
 struct SoftmaxShared {
   float merged[kStateHead + kMostHeadDim];
@@ -38,9 +40,7 @@ struct ExactKeys {
     return static_cast<const char*>(blocks[key / kBlockKeys]) + keys_offset;
   }
   __device__ float element(const char* begin, int64_t i) const {
-    if (dtype == DType::f32) return reinterpret_cast<const float*>(begin)[i];
-    const uint32_t bits = reinterpret_cast<const uint16_t*>(begin)[i];
-    return dtype == DType::f16 ? half_to_float(bits) : bf16_to_float(bits);
+    return load_element(dtype, begin, i);
   }
 };
 

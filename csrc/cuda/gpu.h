@@ -13,6 +13,8 @@
 //   load_transposed(r, row)                          four 8 x 8 matrices of 16 bits from shared
 //                                                    memory: lane l has row l % 8 of matrix l / 8,
 //                                                    r[i] elements (2t, g), (2t + 1, g) of the i-th
+//   dot4(a, b, sum)                                  sum + the products of four signed bytes
+//   pick_bytes(low, high, selector)                  of eight bytes four, by nibbles of 0 to 7
 //   bits_of(float)  float_of(uint32_t)
 //   launch(stream, grid, kernel, arguments...)
 //

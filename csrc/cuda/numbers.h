@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "base/dtype.h"
 #include "cuda/gpu.h"
 
 namespace onward::cuda {
@@ -55,5 +56,12 @@ __device__ inline uint32_t half_of(float value) {
 }
 
 __device__ inline float bf16_to_float(uint32_t bits) { return float_of(bits << 16); }
+
+// Element i of what is stored from `begin` on: f32, f16 or bf16.
+__device__ inline float load_element(DType dtype, const char* begin, int64_t i) {
+  if (dtype == DType::f32) return reinterpret_cast<const float*>(begin)[i];
+  const uint32_t bits = reinterpret_cast<const uint16_t*>(begin)[i];
+  return dtype == DType::f16 ? half_to_float(bits) : bf16_to_float(bits);
+}
 
 }  // namespace onward::cuda

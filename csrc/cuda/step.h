@@ -38,6 +38,22 @@ struct LayerCache {
   int64_t keys_offset;    // of kv head 0 in an exact block, bytes
   int64_t head_bytes;     // to the next head
   int64_t values_offset;  // from a head's keys to its values
+
+  // Coded blocks, and which blocks of a row are coded (cache_layout.h).
+  KvCodec key_codec;
+  KvCodec value_codec;
+  bool coded;
+  bool exact_first;
+  int32_t coded_dim;
+  int32_t first_centred_pair;
+  int64_t coded_begin;  // blocks
+  int64_t window_blocks;
+  int64_t codes_offset;         // of kv head 0's key codes, bytes
+  int64_t head_codes_bytes;     // to the next head
+  int64_t value_codes_offset;   // from a head's key codes to its value codes
+  int64_t scales_offset;        // of kv head 0's key scales
+  int64_t head_scales_bytes;    // to the next head
+  int64_t value_scales_offset;  // from a head's key scales to its value scales
 };
 
 inline LayerCache layer_cache(const CacheLayout& layout, int64_t layer) {
@@ -54,6 +70,20 @@ inline LayerCache layer_cache(const CacheLayout& layout, int64_t layer) {
   cache.keys_offset = layout.keys_offset(layer, 0);
   cache.head_bytes = layout.head_bytes();
   cache.values_offset = layout.exact_keys_bytes();
+  cache.key_codec = layout.key_codec;
+  cache.value_codec = layout.value_codec;
+  cache.coded = layout.coded();
+  cache.exact_first = layout.exact_first;
+  cache.coded_dim = static_cast<int32_t>(layout.coded_dim());
+  cache.first_centred_pair = static_cast<int32_t>(layout.first_centred_pair);
+  cache.coded_begin = layout.coded_begin();
+  cache.window_blocks = layout.window_blocks;
+  cache.codes_offset = layout.key_codes_offset(layer, 0);
+  cache.head_codes_bytes = layout.key_codes_bytes() + layout.value_codes_bytes();
+  cache.value_codes_offset = layout.key_codes_bytes();
+  cache.scales_offset = layout.key_scales_offset(layer, 0);
+  cache.head_scales_bytes = layout.key_scales_bytes() + layout.value_scales_bytes();
+  cache.value_scales_offset = layout.key_scales_bytes();
   return cache;
 }
 

@@ -48,10 +48,20 @@ void gate(Stream& stream, const float* gate_up, int64_t rows, int64_t width, flo
 void rotate_and_append(Stream& stream, const RotateArgs& args, const LayerCache& cache,
                        const StepView& step);
 
+// Codes one layer's part of the blocks, which are on the device (step_tables.h).
+void encode(Stream& stream, const LayerCache& cache, const BlockEncoding* blocks, int64_t count);
+
 // Attention in the processor's order of operations (cpu/kernels.h), for any cache without codes.
 int64_t attend_exact_scratch(const AttendLayerArgs& args, const LayerCache& cache,
                              const StepView& step, int processors);
 void attend_exact(Stream& stream, const AttendLayerArgs& args, const LayerCache& cache,
+                  const StepView& step, void* scratch);
+
+// The same where rows may see codes or sinks.
+bool sees_units(const LayerCache& cache);
+int64_t attend_codes_scratch(const AttendLayerArgs& args, const LayerCache& cache,
+                             const StepView& step, int processors);
+void attend_codes(Stream& stream, const AttendLayerArgs& args, const LayerCache& cache,
                   const StepView& step, void* scratch);
 
 // The same on tensor cores, for caches of 16 bits: with queries and weights in two halves each, so

@@ -239,9 +239,16 @@ class CodedCache:
         angle = turn * ROPE_BASE ** (-np.arange(self.head_dim // 2) / (self.head_dim // 2))
         return np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
 
-    def attend(self, first: int, tokens: int, threads: int = 1, q: F32 | None = None) -> F32:
+    def attend(
+        self,
+        first: int,
+        tokens: int,
+        threads: int = 1,
+        q: F32 | None = None,
+        device: str = "cpu",
+    ) -> F32:
         exact, coded = self.tables(first, tokens)
-        return attend_slices([(self, first, tokens, exact, coded)], threads, q)
+        return attend_slices([(self, first, tokens, exact, coded)], threads, q, device)
 
     def expected(self, first: int, tokens: int) -> F64:
         scale = self.head_dim**-0.5
@@ -274,7 +281,9 @@ class CodedCache:
 Slice = tuple[CodedCache, int, int, list[Raw | None], list[Raw | None]]
 
 
-def attend_slices(slices: list[Slice], threads: int, q: F32 | None = None) -> F32:
+def attend_slices(
+    slices: list[Slice], threads: int, q: F32 | None = None, device: str = "cpu"
+) -> F32:
     """One step over slices of caches that differ in positions and seed alone."""
     one = slices[0][0]
     assert all(
@@ -300,4 +309,5 @@ def attend_slices(slices: list[Slice], threads: int, q: F32 | None = None) -> F3
         exact_first=one.exact_first,
         sink_cosines=np.concatenate([cosines for cosines, _ in angles]),
         sink_sines=np.concatenate([sines for _, sines in angles]),
+        device=device,
     )

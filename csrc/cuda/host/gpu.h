@@ -132,6 +132,21 @@ inline void mma_s8(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[
   host::multiply_tiles<S8Elements>(d, a, b);
 }
 
+inline int32_t dot4(uint32_t a, uint32_t b, int32_t sum) {
+  for (int i = 0; i < 4; ++i) {
+    sum += static_cast<int8_t>(a >> (8 * i)) * static_cast<int8_t>(b >> (8 * i));
+  }
+  return sum;
+}
+inline uint32_t pick_bytes(uint32_t low, uint32_t high, uint32_t selector) {
+  const uint64_t bytes = uint64_t{high} << 32 | low;
+  uint32_t picked = 0;
+  for (int i = 0; i < 4; ++i) {
+    picked |= (bytes >> ((selector >> (4 * i) & 7) * 8) & 0xff) << (8 * i);
+  }
+  return picked;
+}
+
 template <typename... Parameters, typename... Arguments>
 void launch(Stream& stream, const Grid& grid, void (*kernel)(Parameters...),
             const Arguments&... arguments) {

@@ -112,6 +112,13 @@ __device__ __forceinline__ void mma_s8(int32_t (&d)[4], const uint32_t (&a)[4],
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+__device__ __forceinline__ int32_t dot4(uint32_t a, uint32_t b, int32_t sum) {
+  return __dp4a(static_cast<int>(a), static_cast<int>(b), sum);
+}
+__device__ __forceinline__ uint32_t pick_bytes(uint32_t low, uint32_t high, uint32_t selector) {
+  return __byte_perm(low, high, selector);
+}
+
 cudaStream_t stream_of(Stream& stream);
 
 // Shared memory beyond this has to be asked for.

@@ -86,10 +86,11 @@ def attend_layer(
     exact_first: bool = True,
     sink_cosines: _F32 | None = None,
     sink_sines: _F32 | None = None,
+    device: str = "cpu",
 ) -> _F32:
-    """Attention of one layer on the instruction set in use. q (rows, heads, head_dim), the rows
-    of the slices one after another; a slice: (first position, tokens, exact blocks, coded
-    blocks), a block being the bytes that cache_layout.h describes, or None."""
+    """Attention of one layer on a device, "cpu" being the instruction set in use. q (rows, heads,
+    head_dim), the rows of the slices one after another; a slice: (first position, tokens, exact
+    blocks, coded blocks), a block being the bytes that cache_layout.h describes, or None."""
 
 def attend_rate(
     caches: Sequence[tuple[str, str, str]],
@@ -129,15 +130,17 @@ def encode_block(
     block 0: (16, head_dim) of one head."""
 
 def encode_blocks(
-    keys: _F32,
-    values: _F32,
+    keys: NDArray[Any],
+    values: NDArray[Any],
     key_codec: str,
     value_codec: str,
     group_of: Sequence[int],
-    first_keys: _F32,
+    first_keys: NDArray[Any] | None,
     threads: int,
+    first_centred_pair: int = 0,
+    device: str = "cpu",
 ) -> list[_U8]:
-    """Coded blocks as a backend makes them, for each layer group (blocks, bytes). keys, values:
+    """Coded blocks as a device makes them, for each layer group (blocks, bytes). keys, values:
     (blocks, layers, heads, 16, head_dim)."""
 
 def encode_seconds(
