@@ -37,17 +37,29 @@ def opened(model: str, device: str, dtype: str = "f32", **options: object) -> on
     return onward.LLM(MODELS / model, device=device, dtype=dtype, **options)
 
 
-def logits_of(model: str, device: str, dtype: str) -> NDArray[np.float32]:
-    with opened(model, device, dtype) as llm:
-        return np.concatenate([llm.logits(prompt) for prompt in PROMPTS])
+def logits_of(
+    model: str, device: str, dtype: str, prompts: list[list[int]] = PROMPTS, **options: object
+) -> NDArray[np.float32]:
+    with opened(model, device, dtype, **options) as llm:
+        return np.concatenate([llm.logits(prompt) for prompt in prompts])
 
 
 @each_device
-@pytest.mark.parametrize("model", ["llama-default", "qwen2", "qwen3-window", "mistral"])
+@pytest.mark.parametrize("model", sorted(path.name for path in MODELS.iterdir()))
 def test_float32_has_the_bits_of_the_processor(device: str, model: str) -> None:
     found, expected = (logits_of(model, name, "f32") for name in (device, "cpu"))
     different = np.flatnonzero(found.view(np.uint32) != expected.view(np.uint32))
     assert different.size == 0, f"{different.size} of {found.size} logits differ"
+
+
+@each_device
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
+def test_quantised_weights_have_them_with_a_float32_cache(device: str, dtype: str) -> None:
+    prompts = [[(7 * i + 3) % 60 for i in range(90)]]
+    found, expected = (
+        logits_of("qwen3", name, dtype, prompts, kv_dtype="f32") for name in (device, "cpu")
+    )
+    np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
 
 
 @each_device

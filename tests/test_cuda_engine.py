@@ -100,6 +100,23 @@ def test_bits_are_those_of_the_processor(dtype: str) -> None:
     assert_bits(found, expected)
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
+def test_bits_are_those_of_the_processor_in_a_coded_cache(dtype: str) -> None:
+    """Heads of 32, which an f16 cache without codes would give to tensor cores."""
+    found, expected = (
+        _core.Engine(
+            model(dtype, "tiles", device),
+            threads=2,
+            prefill_chunk_tokens=64,
+            kv_keys="turbo4",
+            kv_values="int8",
+            kv_window_tokens=16,
+        ).logits(random_prompt(PROMPT_TOKENS))
+        for device in ("cuda-host", "cpu")
+    )
+    assert_bits(found, expected)
+
+
 def test_f32_bits_are_those_of_the_processor_for_any_head() -> None:
     for shape in ("tiles", "wide"):
         found, expected = (
