@@ -180,6 +180,8 @@ void bind_model(py::module_& m) {
       .def_property_readonly("weight_bytes",
                              [](const Model& model) { return model.store->bytes_used(); })
       .def_property_readonly("device", [](const Model& model) { return model.store->device(); })
+      .def_property_readonly("packed_layout",
+                             [](const Model& model) { return model.store->packed_layout(); })
       .def("packed", &packed_weights);
 
   py::class_<ModelBuilder>(m, "ModelBuilder")

@@ -36,7 +36,7 @@ onward_status onward_model_open(const char* path, const onward_model_options* op
     require_pointer("model", model);
     const capi::ModelSettings settings = capi::read_model_options(options);
     *model = capi::open_handle(std::make_shared<const Pack>(
-        open_pack(path, Device("cpu").make_weight_store(settings.threads), settings.options)));
+        open_pack(path, Device(settings.device).make_weight_store(settings.threads), settings.options)));
   });
 }
 

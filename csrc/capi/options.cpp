@@ -115,6 +115,7 @@ ModelSettings read_model_options(const onward_model_options* given) {
   settings.threads = read_threads(read.threads);
   settings.options.verify = read_flag("verify", read.verify);
   settings.options.copy = read_flag("copy", read.copy);
+  if (read.device != nullptr) settings.device = read.device;
   return settings;
 }
 

@@ -77,6 +77,7 @@ struct EngineSettings {
 struct ModelSettings {
   PackOptions options;
   int threads = 1;
+  std::string device = "cpu";
 };
 // Null: the defaults.
 EngineSettings read_engine_options(const onward_engine_options* given);

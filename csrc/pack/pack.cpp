@@ -12,14 +12,18 @@
 namespace onward {
 namespace {
 
-void check_layout(const PackHeader& header, int64_t expected, const std::string& where) {
+void check_layout(const PackHeader& header, const WeightStore& store, const std::string& where) {
+  const int64_t expected = store.packed_layout();
   const int64_t found = read_layout(header.metadata, where);
   if (found == expected) return;
   const auto writer = header.metadata.find("onward");
   const std::string version = writer == header.metadata.end() ? "?" : printable(writer->second, 20);
+  const bool cpu = store.device() == "cpu";
+  const std::string on = cpu ? "" : ", that of " + store.device();
+  const std::string flag = cpu ? "" : " --device " + store.device();
   throw PackError(where + ": has layout " + std::to_string(found) + " (packed by onward " +
-                  version + "), expected layout " + std::to_string(expected) +
-                  ": pack the model anew: onward pack MODEL -o " + where + " --force");
+                  version + "), expected layout " + std::to_string(expected) + on +
+                  ": pack the model anew: onward pack MODEL -o " + where + flag + " --force");
 }
 
 // Damage of the texts is found on every opening: they are in memory anyhow. A fuzzer would never
@@ -112,7 +116,7 @@ Pack open_pack(const std::string& path, std::unique_ptr<WeightStore> store,
   const auto file = std::make_shared<const MappedFile>(path);
   const std::string& where = file->name();
   PackHeader header = read_pack_header(*file);
-  check_layout(header, store->packed_layout(), where);
+  check_layout(header, *store, where);
   check_metadata(header, where);
   PackContents contents = read_contents(header.metadata, where);
   Pack pack;

@@ -122,11 +122,11 @@ def load_model(
     )
 
 
-def packed_layout() -> tuple[str, int]:
-    """The version of the core, and that of the bytes that it packs."""
+def packed_layout(loaded: LoadedModel) -> tuple[str, int]:
+    """The version of the core, and that of the bytes of a loaded model's weights."""
     from onward import _core
 
-    return _core.__version__, _core.packed_layout
+    return _core.__version__, loaded.core.packed_layout
 
 
 def _open_pack(

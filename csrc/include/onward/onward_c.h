@@ -71,6 +71,8 @@ typedef struct onward_model_options {
   int32_t verify;  /* 1: hold every tensor against its checksum first (reads the whole file) */
   int32_t copy;    /* 1: weights are copied to memory of this process, on huge pages where there are
                       any; 0: the file stays mapped, and its pages are shared between processes */
+  const char* device; /* whose memory holds the weights, and what computes in engines of the model:
+                         "cuda", "cuda:1"; null: "cpu". The pack has to be made for it */
 } onward_model_options;
 ONWARD_API void onward_model_options_init_sized(onward_model_options* options, size_t size);
 static inline void onward_model_options_init(onward_model_options* options) {

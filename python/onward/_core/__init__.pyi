@@ -127,6 +127,9 @@ class Model:
     @property
     def device(self) -> str: ...
     @property
+    def packed_layout(self) -> int:
+        """Of the bytes that ``packed`` gives: each kind of device has its own."""
+    @property
     def weight_bytes(self) -> int: ...
     def packed(self) -> list[tuple[str, str, memoryview]]:
         """Canonical name, dtype and bytes of each weight; the views keep the model alive."""

@@ -60,7 +60,7 @@ def add_loading_arguments(parser: argparse.ArgumentParser) -> argparse._Argument
     return group
 
 
-def add_device_argument(group: argparse._ArgumentGroup) -> None:
+def add_device_argument(group: argparse._ActionsContainer) -> None:
     """--device, of commands that compute."""
     group.add_argument(
         "--device",

@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DTYPE",
         help="of the embedding and the output head; default: as --dtype, int8 beside int4",
     )
+    flags.add_device_argument(parser)
     parser.add_argument("--name", help="what the model is called; default: as its files are")
     parser.add_argument("--force", action="store_true", help="write over a file that is there")
     parser.add_argument(
@@ -73,6 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
         name=arguments.name,
         force=arguments.force,
         threads=threads,
+        device=arguments.device,
     )
     flags.show(json.dumps(dataclasses.asdict(done)) + "\n" if arguments.json else told(done))
     return 0

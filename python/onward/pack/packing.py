@@ -14,7 +14,7 @@ from pathlib import Path
 
 from onward.errors import ArgumentTypeError, InvalidArgument, PackError
 from onward.hub import PACK, find_model
-from onward.loading import LoadedModel, load_model, packed_layout
+from onward.loading import LoadedModel, check_device, load_model, packed_layout
 from onward.message_text import label, shown
 from onward.model_defaults import read_model_defaults
 from onward.model_texts import read_template, read_tokenizer
@@ -52,14 +52,16 @@ def pack_model(
     name: str | None = None,
     force: bool = False,
     threads: int,
+    device: str = "cpu",
 ) -> Packing:
-    """Write a model into one file that ends in .onward; ``LLM`` and native programs open it.
+    """Write a model into one file that ends in .onward; ``LLM`` and native programs open it, on
+    ``device``, whose layout the weights have.
 
     Raises:
         InvalidArgument: dtypes as of ``LLM``, an output that is there already or ends otherwise, a
             model that is a pack itself.
         PackError: the file cannot be written.
-        ModelNotFound, LoadError: as of ``LLM``.
+        ModelNotFound, LoadError, DeviceError: as of ``LLM``.
     """
     began = time.perf_counter()
     target = _checked_output(output, force)
@@ -72,7 +74,9 @@ def pack_model(
     if not isinstance(called, str) or not called.strip() or not called.isprintable():
         raise InvalidArgument(f"name: is {shown(called)}, expected text of one line")
     with ProgressBar(f"loading {files.name}") as progress:
-        loaded = load_model(files, dtype, threads, progress, head_dtype)
+        loaded = load_model(
+            files, dtype, threads, progress, head_dtype, device=check_device(device)
+        )
     weights = loaded.core.packed()
     facts, tensors = _texts(loaded, called)
     tensors = [*weights, *tensors]
@@ -124,7 +128,7 @@ def _checksums(tensors: list[Tensor], progress: Callable[[int, int], None]) -> d
 def _texts(loaded: LoadedModel, name: str) -> tuple[dict[str, str], list[Tensor]]:
     """The metadata but for checksums, and the texts that are tensors: a header is read with every
     opening, and JSON slowly."""
-    version, layout = packed_layout()
+    version, layout = packed_layout(loaded)
     tokenizer, _ = read_tokenizer(loaded)
     template = None
     if tokenizer is not None:
