@@ -1,5 +1,5 @@
-// The runtime of the test build: device memory is the processor's, a launch runs at once on all
-// threads of the host, and a recording is a list of launches.
+// The runtime of the test build: a launch runs at once on all threads of the host, and a recording
+// is a list of launches.
 #include "cuda/runtime.h"
 
 #include <cstdlib>
@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "cuda/host/block.h"
+#include "cuda/host/device_memory.h"
 
 namespace onward::cuda {
 namespace {
@@ -46,15 +47,20 @@ Stream::Stream(int, int threads)
     : description_("CUDA kernels on the processor"), state_(std::make_unique<State>(threads)) {}
 Stream::~Stream() = default;
 
-void* Stream::allocate(size_t bytes) { return allocate_zeroed(bytes); }
-void Stream::release(void* memory) noexcept { std::free(memory); }
+void* Stream::allocate(size_t bytes) { return host::allocate_device(bytes); }
+void Stream::release(void* memory) noexcept { host::release_device(memory); }
 void Stream::upload(void* device, const void* host, size_t bytes) {
+  const host::DeviceAccess access;
   std::memcpy(device, host, bytes);
 }
 void Stream::download(void* host, const void* device, size_t bytes) {
+  const host::DeviceAccess access;
   std::memcpy(host, device, bytes);
 }
-void Stream::copy(void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); }
+void Stream::copy(void* to, const void* from, size_t bytes) {
+  const host::DeviceAccess access;
+  std::memcpy(to, from, bytes);
+}
 void Stream::wait() {}
 
 std::unique_ptr<Recording> Stream::record(const std::function<void()>& work) {
@@ -99,6 +105,7 @@ void host::launch(Stream& stream, const Grid& grid, std::function<void()> thread
   int64_t step = static_cast<int64_t>(static_cast<double>(blocks) * 0.618) | 1;
   while (std::__gcd(step, blocks) != 1) ++step;
   const int64_t first = static_cast<int64_t>(seed * 7919 % static_cast<uint64_t>(blocks));
+  const DeviceAccess access;
   state.pool.run(
       blocks, [&](int64_t task) { run_grid(grid, seed, (first + task * step) % blocks, thread); });
 }
