@@ -137,3 +137,14 @@ def test_doctor_measures_what_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
         assert all(value > 0 for value in figures.values())
     assert "measured" in report
     assert doctor.told(report).endswith("```\n")
+
+
+def test_the_cache_is_bounded_by_the_memory_of_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by the host's, which may be larger."""
+    assert _core.device_free_bytes("cpu") is None, "the processor's is the host's"
+    free = 50 << 20
+    monkeypatch.setattr(_core, "device_free_bytes", lambda device: free)
+    with onward.LLM(MODEL) as llm:
+        assert free // 2 < llm.stats()["cache_bytes_limit"] < free
+    with onward.LLM(MODEL, kv_cache_bytes=1 << 20) as llm:
+        assert llm.stats()["cache_bytes_limit"] == 1 << 20

@@ -35,6 +35,8 @@ struct DeviceLibrary {
   std::unique_ptr<Backend> (*make_backend)(int device, int threads);
   std::unique_ptr<WeightStore> (*make_weight_store)(int device, int threads);
   DevicePeaks (*measure)(int device, double seconds);
+  // Of the device's own memory, what nobody has taken; -1 where it has none of its own.
+  int64_t (*free_bytes)(int device);
 };
 
 // extern "C" const DeviceLibrary* onward_device_library();

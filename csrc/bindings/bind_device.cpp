@@ -1,6 +1,7 @@
 // Devices by name for Python: which there are, and what each can do at most.
 #include <pybind11/stl.h>
 
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -41,6 +42,15 @@ py::dict measure_device(const std::string& name, double seconds) {
 
 void bind_device(py::module_& m) {
   m.def("devices", &devices);
+  m.def(
+      "device_free_bytes",
+      [](const std::string& name) -> std::optional<int64_t> {
+        const py::gil_scoped_release release;
+        const int64_t bytes = onward::Device(name).free_bytes();
+        if (bytes < 0) return std::nullopt;
+        return bytes;
+      },
+      py::arg("device"));
   m.def("measure_device", &measure_device, py::arg("device"), py::arg("seconds"));
   m.def(
       "device_name",

@@ -17,8 +17,11 @@ DevicePeaks measure(int device, double seconds) {
 
 extern "C" __attribute__((visibility("default"))) const onward::DeviceLibrary*
 onward_device_library() {
-  static const onward::DeviceLibrary library = {
-      ONWARD_VERSION, onward::cuda::list_devices, onward::cuda::make_backend,
-      onward::cuda::make_weight_store, onward::cuda::measure};
+  static const onward::DeviceLibrary library = {ONWARD_VERSION,
+                                                onward::cuda::list_devices,
+                                                onward::cuda::make_backend,
+                                                onward::cuda::make_weight_store,
+                                                onward::cuda::measure,
+                                                onward::cuda::free_bytes};
   return &library;
 }

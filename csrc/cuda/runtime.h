@@ -62,5 +62,7 @@ class Stream {
 
 // Those of this build, usable or not; at least one entry.
 std::vector<LibraryDevice> list_devices();
+// As device_library.h has it.
+int64_t free_bytes(int device);
 
 }  // namespace onward::cuda

@@ -137,6 +137,8 @@ std::unique_ptr<WeightStore> Device::make_weight_store(int threads) const {
   return library_ ? library_->make_weight_store(index_, threads) : cpu::make_weight_store(threads);
 }
 
+int64_t Device::free_bytes() const { return library_ ? library_->free_bytes(index_) : -1; }
+
 DevicePeaks Device::measure(double seconds) const {
   if (library_) return library_->measure(index_, seconds);
   throw InvalidArgument("measure: the device is cpu, expected one with a library of its own");

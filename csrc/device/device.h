@@ -36,6 +36,8 @@ class Device {
   std::unique_ptr<WeightStore> make_weight_store(int threads) const;
   // Not of the processor, whose kernels have probes of their own: InvalidArgument.
   DevicePeaks measure(double seconds) const;
+  // Of memory that is the device's own; -1 where it computes in the host's.
+  int64_t free_bytes() const;
 
  private:
   std::string name_;

@@ -63,11 +63,14 @@ class CacheOptions:
         most = model_context if self.attention_window is None else _MOST_TOKENS
         return most if self.max_context is None else min(self.max_context, most)
 
-    def engine_arguments(self, kv: KvDtypes, mapped_bytes: int = 0) -> dict[str, Any]:
+    def engine_arguments(
+        self, kv: KvDtypes, mapped_bytes: int = 0, device_free_bytes: int | None = None
+    ) -> dict[str, Any]:
         """Of the core's Engine; call it when the weights are in memory, but for ``mapped_bytes`` of
-        them, which are read from a file as they are needed and count as free until then."""
+        them, which are read from a file as they are needed and count as free until then.
+        ``device_free_bytes``: of a device whose memory is its own."""
         limit, kept = self.kv_cache_bytes, None
-        free = memory_bytes()["available"]
+        free = memory_bytes()["available"] if device_free_bytes is None else device_free_bytes
         if limit is None and free is not None:
             free = max(free - mapped_bytes, int(free * _LEAST_SHARE))
             limit = max(int(free * _FREE_SHARE), 1)

@@ -172,7 +172,9 @@ class LLM:
                 prefill_chunk_tokens=chunk,
                 max_sequences=most_sequences,
                 draft=None if draft is None else draft.core,
-                **cache_options.engine_arguments(loaded.kv, mapped),
+                **cache_options.engine_arguments(
+                    loaded.kv, mapped, _core.device_free_bytes(self._device)
+                ),
             )
         )
         self._kv = loaded.kv

@@ -144,6 +144,13 @@ void Stream::replay(const Recording& recording) {
   CHECK_CUDA(cudaGraphLaunch(static_cast<const CudaRecording&>(recording).graph, state_->stream));
 }
 
+int64_t free_bytes(int device) {
+  CHECK_CUDA(cudaSetDevice(device));
+  size_t free = 0, all = 0;
+  CHECK_CUDA(cudaMemGetInfo(&free, &all));
+  return static_cast<int64_t>(free);
+}
+
 std::vector<LibraryDevice> list_devices() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);

@@ -47,6 +47,9 @@ def devices() -> list[tuple[str, str, str]]:
 def device_name(device: str) -> str:
     """The name in full ("cuda:0" of "cuda"). InvalidArgument, DeviceError."""
 
+def device_free_bytes(device: str) -> int | None:
+    """Of memory that is the device's own; None where it computes in the host's."""
+
 def measure_device(device: str, seconds: float) -> dict[str, float]:
     """What a device that is not the processor can do at most: GB/s under "read" and "copy", G
     operations per second under "f32", "bf16" and "int8"."""
