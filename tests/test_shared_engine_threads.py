@@ -268,3 +268,24 @@ def test_one_that_waits_gets_what_anothers_step_brought(core):
         assert [event.request for event in waiting.result(30)] == [request]
         assert one.stats()["steps"] == 1
         two.cancel(request)
+
+
+def test_answers_that_end_in_steps_of_native_code_are_handed_out(tmp_path, open_llm):
+    """Whoever's step brought the last event of a call: it may be in the core's mailbox when the
+    call has just looked. Rare, so many times."""
+    llm = open_llm(write_seeded(tmp_path / "model", num_layers=1, hidden_size=32), threads=1)
+    over = threading.Event()
+
+    def beside() -> None:
+        with CEngine(llm.engine_handle()) as engine:
+            while not over.is_set():
+                engine.complete([1, 2, 3], max_new_tokens=30)
+
+    with ThreadPoolExecutor(2) as pool:
+        work = [pool.submit(beside) for _ in range(2)]
+        try:
+            for _ in range(5000):
+                assert len(llm.generate([5, 6], max_new_tokens=2, ignore_eos=True).token_ids) == 2
+        finally:
+            over.set()
+        assert [done.result(30) for done in work] == [None, None]

@@ -99,6 +99,10 @@ class PyEngine {
       if (!events.empty() || paused_.exchange(false) || !client_->expects()) return events;
     }
   }
+  bool expects() const {
+    const py::gil_scoped_release release;
+    return client_->expects();
+  }
   void give_back(std::vector<onward::Event> events) {
     const py::gil_scoped_release release;
     client_->give_back(std::move(events));
@@ -213,7 +217,7 @@ bool run(PyEngine& engine, const py::dict& mailboxes) {
     engine.give_back(std::move(events));
     throw;
   }
-  return !events.empty();
+  return !events.empty() || engine.expects();
 }
 
 py::array_t<float> logits(PyEngine& engine, const TokenIds& token_ids) {

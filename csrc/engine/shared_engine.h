@@ -147,7 +147,7 @@ class EngineClient {
   // The client's events in order, `most` at most. Runs a step first, for everybody, if there are
   // none. A step that is given up loses no event of anybody.
   std::vector<Event> step(const Poll& poll, size_t most = kAll);
-  // Whether events of its requests are still to come.
+  // Whether events of its requests are still to be handed out.
   bool expects() const;
   // Events that step has handed out and that could not be used: the next step hands them out again.
   void give_back(std::vector<Event> events);

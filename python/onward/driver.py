@@ -146,7 +146,7 @@ class Driver:
             engine = self._wait_for_turn(call, ahead=False)
             if engine is None:
                 return
-            idle = not engine.run(self._mailboxes) and not engine.stats()["running"]
+            idle = not engine.run(self._mailboxes)
         finally:
             engine = None  # an exception that a caller keeps would keep it too, beyond close()
             self._end_turn(call)

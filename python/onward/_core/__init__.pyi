@@ -302,7 +302,7 @@ class Engine:
         the next. Requests that ``gather`` have one event a sequence, at its end.
 
         Each event goes to its request's mailbox, which leaves the dict with the last one; a request
-        without one is given up. Whether there were any."""
+        without one is given up. Whether there were any, or may still be."""
 
     def pause(self) -> None: ...
     def cancel(self, request: int, sequence: int | None = None) -> None:
