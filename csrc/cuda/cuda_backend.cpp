@@ -89,20 +89,18 @@ class CudaBackend final : public Backend {
 
   void run_step(const StepShape& shape, const std::function<void()>& verbs) override {
     const StepView& step = tables_.view();
+    forget_stale();  // of a step that was given up
     if (encodes_ || shape.rows > kMostRecordedRows) {
-      moved_ = false;
       verbs();
-      if (moved_) recordings_.clear();  // they point to where it was
-      return;
+      return forget_stale();
     }
     const Key key = {shape, step.num_slices, step.most_tokens, step.most_positions};
     const auto found = recordings_.find(key);
     if (found == recordings_.end()) {
       // The first step of a shape grows what scratch it needs; the second is recorded.
       if (recordings_.size() >= kMostRecordings) recordings_.clear();
-      moved_ = false;
       verbs();
-      if (moved_) recordings_.clear();
+      forget_stale();
       recordings_[key] = nullptr;
     } else if (found->second == nullptr) {
       found->second = stream_.record(verbs);
@@ -171,6 +169,11 @@ class CudaBackend final : public Backend {
  private:
   using Key = std::tuple<StepShape, int32_t, int32_t, int64_t>;
 
+  // Recordings point to scratch where it was.
+  void forget_stale() {
+    if (std::exchange(moved_, false)) recordings_.clear();
+  }
+
   Stream stream_;
   std::string name_;
   ThreadPool pool_;
@@ -179,7 +182,7 @@ class CudaBackend final : public Backend {
   Scratch gate_up_;    // (rows, gate | up)
   Scratch attention_;  // states
   RowSampler sampler_;
-  bool moved_ = false;  // scratch has, which recordings point to
+  bool moved_ = false;  // scratch has, since recordings were made
   // Of the step.
   const CacheLayout* layout_ = nullptr;
   bool encodes_ = false;
