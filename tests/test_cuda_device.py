@@ -147,7 +147,7 @@ class TestSmolLM2:
     def test_greedy_tokens_in_float32(self, device: str) -> None:
         prompts, tokens = self.PROMPTS, 64
         if device == "cuda-host":  # a step takes it a second
-            prompts, tokens = sorted(prompts, key=lambda one: len(one["token_ids"]))[:2], 10
+            prompts, tokens = sorted(prompts, key=lambda one: len(one["token_ids"]))[:1], 8
         options = {"temperature": 0.0, "max_new_tokens": tokens, "ignore_eos": True}
         with onward.LLM(device=device, dtype="f32") as llm:
             found = llm.generate([prompt["token_ids"] for prompt in prompts], **options)
