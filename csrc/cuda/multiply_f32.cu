@@ -2,6 +2,7 @@
 // multiply-adds over k in ascending order. A thread keeps one output of one row or of four; the
 // block brings weights and rows to shared memory ahead of the chains, which alone would wait.
 #include "cuda/numbers.h"
+#include "cuda/product_output.h"
 #include "cuda/tiles.h"
 #include "cuda/verbs.h"
 
@@ -16,13 +17,11 @@ constexpr int kWeightChunk = kTileOutputs * kChunk;  // floats
 
 struct Call {
   const float* weight;  // [outputs / 16][k / 4][16][4]
-  const float* bias;
-  const float* x;  // (rows, inputs)
+  const float* x;       // (rows, inputs)
   int64_t outputs;
   int64_t inputs;  // a multiple of 16
   int64_t rows;
-  bool add;
-  float* y;
+  ProductOutput y;
 };
 
 template <int kRows>
@@ -89,10 +88,7 @@ __global__ void __launch_bounds__(kThreads) multiply_chains(Call c) {
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kTileOutputs + output;
   for (int r = 0; r < kRows; ++r) {
     if (first_row + r >= c.rows) return;
-    float& y = c.y[(first_row + r) * c.outputs + column];
-    float sum = sums[r];
-    if (c.bias != nullptr) sum += c.bias[column];
-    y = c.add ? y + sum : sum;
+    c.y.store(first_row + r, column, sums[r]);
   }
 }
 
@@ -108,13 +104,11 @@ void run(Stream& stream, const Call& call) {
 
 void multiply_f32(Stream& stream, const Product& product) {
   const Call call = {static_cast<const float*>(product.weight->data),
-                     product.bias,
                      static_cast<const float*>(product.x.values),
                      product.weight->outputs,
                      product.weight->inputs,
                      product.rows,
-                     product.add,
-                     product.y};
+                     {product.y, product.bias, product.weight->outputs, product.add}};
   if (product.rows <= kRowThreads) {
     run<1>(stream, call);
   } else {

@@ -2,6 +2,7 @@
 // group of 32 is an exact integer, which tensor cores give in any order, and over groups every
 // output is one chain of fused multiply-adds in ascending order.
 #include "cuda/numbers.h"
+#include "cuda/product_output.h"
 #include "cuda/tiles.h"
 #include "cuda/verbs.h"
 
@@ -16,22 +17,14 @@ struct Call {
   const char* weight;
   const uint16_t* scales;    // (outputs / 16, tiles, 16) f16
   const uint16_t* minimums;  // likewise, q4_1 only
-  const float* bias;
   const char* x;
   const float* x_scales;  // (rows / 8, tiles, 8)
   const int32_t* x_sums;
   int64_t outputs;
   int64_t tiles;
   int64_t rows;
-  bool add;
-  float* y;
+  ProductOutput y;
 };
-
-__device__ void store(const Call& c, int64_t row, int64_t output, float sum) {
-  float& y = c.y[row * c.outputs + output];
-  if (c.bias != nullptr) sum += c.bias[output];
-  y = c.add ? y + sum : sum;
-}
 
 // One group more in the chain of an output.
 template <DType kDType>
@@ -157,7 +150,7 @@ __global__ void __launch_bounds__(kThreads) multiply_few(Call c) {
   for (int chain = 0; chain < kChains; ++chain) {
     const int i = chain * kThreads + static_cast<int>(threadIdx.x);
     if (i < kSums && i / kTileOutputs < c.rows) {
-      store(c, i / kTileOutputs, panel * kTileOutputs + i % kTileOutputs, sums[chain]);
+      c.y.store(i / kTileOutputs, panel * kTileOutputs + i % kTileOutputs, sums[chain]);
     }
   }
 }
@@ -295,8 +288,8 @@ __global__ void __launch_bounds__(kThreads, 1) multiply_many(Call c) {
           lane % 4 * 2;
       for (int i = 0; i < 2; ++i) {
         if (row + i >= c.rows) continue;
-        store(c, row + i, output, sums[p][r][i]);
-        store(c, row + i, output + 8, sums[p][r][2 + i]);
+        c.y.store(row + i, output, sums[p][r][i]);
+        c.y.store(row + i, output + 8, sums[p][r][2 + i]);
       }
     }
   }
@@ -330,15 +323,13 @@ void multiply_groups(Stream& stream, const Product& product) {
   const Call call = {data,
                      reinterpret_cast<const uint16_t*>(scales),
                      reinterpret_cast<const uint16_t*>(minimums),
-                     product.bias,
                      static_cast<const char*>(product.x.values),
                      product.x.scales,
                      product.x.sums,
                      weight.outputs,
                      tiles_of(weight.inputs),
                      product.rows,
-                     product.add,
-                     product.y};
+                     {product.y, product.bias, weight.outputs, product.add}};
   switch (weight.dtype) {
     case DType::q8_0:
       return run<DType::q8_0>(stream, call);

@@ -4,6 +4,7 @@
 // many (a warp takes 32 outputs and 64 rows). Rows meet bf16 weights in bf16, f16 weights in tf32,
 // which holds what f16 holds and the range of float32.
 #include "cuda/numbers.h"
+#include "cuda/product_output.h"
 #include "cuda/tiles.h"
 #include "cuda/verbs.h"
 
@@ -17,20 +18,12 @@ constexpr size_t kMostShared = size_t{96} << 10;
 
 struct Call {
   const char* weight;
-  const float* bias;
   const char* x;
   int64_t outputs;
   int64_t tiles;  // of k
   int64_t rows;
-  bool add;
-  float* y;
+  ProductOutput y;
 };
-
-__device__ void store(const Call& c, int64_t row, int64_t output, float sum) {
-  float& y = c.y[row * c.outputs + output];
-  if (c.bias != nullptr) sum += c.bias[output];
-  y = c.add ? y + sum : sum;
-}
 
 // What a lane holds of a tile of weights, and of rows.
 struct Weights {
@@ -115,7 +108,7 @@ __global__ void __launch_bounds__(kThreads) multiply_few(Call c) {
     if (row >= c.rows) continue;
     float sum = 0.0f;
     for (int64_t span = 0; span < spans; ++span) sum += partial[span * kSums + i];
-    store(c, row, panel * kTileOutputs + i % kTileOutputs, sum);
+    c.y.store(row, panel * kTileOutputs + i % kTileOutputs, sum);
   }
 }
 
@@ -207,8 +200,8 @@ __global__ void __launch_bounds__(kThreads, 1) multiply_many(Call c) {
           lane % 4 * 2;
       for (int i = 0; i < 2; ++i) {
         if (row + i >= c.rows) continue;
-        store(c, row + i, output, total[p][r][i]);
-        store(c, row + i, output + 8, total[p][r][2 + i]);
+        c.y.store(row + i, output, total[p][r][i]);
+        c.y.store(row + i, output + 8, total[p][r][2 + i]);
       }
     }
   }
@@ -242,13 +235,11 @@ void run(Stream& stream, const Call& call) {
 void multiply_halves(Stream& stream, const Product& product) {
   const Matrix& weight = *product.weight;
   const Call call = {static_cast<const char*>(weight.data),
-                     product.bias,
                      static_cast<const char*>(product.x.values),
                      weight.outputs,
                      tiles_of(weight.inputs),
                      product.rows,
-                     product.add,
-                     product.y};
+                     {product.y, product.bias, weight.outputs, product.add}};
   if (weight.dtype == DType::bf16) {
     run<Bf16>(stream, call);
   } else {
