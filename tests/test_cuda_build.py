@@ -33,7 +33,7 @@ ptxas info    : Used 32 registers, used 1 barriers
 
 @dataclass(frozen=True)
 class Built:
-    library: Path
+    file: Path
     kernels: list[Kernel]
 
 
@@ -63,7 +63,7 @@ def test_no_kernel_spills(built: Built, capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.timeout(900)
 def test_one_symbol_is_seen(built: Built) -> None:
     said = subprocess.run(
-        ["nm", "-D", "--defined-only", built.library], capture_output=True, text=True, check=True
+        ["nm", "-D", "--defined-only", built.file], capture_output=True, text=True, check=True
     )
     assert [line.split()[-1] for line in said.stdout.splitlines()] == ["onward_device_library"]
 
@@ -72,7 +72,7 @@ def test_one_symbol_is_seen(built: Built) -> None:
 def test_nothing_of_cuda_is_needed_to_open_it(built: Built) -> None:
     """Neither a toolkit nor a driver: the runtime is inside and looks for the driver itself."""
     said = subprocess.run(
-        ["readelf", "-d", built.library], capture_output=True, text=True, check=True
+        ["readelf", "-d", built.file], capture_output=True, text=True, check=True
     )
     needed = [line for line in said.stdout.splitlines() if "NEEDED" in line]
     assert any("libonward.so" in line for line in needed)
@@ -94,7 +94,7 @@ def test_without_a_gpu_it_says_so(built: Built, run_python: RunPython) -> None:
         "    onward.LLM('no such model', device='cuda')\n"
         "except DeviceError as error:\n"
         "    print(error)\n",
-        ONWARD_CUDA_LIBRARY=str(built.library),
+        ONWARD_CUDA_LIBRARY=str(built.file),
         CUDA_VISIBLE_DEVICES="-1",
     )
     assert (done.returncode, done.stderr) == (0, "")

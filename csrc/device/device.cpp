@@ -32,7 +32,7 @@ std::filesystem::path own_folder() {
 }
 
 struct Opened {
-  const DeviceLibrary* library = nullptr;
+  const DeviceLibrary* table = nullptr;  // of its functions
   std::string why_not;
 };
 
@@ -74,7 +74,7 @@ const Opened& library_of(const std::string& kind) {
   static std::map<std::string, Opened> opened;
   const std::lock_guard<std::mutex> lock(mutex);
   Opened& found = opened[kind];
-  if (found.library == nullptr) found = open_library(kind);
+  if (found.table == nullptr) found = open_library(kind);
   return found;
 }
 
@@ -94,13 +94,13 @@ std::vector<DeviceState> list_devices() {
   std::vector<DeviceState> states = {{"cpu", cpu::make_backend(1)->name().substr(4), ""}};
   for (const std::string kind : {"cuda", "cuda-host"}) {
     const Opened& opened = library_of(kind);
-    if (opened.library == nullptr) {
+    if (opened.table == nullptr) {
       // Nobody but who tests the kernels has the test build.
       if (kind == "cuda") states.push_back({kind, "", opened.why_not});
       continue;
     }
     int index = 0;
-    for (const LibraryDevice& device : opened.library->devices()) {
+    for (const LibraryDevice& device : opened.table->devices()) {
       const std::string name = kind == "cuda" ? kind + ":" + std::to_string(index++) : kind;
       states.push_back({name, device.description, device.why_not});
     }
@@ -118,15 +118,15 @@ Device::Device(const std::string& name) {
   index_ = index;
   if (kind == "cpu") return;
   const Opened& opened = library_of(kind);
-  if (opened.library == nullptr) throw DeviceError("device: " + name_ + ": " + opened.why_not);
-  const std::vector<LibraryDevice> devices = opened.library->devices();
+  if (opened.table == nullptr) throw DeviceError("device: " + name_ + ": " + opened.why_not);
+  const std::vector<LibraryDevice> devices = opened.table->devices();
   if (index_ >= static_cast<int>(devices.size())) {
     throw DeviceError("device: " + name_ + ": is not there, expected one of the " +
                       std::to_string(devices.size()) + " that are");
   }
   const LibraryDevice& device = devices[static_cast<size_t>(index_)];
   if (!device.why_not.empty()) throw DeviceError("device: " + name_ + ": " + device.why_not);
-  library_ = opened.library;
+  library_ = opened.table;
 }
 
 std::unique_ptr<Backend> Device::make_backend(int threads) const {
