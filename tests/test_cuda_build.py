@@ -71,9 +71,7 @@ def test_one_symbol_is_seen(built: Built) -> None:
 @pytest.mark.timeout(900)
 def test_nothing_of_cuda_is_needed_to_open_it(built: Built) -> None:
     """Neither a toolkit nor a driver: the runtime is inside and looks for the driver itself."""
-    said = subprocess.run(
-        ["readelf", "-d", built.file], capture_output=True, text=True, check=True
-    )
+    said = subprocess.run(["readelf", "-d", built.file], capture_output=True, text=True, check=True)
     needed = [line for line in said.stdout.splitlines() if "NEEDED" in line]
     assert any("libonward.so" in line for line in needed)
     assert not [line for line in needed if "cuda" in line.replace("libonward_cuda", "")]
