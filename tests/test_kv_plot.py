@@ -35,7 +35,7 @@ def test_curves_are_the_bytes_of_sequences() -> None:
         *("f32", "f16", "bf16", "int8", "turbo8v4", "q4_0", "turbo4", "turbo3", "turbo2")
     ]
     assert curves["f16"][4096] == 512 * 2**20
-    assert curves["int8"][131072] == 16 * 1024 * (10 * 128 + 8182 * 68)
+    assert curves["int8"][131072] == 16 * 1024 * (10 * 128 + 8182 * 65)
     assert [*curves["f16"]] == [1024 << doubling for doubling in range(8)]
     assert found.levels[0] == ("memory", 24 * GIB)
     assert found.levels[1][0] == "beside the weights"

@@ -157,7 +157,7 @@ HOSTILE: list[tuple[Callable[[Any], object], str]] = [
     (lambda p: p.metadata.update(kv_dtype="int8"), "kv_dtype 'int8', expected 'f32'"),
     (lambda p: p.metadata.pop("model"), "model None, expected"),
     (lambda p: p.metadata.update(model="x" * 9999), "was saved with model 'xxx"),
-    (lambda p: p.metadata.update(block_layout="9"), "layout of cache blocks '9', expected '1'"),
+    (lambda p: p.metadata.update(block_layout="9"), "layout of cache blocks '9', expected '2'"),
     (_drop("token_ids"), "has no tensor token_ids"),
     (_drop("conversation"), "has no tensor conversation"),
     (_drop(EXACT), f"has {INDEX} alone"),

@@ -23,9 +23,9 @@
 
 namespace onward {
 
-// How one side (keys or values) of a coded block is stored. int8 and q4_0: groups of 32 dimensions
-// with an f16 scale each. turbo4, turbo3, turbo2: so many bits for each rotated dimension and an
-// f16 scale for the vector (TurboQuant, Zandieh et al. 2025).
+// How one side (keys or values) of a coded block is stored. int8: a byte for each rotated dimension
+// and an f16 scale for the vector. turbo4, turbo3, turbo2: so many bits, and the same (TurboQuant,
+// Zandieh et al. 2025). q4_0: groups of 32 dimensions with an f16 scale each.
 enum class KvCodec : uint8_t { exact, int8, q4_0, turbo4, turbo3, turbo2 };
 
 struct CacheLayout {
@@ -108,7 +108,7 @@ struct CacheLayout {
   }
 
   static int64_t code_bits(KvCodec codec);  // of one dimension; not of `exact`
-  static bool grouped(KvCodec codec) { return codec == KvCodec::int8 || codec == KvCodec::q4_0; }
+  static bool grouped(KvCodec codec) { return codec == KvCodec::q4_0; }
 
  private:
   int64_t heads_of(int64_t group) const {

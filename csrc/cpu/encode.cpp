@@ -110,7 +110,7 @@ void store_codes(KvCodec codec, bool keys, int64_t n, const uint8_t* codes, uint
   const int64_t count = n / 4;
   switch (CacheLayout::code_bits(codec)) {
     case 8:
-      std::memcpy(stored, registers, static_cast<size_t>(count * kRegister));
+      for (int64_t i = 0; i < count * kRegister; ++i) stored[i] = registers[i] ^ (keys ? 0 : 0x80);
       break;
     case 4:
       pack<2, 4, 0>(registers, count, stored);

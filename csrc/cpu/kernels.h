@@ -13,8 +13,8 @@
 
 #include <cstdint>
 
-#include "backend/row_scans.h"
 #include "backend/codebooks.h"
+#include "backend/row_scans.h"
 
 namespace onward::cpu {
 
@@ -122,7 +122,7 @@ struct AttendArgs {
 // ascending, times 1/12; 0 in the rotary pairs that the layout does not centre), where that block
 // stays exact; and keys and values are rotated (`hadamard`
 // below). A decoded coordinate is scale * integer.
-//   int8: scale = largest magnitude of 32 coordinates / 127, rounded to f16; the integer is x over
+//   int8: scale = largest magnitude / 127, rounded to f16; the integer is x over
 //     the scale as stored, rounded to nearest even, at most 127 either way, and 0 where the scale
 //     is 0; stored as integer + 128.
 //   q4_0, as GGUF has it: scale = the coordinate of largest magnitude, the first such / -8; code =
@@ -135,20 +135,20 @@ struct AttendArgs {
 //     ((x c) / (c c)) * (x c) stays, that of the best cosine. Scale: of values (x c) / (c c), which
 //     errs least; of keys |x|^2 / (x c), so that scores do not shrink. 0 for a vector of norm 0.
 // Sums over coordinates are chains in ascending order, products rounded on their own, not fused: so
-// sixteen tokens are lanes. Where a coordinate (of the group, for int8 and q4_0) is not finite, or
-// |x|^2 is not, the scale is a NaN; a scale above the range of f16 is infinite.
+// sixteen tokens are lanes. Where a coordinate (of the group, for q4_0) is not finite, or, for
+// turbo, |x|^2 is not, the scale is a NaN; a scale above the range of f16 is infinite.
 //
 // The codes of 16 tokens lie in registers of 64 bytes, 16 lanes of 4, made for products of
 // bytes:
 //   keys:   byte j of lane t of register r is coordinate 4 r + j of token t
 //   values: byte j of lane i of register q * (n / 16) + v is coordinate 16 v + i of token 4 q + j
 // and registers are stored, by the bits of a code,
-//   8: as they are
+//   8: keys as they are, values with the upper bit flipped: the integer, a signed byte
 //   4: register 2 i in the low halves of the bytes of stored register i, 2 i + 1 in the high ones
 //   2: register 4 i + j in bits 2 j and 2 j + 1 of stored register i
 //   3: the two lower bits like that, n / 16 stored registers; then n / 32 with the upper bits: that
 //      of register 8 i + j is bit j of stored register i
-// Scales: [n / 32 groups][16 tokens] for int8 and q4_0, [16 tokens] for turbo.
+// Scales: [n / 32 groups][16 tokens] for q4_0, else [16 tokens].
 
 // How a side of a coded block is stored: the numbers of KvCodec (backend/cache_layout.h).
 enum class Codes : uint8_t { exact, int8, q4_0, turbo4, turbo3, turbo2 };
@@ -171,13 +171,13 @@ enum class Codes : uint8_t { exact, int8, q4_0, turbo4, turbo3, turbo2 };
 // are rotated the output is rotated back when the last coded unit is in it.
 //
 // Exact keys and values, of a coded block too, are multiplied as above. Against coded keys a query,
-// padded, is rotated if keys are, and rounded to 15 bits or, for turbo, to 8: with m = max |q| and
-// h = 16256 or 127,
+// padded, is rotated if keys are, and rounded to 8 bits or, for q4_0, to 15: with m = max |q| and
+// h = 127 or 16256,
 //   n = q * (h / m), to nearest even; its scale is m / h; all 0 for m < 2^-100;
 //   score = scale * (c + s), c the query's product with the centre where keys have one, before
 //   padding and rotation, as a sum along a row (element i: fma into lane i % 16), else 0;
 //   s = (query's scale) * (chain of fma(float(dot), key's scale, sum) over groups from +0), one
-//   group for turbo, dot the exact integer sum over the group of n times the key's integers.
+//   group but for q4_0, dot the exact integer sum over the group of n times the key's integers.
 // Onto coded values, group by group: the weight of a key is w = p * its value scale; with m = max
 // |w| over the keys of the tile that the row sees,
 //   n = w * (16256 / m), to nearest even (0 for m < 2^-100);
@@ -267,7 +267,7 @@ struct Kernels {
   void (*widen_f16)(const uint16_t* x, int64_t n, float* y);
   void (*widen_bf16)(const uint16_t* x, int64_t n, float* y);
   // Codes of sixteen vectors, x (n, 16), n a multiple of 32 up to 512: a byte for each in
-  // codes (n, 16), and f16 scales, sixteen for every group of 32 coordinates or, turbo, for all.
+  // codes (n, 16), and f16 scales, sixteen for all coordinates or, q4_0, for every group of 32.
   void (*encode_int8)(const float* x, int64_t n, uint8_t* codes, uint16_t* scales);
   void (*encode_q4_0)(const float* x, int64_t n, uint8_t* codes, uint16_t* scales);
   void (*encode_turbo4)(const float* x, int64_t n, bool keys, uint8_t* codes, uint16_t* scales);

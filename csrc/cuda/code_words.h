@@ -8,7 +8,7 @@
 
 namespace onward::cuda {
 
-constexpr int kCodedGroup = 32;  // coordinates that share a scale, of codecs that are grouped
+constexpr int kCodedGroup = 32;  // coordinates that share a scale, of the codec that is grouped
 constexpr int kCodeTokens = 16;  // of a block
 constexpr int kRegisterWords = 16;
 constexpr int kMostCodedDim = 512;
@@ -16,9 +16,7 @@ constexpr int kMostCodedDim = 512;
 __host__ __device__ constexpr bool is_rotated(KvCodec codec) {
   return codec != KvCodec::exact && codec != KvCodec::q4_0;
 }
-__host__ __device__ constexpr bool is_grouped(KvCodec codec) {
-  return codec == KvCodec::int8 || codec == KvCodec::q4_0;
-}
+__host__ __device__ constexpr bool is_grouped(KvCodec codec) { return codec == KvCodec::q4_0; }
 // Vectors of n coordinates have so many scales.
 __host__ __device__ constexpr int scale_groups(KvCodec codec, int n) {
   return is_grouped(codec) ? n / kCodedGroup : 1;
@@ -49,12 +47,10 @@ __host__ __device__ constexpr uint32_t table_word(const int8_t* integers) {
   return word;
 }
 
-// Codes in the bytes of a word to the integers they stand for, signed bytes.
+// Codes of less than a byte, in the bytes of a word, to the integers they stand for, signed bytes.
 template <KvCodec kCodec>
 __device__ inline uint32_t integers_of(uint32_t codes) {
-  if constexpr (kCodec == KvCodec::int8) {
-    return codes ^ 0x80808080u;
-  } else if constexpr (kCodec == KvCodec::q4_0) {
+  if constexpr (kCodec == KvCodec::q4_0) {
     const uint32_t nibbles = codes ^ 0x08080808u;  // of two's complement: their sign goes up
     return nibbles | (nibbles & 0x08080808u) * 0x1e;
   } else {
@@ -78,11 +74,11 @@ __device__ inline uint32_t integers_of(uint32_t codes) {
   }
 }
 
-// Word `lane` of register r of a head's stored codes, (n / 4 registers), as integers.
-template <KvCodec kCodec>
+// Word `lane` of register r of a head's stored keys or values, (n / 4 registers), as integers.
+template <KvCodec kCodec, bool kKeys>
 __device__ inline uint32_t stored_integers(const uint32_t* stored, int n, int r, int lane) {
   if constexpr (kCodec == KvCodec::int8) {
-    return integers_of<kCodec>(stored[r * kRegisterWords + lane]);
+    return stored[r * kRegisterWords + lane] ^ (kKeys ? 0x80808080u : 0);
   } else if constexpr (kCodec == KvCodec::q4_0 || kCodec == KvCodec::turbo4) {
     const uint32_t pair = stored[r / 2 * kRegisterWords + lane];
     return integers_of<kCodec>(pair >> (r % 2 * 4) & 0x0f0f0f0fu);

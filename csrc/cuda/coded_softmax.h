@@ -171,15 +171,15 @@ __device__ inline void score_keys(const CodedHeads& c, int64_t tile, int64_t beg
     }
     for (int i = 0; i < kHeads; ++i) c.weights(heads[i])[thread % kTileKeys] = sums[i] * c.scale;
   } else {
-    constexpr bool kGrouped = is_grouped(kCodec);
     const uint32_t* stored = reinterpret_cast<const uint32_t*>(keys);
     const uint16_t* scales = c.key_scales(key / kBlockKeys);
+    constexpr bool kGrouped = is_grouped(kCodec);
     const int words = kGrouped ? kCodedGroup / 4 : n / 4;
     for (int g = 0; g < n / 4 / words; ++g) {
       int fine[kHeads] = {}, coarse[kHeads] = {};
 #pragma unroll 4
       for (int r = g * words; r < (g + 1) * words; ++r) {
-        const uint32_t integers = stored_integers<kCodec>(stored, n, r, token);
+        const uint32_t integers = stored_integers<kCodec, true>(stored, n, r, token);
         for (int i = 0; i < kHeads; ++i) {
           fine[i] = dot4(integers, c.words(c.room.fine, heads[i], n / 4)[r], fine[i]);
           if constexpr (kGrouped) {
@@ -292,7 +292,7 @@ __device__ inline void add_values(const CodedHeads& c, int64_t tile, int64_t beg
 #pragma unroll 4
         for (int quad = 0; quad < 4; ++quad) {
           const uint32_t integers =
-              stored_integers<kCodec>(stored, n, quad * (n / 16) + d / 16, d % 16);
+              stored_integers<kCodec, false>(stored, n, quad * (n / 16) + d / 16, d % 16);
           for (int h = 0; h < kMostHeads; ++h) {
             if (h >= c.count) continue;
             const int row = h * c.room.groups + g, word = b * 4 + quad;

@@ -70,6 +70,26 @@ __device__ uint16_t stored_scale(bool finite, float scale) {
   return static_cast<uint16_t>(half_of(finite ? scale : float_of(0x7fc00000u)));
 }
 
+// A thread takes a token.
+__device__ void encode_bytes(const Side& side) {
+  const int token = static_cast<int>(threadIdx.x);
+  if (token >= kCodeTokens) return;
+  bool finite = true;
+  float largest = 0.0f;
+  for (int i = 0; i < side.n; ++i) {
+    const float value = side.x[i * kCodeTokens + token];
+    finite = finite && is_finite(value);
+    if (largest < fabsf(value)) largest = fabsf(value);
+  }
+  side.found[token] = stored_scale(finite, largest / 127.0f);
+  const float scale = half_to_float(side.found[token]);
+  for (int i = token; i < side.n * kCodeTokens; i += kCodeTokens) {
+    float scaled = finite && scale > 0.0f ? side.x[i] / scale : 0.0f;
+    scaled = scaled < -127.0f ? -127.0f : 127.0f < scaled ? 127.0f : scaled;
+    side.codes[i] = static_cast<uint8_t>(128 + static_cast<int>(rintf(scaled)));
+  }
+}
+
 // A thread takes a token's group of 32.
 __device__ void encode_groups(const Side& side) {
   for (int at = static_cast<int>(threadIdx.x); at < side.n / kCodedGroup * kCodeTokens;
@@ -83,16 +103,6 @@ __device__ void encode_groups(const Side& side) {
       const float value = x[i * kCodeTokens];
       finite = finite && is_finite(value);
       if (fabsf(extreme) < fabsf(value)) extreme = value;
-    }
-    if (side.codec == KvCodec::int8) {
-      side.found[at] = stored_scale(finite, fabsf(extreme) / 127.0f);
-      const float scale = half_to_float(side.found[at]);
-      for (int i = 0; i < kCodedGroup; ++i) {
-        float scaled = finite && scale > 0.0f ? x[i * kCodeTokens] / scale : 0.0f;
-        scaled = scaled < -127.0f ? -127.0f : 127.0f < scaled ? 127.0f : scaled;
-        codes[i * kCodeTokens] = static_cast<uint8_t>(128 + static_cast<int>(rintf(scaled)));
-      }
-      continue;
     }
     const float scale = fabsf(extreme) < 0x1p-120f ? 0.0f : extreme / -8.0f;
     const float inverse = scale == 0.0f ? 0.0f : 1.0f / scale;
@@ -186,7 +196,7 @@ __device__ uint32_t code_at(const Side& side, int r, int at) {
 
 // Byte `at` of stored register i.
 __device__ uint32_t stored_byte(const Side& side, int bits, int i, int at) {
-  if (bits == 8) return code_at(side, i, at);
+  if (bits == 8) return code_at(side, i, at) ^ (side.keys ? 0 : 0x80);
   if (bits == 4) return code_at(side, 2 * i, at) | code_at(side, 2 * i + 1, at) << 4;
   uint32_t packed = 0;
   const int lower = side.n / 16;  // stored registers with the two lower bits
@@ -263,6 +273,8 @@ __global__ void __launch_bounds__(kThreads) encode_side(EncodeCall c) {
   sync_block();
   if (is_grouped(codec)) {
     encode_groups(side);
+  } else if (codec == KvCodec::int8) {
+    encode_bytes(side);
   } else {
     encode_turbo(c.books[keys ? 0 : 1], side, shared.turbo);
   }
@@ -272,7 +284,7 @@ __global__ void __launch_bounds__(kThreads) encode_side(EncodeCall c) {
 
 TurboBook book_of(KvCodec codec) {
   TurboBook book = {};
-  if (codec == KvCodec::exact || is_grouped(codec)) return book;
+  if (codec == KvCodec::exact || codec == KvCodec::int8 || is_grouped(codec)) return book;
   const int8_t* integers = codec == KvCodec::turbo4   ? kTurbo4Integers
                            : codec == KvCodec::turbo3 ? kTurbo3Integers
                                                       : kTurbo2Integers;

@@ -128,7 +128,9 @@ class CodedCache:
                     if codec == "exact":
                         continue
                     codes, scales = self._side_bytes(codec, keys)
-                    stored = random.integers(1, 256, codes, dtype=np.uint8)  # int8 has no -128
+                    stored = random.integers(1, 256, codes, dtype=np.uint8)
+                    if codec == "int8" and not keys:
+                        stored ^= 0x80  # there is no -128
                     size = {"int8": 80, "q4_0": 5}.get(codec, 70)
                     scale = random.uniform(0.5, 1.5, scales // 2).reshape(-1, BLOCK) / size
                     if codec == "q4_0":
@@ -209,7 +211,7 @@ class CodedCache:
         return self._decoded_side(True), self._decoded_side(False)[..., : self.head_dim]
 
     def coded_scores(self, q: F32, kv: int) -> F64:
-        """Of all keys as codes. Queries against turbo are rounded to bytes, which is coarse."""
+        """Of all keys as codes. Queries are rounded to bytes but for q4_0, which is coarse."""
         dims, codec = coded_dim(self.head_dim), self.key_codec
         padded = np.zeros(dims, np.float32)
         padded[: self.head_dim] = q
@@ -217,7 +219,7 @@ class CodedCache:
         if codec not in ("exact", "q4_0") and self.exact_first:
             centre = key_centre(self.exact[0][:BLOCK, kv].astype(np.float32)).astype(np.float64)
         wide = padded.astype(np.float64)
-        if codec.startswith("turbo") and q.any():
+        if codec not in ("exact", "q4_0") and q.any():
             turned = hadamard(padded)
             largest = np.abs(turned).max()
             steps = np.rint(turned * (np.float32(127) / largest)).astype(np.float64)

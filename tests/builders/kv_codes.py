@@ -37,7 +37,7 @@ PI_WORDS = (
 
 
 def grouped(codec: str) -> bool:
-    return codec in ("int8", "q4_0")
+    return codec == "q4_0"
 
 
 def rotated(codec: str) -> bool:
@@ -112,13 +112,11 @@ def prepare(x: F32, codec: str, first_keys: F32 | None = None, first_centred_pai
 
 
 def _encode_int8(x: F32) -> tuple[Codes, F32]:
-    groups = x.reshape(len(x), -1, GROUP)
-    bad = ~np.isfinite(groups).all(axis=-1)
-    scale = np.abs(groups).max(axis=-1) / np.float32(127)
-    scale[bad] = np.nan
-    stored = scale.astype(np.float16).astype(np.float32)[..., None]
-    codes = np.where(stored > 0, np.rint(np.clip(groups / stored, -127, 127)), 0)
-    return (codes + 128).reshape(x.shape).astype(np.uint8), scale.T
+    scale = np.abs(x).max(axis=1) / np.float32(127)
+    scale[~np.isfinite(x).all(axis=1)] = np.nan
+    stored = scale.astype(np.float16).astype(np.float32)[:, None]
+    codes = np.where(stored > 0, np.rint(np.clip(x / stored, -127, 127)), 0)
+    return (codes + 128).astype(np.uint8), scale[None]
 
 
 def _encode_q4_0(x: F32) -> tuple[Codes, F32]:
@@ -219,7 +217,7 @@ def pack(codes: Codes, codec: str, keys: bool) -> Raw:
         return np.array(rows, np.uint8)
 
     if BITS[codec] == 8:
-        stored = registers
+        stored = registers if keys else registers ^ 0x80
     elif BITS[codec] == 4:
         stored = joined(registers, 2, 4)
     elif BITS[codec] == 2:
@@ -236,7 +234,7 @@ def unpack(stored: Raw, codec: str, keys: bool, dims: int) -> Codes:
     registers = np.zeros((count, 64), np.uint8)
     for r in range(count):
         if BITS[codec] == 8:
-            registers[r] = rows[r]
+            registers[r] = rows[r] if keys else rows[r] ^ 0x80
         elif BITS[codec] == 4:
             registers[r] = rows[r // 2] >> (4 * (r % 2)) & 15
         else:

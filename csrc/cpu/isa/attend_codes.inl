@@ -6,7 +6,7 @@
 //   WeightDot, of the kind of ByteDot: add(sum, codes, weights), for codes that are signed bytes
 //   and
 //     weights of 0 to 127;
-//   of Words: shift_right and shift_left (of 16-bit halves), merge_bits, toggle_bits, look_up,
+//   of Words: shift_right and shift_left (of 16-bit halves), merge_bits, look_up,
 //     times_128, fold_words;
 //   of Lanes: larger_magnitude and store_parts, which rounds to two bytes.
 //
@@ -14,7 +14,8 @@
 // tokens, of values 32 dimensions of four tokens. A pair lies within one stored register, or is
 // two.
 
-constexpr int64_t kPairDims = 8;     // of keys
+constexpr int64_t kPairDims = 8;  // of keys
+constexpr int64_t kGroupPairs = kGroupValues / kPairDims;
 constexpr int64_t kVectorPair = 32;  // dimensions of a pair of values
 constexpr int kParts = 2;            // bytes of a rounded weight, and the most of a query
 constexpr float kPartsLargest = 16256.0f;
@@ -26,6 +27,12 @@ constexpr int code_rows(int parts) {
 }
 constexpr int code_blocks(int rows, int parts) {
   return kLanesRegisters != 32 ? 1 : rows * parts <= 4 ? 4 : 2;
+}
+
+// Bytes of a query's coordinate.
+template <class Format>
+constexpr int query_parts() {
+  return Format::kGrouped ? kParts : 1;
 }
 
 struct CodeTable {
@@ -40,17 +47,16 @@ constexpr CodeTable code_table(int zero, const Integer& of) {
 }
 
 // A format says how a pair of code registers becomes two Words of bytes: integer + kZero.
-// kGrouped: scales are of 32 dimensions; kSigned: they may be negative; kQueryParts: bytes of a
-// query's coordinates.
+// kGrouped: scales are of 32 dimensions, and queries are rounded to kParts bytes rather than one;
+// kSigned: scales may be negative.
+// Keys are stored as integer + 128, values as they are.
 template <int kZero>
 struct Int8Codes {
   static constexpr int kBits = 8;
-  static constexpr int kQueryParts = 2;
-  static constexpr bool kGrouped = true, kSigned = false;
+  static constexpr bool kGrouped = false, kSigned = false;
   void load(const char* codes, int64_t, int64_t pair, Words (&out)[2]) const {
     for (int i = 0; i < 2; ++i) {
       out[i] = load_words(codes + (2 * pair + i) * kLaneBytes);
-      if constexpr (kZero == 0) out[i] = toggle_bits<0x80>(out[i]);
     }
   }
 };
@@ -68,7 +74,6 @@ struct NibbleCodes {
 
 template <int kZero>
 struct Q40Codes : NibbleCodes<kZero> {
-  static constexpr int kQueryParts = 2;
   static constexpr bool kGrouped = true, kSigned = true;
   static constexpr CodeTable kTable = code_table(kZero, [](int i) { return i - 8; });
   Q40Codes() : NibbleCodes<kZero>{load_words(reinterpret_cast<const char*>(kTable.bytes))} {}
@@ -76,7 +81,6 @@ struct Q40Codes : NibbleCodes<kZero> {
 
 template <int kZero>
 struct Turbo4Codes : NibbleCodes<kZero> {
-  static constexpr int kQueryParts = 1;
   static constexpr bool kGrouped = false, kSigned = false;
   static constexpr CodeTable kTable =
       code_table(kZero, [](int i) { return static_cast<int>(kTurbo4Integers[i]); });
@@ -87,7 +91,6 @@ struct Turbo4Codes : NibbleCodes<kZero> {
 template <int kZero>
 struct Turbo2Codes {
   static constexpr int kBits = 2;
-  static constexpr int kQueryParts = 1;
   static constexpr bool kGrouped = false, kSigned = false;
   static constexpr CodeTable kFirst =
       code_table(kZero, [](int i) { return static_cast<int>(kTurbo2Integers[i & 3]); });
@@ -108,7 +111,6 @@ struct Turbo2Codes {
 template <int kZero>
 struct Turbo3Codes {
   static constexpr int kBits = 3;
-  static constexpr int kQueryParts = 1;
   static constexpr bool kGrouped = false, kSigned = false;
   static constexpr CodeTable kFirst =
       code_table(kZero, [](int i) { return static_cast<int>(kTurbo3Integers[i & 7]); });
@@ -138,8 +140,8 @@ struct CodedQuery {
 const char* coded_bytes(const CodedAttendArgs& c, int64_t block) {
   return static_cast<const char*>(c.coded[block]);
 }
-// What is fetched while something of `block` is at work: the same of the next tile or, behind the
-// last one, of the next head's first tile, `next` bytes on, which this thread is likely to take.
+// What is fetched for something of `block`: the same of the next tile or, behind the last one, of
+// the next head's first tile, `next` bytes on, which this thread is likely to take.
 const char* coded_ahead(const CodedAttendArgs& c, int64_t block, int64_t offset, int64_t next) {
   const int64_t ahead = block + kTileBlocks;
   if (ahead < c.coded_end) return coded_bytes(c, ahead) + offset;
@@ -147,9 +149,30 @@ const char* coded_ahead(const CodedAttendArgs& c, int64_t block, int64_t offset,
   const int64_t other = first + ahead - c.coded_end;
   return coded_bytes(c, other < c.coded_end ? other : c.coded_end - 1) + offset + next;
 }
+// The next tile's codes are fetched all along (attend_tiles.inl): the keys of its first blocks, so
+// many, while keys are multiplied, the others while scores become weights; the values of the last
+// block while weights are rounded, the others while values are multiplied.
+constexpr int64_t kEarlyBlocks = 2;
+
+// Of the keys of a tile's later blocks.
+__attribute__((always_inline)) inline void fetch_later_keys(const CodedAttendArgs& c,
+                                                            const KeyRange& range, int part,
+                                                            int parts) {
+  const int64_t bytes = c.value_codes_offset - c.key_codes_offset;
+  for (int64_t block = range.tile_block + kEarlyBlocks; block <= range.last_block; ++block) {
+    fetch_part<Fetch::kToL2>(coded_ahead(c, block, c.key_codes_offset, c.next_codes), bytes, part,
+                             parts);
+  }
+}
+__attribute__((always_inline)) inline void fetch_last_values(const CodedAttendArgs& c,
+                                                             const KeyRange& range) {
+  const int64_t bytes = c.next_codes - (c.value_codes_offset - c.key_codes_offset);
+  fetch_part<Fetch::kToL2>(coded_ahead(c, range.last_block, c.value_codes_offset, c.next_codes),
+                           bytes, 0, 1);
+}
 // A pair's share of the codes.
 template <int kBits>
-inline void fetch_pair(const char* codes, int64_t pair) {
+__attribute__((always_inline)) inline void fetch_pair(const char* codes, int64_t pair) {
   fetch<Fetch::kToL2>(codes + pair * kLane * kBits);
   if constexpr (kBits == 8) fetch<Fetch::kToL2>(codes + pair * kLane * kBits + kLaneBytes);
 }
@@ -162,90 +185,108 @@ inline Lanes hide_keys(Lanes score, const AttendRow& row, int64_t block) {
   return select_less(lane, set(static_cast<float>(row.first_key - base)), hidden, score);
 }
 
-template <template <int> class CodeFormat, int kRows, int kBlocks>
+// Integer sums of queries and keys: of each row, block and part of the query.
+template <class Format, int kRows, int kBlocks>
+using KeySums = typename ByteDot::Sum[kRows][kBlocks][query_parts<Format>()];
+
+// sum = the products over pairs [first, end), of a group's scale; kFetched: of so many blocks what
+// is ahead is fetched.
+template <class Format, int kRows, int kBlocks, int kFetched>
+__attribute__((always_inline)) inline void multiply_keys(
+    const CodedAttendArgs& c, const Format& format, const CodedQuery* queries,
+    const char* const (&codes)[kBlocks], const char* const (&ahead)[kBlocks], int64_t first,
+    int64_t end, KeySums<Format, kRows, kBlocks>& sum) {
+  constexpr int kQueryParts = query_parts<Format>();
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int b = 0; b < kBlocks; ++b) {
+#pragma GCC unroll 2
+      for (int part = 0; part < kQueryParts; ++part) {
+        const bool corrected = ByteDot::kZero != 0 && part == kQueryParts - 1;
+        const int32_t* correction = queries[r].corrections + first / kGroupPairs;
+        sum[r][b][part] = ByteDot::start(corrected ? load_word(correction) : zero_words());
+      }
+    }
+  }
+  for (; first < end; first += kGroupPairs) {
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < kGroupPairs; ++i) {
+      const int64_t pair = first + i;
+      Words bytes[kBlocks][2];
+#pragma GCC unroll 8
+      for (int b = 0; b < kBlocks; ++b) {
+        // Which of a register's bits a pair has is known where the loop is unrolled.
+        format.load(codes[b], c.coded_dim, pair, bytes[b]);
+        if (b < kFetched) fetch_pair<Format::kBits>(ahead[b], pair);
+      }
+#pragma GCC unroll 2
+      for (int half = 0; half < 2; ++half) {
+        decltype(ByteDot::prepare(Words{})) weights[kBlocks];
+#pragma GCC unroll 8
+        for (int b = 0; b < kBlocks; ++b) weights[b] = ByteDot::prepare(bytes[b][half]);
+#pragma GCC unroll 8
+        for (int r = 0; r < kRows; ++r) {
+          const int64_t at = pair * kPairDims + half * 4;
+#pragma GCC unroll 2
+          for (int part = 0; part < kQueryParts; ++part) {
+            const Words input = broadcast_word(queries[r].parts[part] + at);
+#pragma GCC unroll 8
+            for (int b = 0; b < kBlocks; ++b) {
+              sum[r][b][part] = ByteDot::add(sum[r][b][part], weights[b], input);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+template <template <int> class CodeFormat, int kRows, int kBlocks, int kFetched>
 __attribute__((always_inline)) inline void score_coded_blocks(const CodedAttendArgs& c,
                                                               const AttendRow* rows,
                                                               const CodedQuery* queries,
                                                               const KeyRange& range, int64_t block,
                                                               float (*p)[kTileKeys]) {
   using Format = CodeFormat<128>;
+  constexpr int kQueryParts = query_parts<Format>();
   const Format format;
   const int64_t pairs = c.coded_dim / kPairDims;
-  constexpr int64_t kGroupPairs = kGroupValues / kPairDims;
   const char* codes[kBlocks];
-  const char* scales[kBlocks];
+  const uint16_t* scales[kBlocks];
   const char* ahead[kBlocks];
 #pragma GCC unroll 8
   for (int b = 0; b < kBlocks; ++b) {
     codes[b] = coded_bytes(c, block + b) + c.key_codes_offset;
-    scales[b] = coded_bytes(c, block + b) + c.key_scales_offset;
+    scales[b] = reinterpret_cast<const uint16_t*>(coded_bytes(c, block + b) + c.key_scales_offset);
     ahead[b] = coded_ahead(c, block + b, c.key_codes_offset, c.next_codes);
     fetch<Fetch::kToL2>(coded_ahead(c, block + b, c.key_scales_offset, c.next_scales));
   }
-  float* scores = p[0] + (block - range.tile_block) * kBlockTokens;
-  const int64_t groups = Format::kGrouped ? pairs / kGroupPairs : 1;
-  for (int64_t group = 0; group < groups; ++group) {
-    constexpr int kQueryParts = Format::kQueryParts;
-    typename ByteDot::Sum sum[kRows][kBlocks][kQueryParts];
+  const int64_t group_pairs = Format::kGrouped ? kGroupPairs : pairs;
+  Lanes scores[kRows][kBlocks];
 #pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
+  for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
-      for (int b = 0; b < kBlocks; ++b) {
-#pragma GCC unroll 2
-        for (int part = 0; part < kQueryParts; ++part) {
-          sum[r][b][part] = ByteDot::start(zero_words());
-        }
-      }
-    }
-    const int64_t end = Format::kGrouped ? (group + 1) * kGroupPairs : pairs;
-    for (int64_t begin = group * kGroupPairs; begin < end; begin += kGroupPairs) {
-#pragma GCC unroll 4
-      for (int64_t i = 0; i < kGroupPairs; ++i) {
-        const int64_t pair = begin + i;
-        Words bytes[kBlocks][2];
-#pragma GCC unroll 8
-        for (int b = 0; b < kBlocks; ++b) {
-          // Which of a register's bits a pair has is known where the loop is unrolled.
-          format.load(codes[b], c.coded_dim, pair, bytes[b]);
-          fetch_pair<Format::kBits>(ahead[b], pair);
-        }
-#pragma GCC unroll 2
-        for (int half = 0; half < 2; ++half) {
-          decltype(ByteDot::prepare(Words{})) weights[kBlocks];
-#pragma GCC unroll 8
-          for (int b = 0; b < kBlocks; ++b) weights[b] = ByteDot::prepare(bytes[b][half]);
-#pragma GCC unroll 8
-          for (int r = 0; r < kRows; ++r) {
-            const int64_t at = pair * kPairDims + half * 4;
-#pragma GCC unroll 2
-            for (int part = 0; part < kQueryParts; ++part) {
-              const Words input = broadcast_word(queries[r].parts[part] + at);
-#pragma GCC unroll 8
-              for (int b = 0; b < kBlocks; ++b) {
-                sum[r][b][part] = ByteDot::add(sum[r][b][part], weights[b], input);
-              }
-            }
-          }
-        }
-      }
-    }
+    for (int b = 0; b < kBlocks; ++b) scores[r][b] = zero();
+  }
+  for (int64_t first = 0; first < pairs; first += group_pairs) {
+    KeySums<Format, kRows, kBlocks> sum;
+    multiply_keys<Format, kRows, kBlocks, kFetched>(c, format, queries, codes, ahead, first,
+                                                    first + group_pairs, sum);
 #pragma GCC unroll 8
     for (int b = 0; b < kBlocks; ++b) {
-      const Lanes scale = load_f16(reinterpret_cast<const uint16_t*>(scales[b]) + group * kLane);
+      const Lanes scale = load_f16(scales[b] + first / kGroupPairs * kLane);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
-        float* score = scores + r * kTileKeys + b * kBlockTokens;
         const Words none = zero_words();
-        Words dot = ByteDot::finish(sum[r][b][0], none);
+        Words dot = ByteDot::finish(sum[r][b][kQueryParts - 1], none);
         if constexpr (kQueryParts == 2) {
-          dot = add_words(times_128(dot), ByteDot::finish(sum[r][b][1], none));
+          dot = add_words(times_128(ByteDot::finish(sum[r][b][0], none)), dot);
         }
-        if constexpr (ByteDot::kZero != 0) {
-          dot = add_words(dot, load_word(queries[r].corrections + group));
-        }
-        store(score, fma(to_floats(dot), scale, group == 0 ? zero() : load(score)));
+        scores[r][b] = fma(to_floats(dot), scale, scores[r][b]);
       }
     }
+    if constexpr (!Format::kGrouped) break;
   }
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
@@ -253,10 +294,9 @@ __attribute__((always_inline)) inline void score_coded_blocks(const CodedAttendA
     const Lanes centre = set(queries[r].centre), scale = set(c.exact.scale);
 #pragma GCC unroll 8
     for (int b = 0; b < kBlocks; ++b) {
-      float* place = scores + r * kTileKeys + b * kBlockTokens;
-      Lanes score = mul(add(mul(load(place), query_scale), centre), scale);
+      Lanes score = mul(add(mul(scores[r][b], query_scale), centre), scale);
       if (!range.whole) score = hide_keys(score, rows[r], block + b);
-      store(place, score);
+      store(p[r] + (block + b - range.tile_block) * kBlockTokens, score);
     }
   }
 }
@@ -266,18 +306,24 @@ template <template <int> class CodeFormat, int kRows>
 __attribute__((noinline)) void score_coded_tile(const CodedAttendArgs& c, const AttendRow* rows,
                                                 const CodedQuery* queries, const KeyRange& range,
                                                 float (*p)[kTileKeys]) {
-  constexpr int kQueryParts = CodeFormat<128>::kQueryParts, kMost = code_rows(kQueryParts);
+  constexpr int kQueryParts = query_parts<CodeFormat<128>>(), kMost = code_rows(kQueryParts);
   if constexpr (kRows > kMost) {
     score_coded_tile<CodeFormat, kMost>(c, rows, queries, range, p);
     score_coded_tile<CodeFormat, kRows - kMost>(c, rows + kMost, queries + kMost, range, p + kMost);
   } else {
     constexpr int kBlocks = code_blocks(kRows, kQueryParts);
+    constexpr int kEarly = kBlocks < kEarlyBlocks ? kBlocks : kEarlyBlocks;
+    const int64_t later = range.tile_block + kEarlyBlocks;
     int64_t block = range.first_block;
     for (; block + kBlocks <= range.last_block + 1; block += kBlocks) {
-      score_coded_blocks<CodeFormat, kRows, kBlocks>(c, rows, queries, range, block, p);
+      if (block < later) {
+        score_coded_blocks<CodeFormat, kRows, kBlocks, kEarly>(c, rows, queries, range, block, p);
+      } else {
+        score_coded_blocks<CodeFormat, kRows, kBlocks, 0>(c, rows, queries, range, block, p);
+      }
     }
     for (; block <= range.last_block; ++block) {
-      score_coded_blocks<CodeFormat, kRows, 1>(c, rows, queries, range, block, p);
+      score_coded_blocks<CodeFormat, kRows, 1, 1>(c, rows, queries, range, block, p);
     }
   }
 }
@@ -359,7 +405,7 @@ __attribute__((always_inline)) inline void add_coded_columns(
     for (int64_t quad = 0; quad < 4; ++quad) {
       Words bytes[2];
       format.load(codes, c.coded_dim, quad * column_pairs + column_pair, bytes);
-      fetch_pair<Format::kBits>(ahead, column_pair * 4 + quad);
+      if (block < range.last_block) fetch_pair<Format::kBits>(ahead, column_pair * 4 + quad);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2
@@ -407,6 +453,7 @@ __attribute__((noinline)) void add_coded_tile(const CodedAttendArgs& c, const At
   using Format = CodeFormat<kSigned ? 128 : 0>;
   const Format format;
   CodedWeights weights;
+  fetch_last_values(c, range);
   for (int64_t pair = 0; pair < c.coded_dim / kVectorPair; ++pair) {
     if (pair == 0 || Format::kGrouped) {
       round_weights<kRows, kSigned>(c, rows, range, p, pair, weights);

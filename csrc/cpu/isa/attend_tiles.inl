@@ -13,6 +13,17 @@ constexpr int64_t kTileKeys = kTileBlocks * kBlockTokens;  // 64, aligned to abs
 // a layer tend to lie multiples of 4 KiB apart, and would push each other out of the first.
 constexpr Fetch attend_fetch(int rows) { return rows <= 4 ? Fetch::kToL2 : Fetch::kNothing; }
 
+// A core has few reads of memory under way at a time: more of them wait in the way of arithmetic,
+// and where none is asked for the memory rests. So what comes next is fetched in parts, all along.
+// Lines [part / parts, (part + 1) / parts) of some bytes. Inlined by force, since gcc drops calls
+// of functions that do nothing but fetch.
+template <Fetch kFetch>
+__attribute__((always_inline)) inline void fetch_part(const char* bytes, int64_t count, int part,
+                                                      int parts) {
+  const int64_t lines = count / kLaneBytes, end = lines * (part + 1) / parts;
+  for (int64_t i = lines * part / parts; i < end; ++i) fetch<kFetch>(bytes + i * kLaneBytes);
+}
+
 // What the cache holds, and how a vector of it becomes floats.
 struct F32Cache : F32Format {};
 
@@ -106,12 +117,14 @@ bool sees_any(const KeyRange& range, const AttendRow& row) {
 }
 
 // Scores become exp(score - max), added to the row's sum. rescale[row]: what the sum and the output
-// of earlier tiles have to be multiplied by; the sum has been.
-template <int kRows>
+// of earlier tiles have to be multiplied by; the sum has been. after_row(row): what else there is
+// to do meanwhile.
+template <int kRows, class AfterRow>
 __attribute__((always_inline)) inline void soften(const AttendArgs& a, const KeyRange& range,
                                                   const AttendRow* rows, float* states,
                                                   int64_t begin, int64_t end, Probabilities& p,
-                                                  float (&rescale)[kLane]) {
+                                                  float (&rescale)[kLane],
+                                                  const AfterRow& after_row) {
   alignas(64) float highest[kLane] = {};
   for (int r = 0; r < kRows; ++r) {
     rescale[r] = 0.0f;
@@ -142,19 +155,20 @@ __attribute__((always_inline)) inline void soften(const AttendArgs& a, const Key
     }
     store(state + kLane, total);
     state[0] = highest[r];
+    after_row(r);
   }
 }
 
-template <int kRows>
+template <int kRows, class AfterRow>
 void soften(const AttendArgs& a, const KeyRange& range, const AttendRow* rows, float* states,
-            Probabilities& p, float (&rescale)[kLane]) {
+            Probabilities& p, float (&rescale)[kLane], const AfterRow& after_row) {
   const int64_t begin = (range.first_block - range.tile_block) * kBlockTokens;
   const int64_t end = (range.last_block + 1 - range.tile_block) * kBlockTokens;
   // Almost all tiles are whole: their loops are unrolled.
   if (begin == 0 && end == kTileKeys) {
-    soften<kRows>(a, range, rows, states, 0, kTileKeys, p, rescale);
+    soften<kRows>(a, range, rows, states, 0, kTileKeys, p, rescale, after_row);
   } else {
-    soften<kRows>(a, range, rows, states, begin, end, p, rescale);
+    soften<kRows>(a, range, rows, states, begin, end, p, rescale, after_row);
   }
 }
 
@@ -163,6 +177,11 @@ int64_t last_block_of(const AttendArgs& a) {
   const int64_t last = a.first_position + a.tokens - 1;
   const int64_t end = a.states != nullptr ? a.end_span * kSpanKeys - 1 : last;
   return (end < last ? end : last) / kBlockTokens;
+}
+
+// The same of the next tile, if there is one.
+int64_t block_ahead(int64_t block, int64_t last_block) {
+  return block + kTileBlocks < last_block ? block + kTileBlocks : last_block;
 }
 
 // Columns [16 * vector, 16 * (vector + kVectors)) of the output of kRows rows:
@@ -204,7 +223,7 @@ __attribute__((always_inline)) inline void add_columns(const AttendArgs& a, int6
     }
     // Meanwhile keys of the next tile are fetched.
     const int64_t block = key / kBlockTokens;
-    const int64_t next = block + kTileBlocks < last_block ? block + kTileBlocks : last_block;
+    const int64_t next = block_ahead(block, last_block);
     const char* ahead[kVectors];
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
@@ -322,6 +341,11 @@ void attend_tile(const AttendArgs& a, const AttendRow* rows, float* states, int6
   alignas(64) Probabilities p;
   score_tile<Cache, kRows>(a, rows, range, p);
   alignas(64) float rescale[kLane];
-  soften<kRows>(a, range, rows, states, p, rescale);
+  // Keys of the next tile, most of which are fetched while values are added.
+  const int64_t next = block_ahead(range.last_block, last_block_of(a));
+  const char* ahead = block_bytes(a, next) + a.k_offset;
+  const int64_t ahead_bytes = kBlockTokens * a.head_dim * Cache::kElementBytes;
+  soften<kRows>(a, range, rows, states, p, rescale,
+                [&](int row) { fetch_part<attend_fetch(kRows)>(ahead, ahead_bytes, row, kRows); });
   add_tile_values<Cache, kRows>(a, rows, range, rescale, p, states + kStateHead);
 }

@@ -63,7 +63,9 @@ void attend_coded_tile(const CodedAttendArgs& c, const AttendArgs& coded, const 
   alignas(64) Probabilities p;
   score_side<Cache, kRows>(c, coded, rows, queries, range, p);
   alignas(64) float rescale[kLane];
-  soften<kRows>(coded, range, rows, states, p, rescale);
+  soften<kRows>(coded, range, rows, states, p, rescale, [&](int row) {
+    if (c.key_codes != Codes::exact) fetch_later_keys(c, range, row, kRows);
+  });
   add_side<Cache, kRows>(c, coded, rows, range, rescale, p, states + kStateHead);
 }
 
@@ -111,7 +113,7 @@ float product_with(const float* centre, const float* q, int64_t n) {
 // x: (coded_dim), the query padded and rotated; used up. With one byte a coordinate, high is it.
 void round_query(const CodedAttendArgs& c, float* x, int8_t* high, int8_t* low,
                  int32_t* corrections, CodedQuery& query) {
-  const bool grouped = c.key_codes == Codes::int8 || c.key_codes == Codes::q4_0;
+  const bool grouped = c.key_codes == Codes::q4_0;
   const float most = grouped ? kPartsLargest : 127.0f;
   float largest = 0.0f;
   for (int64_t i = 0; i < c.coded_dim; i += 2 * kLane) {
@@ -210,7 +212,7 @@ void turn_query(const CodedAttendArgs& c, int64_t token, const float* q, float* 
 // Block 0 and the tail's first tile, which come after the codes. Many rows leave memory time
 // enough.
 template <class Cache>
-void fetch_exact(const CodedAttendArgs& c, int64_t rows) {
+__attribute__((always_inline)) inline void fetch_exact(const CodedAttendArgs& c, int64_t rows) {
   const AttendArgs& a = c.exact;
   if (rows > kTileRows) return;
   const int64_t end = (a.first_position + a.tokens - 1) / kBlockTokens + 1;

@@ -21,11 +21,6 @@ inline Words merge_bits(Words a, Words b) {
   const __m256i mask = _mm256_set1_epi8(static_cast<char>(kMask));
   return {merge_bits(mask, a.lo, b.lo), merge_bits(mask, a.hi, b.hi)};
 }
-template <uint8_t kMask>
-inline Words toggle_bits(Words a) {
-  const __m256i mask = _mm256_set1_epi8(static_cast<char>(kMask));
-  return {_mm256_xor_si256(a.lo, mask), _mm256_xor_si256(a.hi, mask)};
-}
 // Each byte becomes byte (itself & 15) of the table, whose quarters are the same; 0 above 127.
 inline Words look_up(Words table, Words a) {
   return {_mm256_shuffle_epi8(table.lo, a.lo), _mm256_shuffle_epi8(table.lo, a.hi)};

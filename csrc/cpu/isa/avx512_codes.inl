@@ -15,10 +15,6 @@ template <uint8_t kMask>
 inline Words merge_bits(Words a, Words b) {
   return {_mm512_ternarylogic_epi32(_mm512_set1_epi8(static_cast<char>(kMask)), a.v, b.v, 0xca)};
 }
-template <uint8_t kMask>
-inline Words toggle_bits(Words a) {
-  return {_mm512_xor_si512(a.v, _mm512_set1_epi8(static_cast<char>(kMask)))};
-}
 // Each byte becomes byte (itself & 15) of the table, whose quarters are the same; 0 above 127.
 inline Words look_up(Words table, Words a) { return {_mm512_shuffle_epi8(table.v, a.v)}; }
 

@@ -13,10 +13,10 @@ void widen_bf16(const uint16_t* x, int64_t n, float* y) {
   for (int64_t i = 0; i < n; i += kLane) store(y + i, load_bf16(x + i));
 }
 
-// +-0 where all of a group is finite, else NaN.
-inline Lanes not_finite(const float* x) {
+// +-0 where all n coordinates are finite, else NaN.
+inline Lanes not_finite(const float* x, int64_t n) {
   Lanes sum = zero();
-  for (int64_t i = 0; i < kGroupValues; ++i) sum = add(sum, mul(load(x + i * kLane), zero()));
+  for (int64_t i = 0; i < n; ++i) sum = add(sum, mul(load(x + i * kLane), zero()));
   return sum;
 }
 inline Lanes select_finite(Lanes not_finite, Lanes yes, Lanes no) {
@@ -24,31 +24,27 @@ inline Lanes select_finite(Lanes not_finite, Lanes yes, Lanes no) {
 }
 
 void encode_int8(const float* x, int64_t n, uint8_t* codes, uint16_t* scales) {
-  const Lanes most = set(127.0f), least = set(-127.0f);
-  for (int64_t group = 0; group < n / kGroupValues; ++group) {
-    const Lanes bad = not_finite(x);
-    Lanes largest = zero();
-    for (int64_t i = 0; i < kGroupValues; ++i) {
-      const Lanes size = magnitude(load(x + i * kLane));
-      largest = select_less(largest, size, size, largest);
-    }
-    store_f16(scales, select_finite(bad, div(largest, most), set(__builtin_nanf(""))));
-    const Lanes scale = load_f16(scales);
-    const Lanes divisor = select_less(zero(), scale, scale, set(kInfinity));
-    for (int64_t i = 0; i < kGroupValues; ++i, x += kLane, codes += kLane) {
-      Lanes code = div(load(x), divisor);
-      code = select_less(code, least, least, select_less(most, code, most, code));
-      code = select_finite(bad, code, zero());
-      store_low_bytes(codes, add_words(round_to_words(code), set_words(128)));
-    }
-    scales += kLane;
+  const Lanes most = set(127.0f), least = set(-127.0f), bad = not_finite(x, n);
+  Lanes largest = zero();
+  for (int64_t i = 0; i < n; ++i) {
+    const Lanes size = magnitude(load(x + i * kLane));
+    largest = select_less(largest, size, size, largest);
+  }
+  store_f16(scales, select_finite(bad, div(largest, most), set(__builtin_nanf(""))));
+  const Lanes scale = load_f16(scales);
+  const Lanes divisor = select_less(zero(), scale, scale, set(kInfinity));
+  for (int64_t i = 0; i < n; ++i) {
+    Lanes code = div(load(x + i * kLane), divisor);
+    code = select_less(code, least, least, select_less(most, code, most, code));
+    code = select_finite(bad, code, zero());
+    store_low_bytes(codes + i * kLane, add_words(round_to_words(code), set_words(128)));
   }
 }
 
 void encode_q4_0(const float* x, int64_t n, uint8_t* codes, uint16_t* scales) {
   const Lanes most = set(15.0f), middle = set(8.5f);
   for (int64_t group = 0; group < n / kGroupValues; ++group) {
-    const Lanes bad = not_finite(x);
+    const Lanes bad = not_finite(x, kGroupValues);
     Lanes largest = zero(), extreme = zero();
     for (int64_t i = 0; i < kGroupValues; ++i) {
       const Lanes value = load(x + i * kLane), size = magnitude(value);

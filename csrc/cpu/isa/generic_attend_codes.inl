@@ -8,14 +8,15 @@ constexpr float kPartsLargest = 16256.0f;  // 127 * 128: two signed bytes
 constexpr float kPartsLeast = 0x1p-100f;
 
 bool rotated(Codes codes) { return codes != Codes::exact && codes != Codes::q4_0; }
-bool grouped(Codes codes) { return codes == Codes::int8 || codes == Codes::q4_0; }
+bool grouped(Codes codes) { return codes == Codes::q4_0; }
 
-// Byte `at` of register r of the codes of a block and head.
-int code_integer(const uint8_t* stored, Codes codes, int64_t coded_dim, int64_t r, int64_t at) {
+// Byte `at` of register r of the keys or values of a block and head.
+int code_integer(const uint8_t* stored, Codes codes, bool keys, int64_t coded_dim, int64_t r,
+                 int64_t at) {
   const int64_t r4 = r / 4 * 64 + at;
   switch (codes) {
     case Codes::int8:
-      return stored[r * 64 + at] - 128;
+      return keys ? stored[r * 64 + at] - 128 : static_cast<int8_t>(stored[r * 64 + at]);
     case Codes::q4_0:
     case Codes::turbo4: {
       const int code = r % 2 == 0 ? stored[r / 2 * 64 + at] & 15 : stored[r / 2 * 64 + at] >> 4;
@@ -39,11 +40,11 @@ struct CodedBlock {
   CodedBlock(const CodedAttendArgs& args, int64_t block)
       : c(args), bytes(static_cast<const uint8_t*>(args.coded[block])) {}
   int key(int64_t token, int64_t d) const {
-    return code_integer(bytes + c.key_codes_offset, c.key_codes, c.coded_dim, d / 4,
+    return code_integer(bytes + c.key_codes_offset, c.key_codes, true, c.coded_dim, d / 4,
                         token * 4 + d % 4);
   }
   int value(int64_t token, int64_t d) const {
-    return code_integer(bytes + c.value_codes_offset, c.value_codes, c.coded_dim,
+    return code_integer(bytes + c.value_codes_offset, c.value_codes, false, c.coded_dim,
                         token / 4 * (c.coded_dim / 16) + d / 16, d % 16 * 4 + token % 4);
   }
   float scale(int64_t offset, int64_t group, int64_t token) const {

@@ -42,56 +42,52 @@ void widen(const uint16_t* x, int64_t n, float* y) {
   for (int64_t i = 0; i < n; ++i) y[i] = as_float(Element{x[i]});
 }
 
-// body(group of one token, (32, 16); its place in codes; its scale)
-template <class Body>
-void over_groups(const float* x, int64_t n, uint8_t* codes, uint16_t* scales, const Body& body) {
-  for (int64_t group = 0; group < n / kGroupValues; ++group) {
-    for (int64_t token = 0; token < kLane; ++token) {
-      const int64_t begin = group * kGroupValues * kLane + token;
-      body(x + begin, codes + begin, scales[group * kLane + token]);
-    }
-  }
-}
-
-bool finite_group(const float* x) {
-  for (int64_t i = 0; i < kGroupValues; ++i) {
+bool finite_vector(const float* x, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
     if (!std::isfinite(x[i * kLane])) return false;
   }
   return true;
 }
 
 void encode_int8(const float* x, int64_t n, uint8_t* codes, uint16_t* scales) {
-  over_groups(x, n, codes, scales, [](const float* group, uint8_t* code, uint16_t& stored) {
-    const bool finite = finite_group(group);
+  for (int64_t token = 0; token < kLane; ++token) {
+    const float* vector = x + token;
+    const bool finite = finite_vector(vector, n);
     float largest = 0.0f;
-    for (int64_t i = 0; i < kGroupValues; ++i) {
-      largest = std::max(largest, std::fabs(group[i * kLane]));
-    }
-    stored = float_to_f16(finite ? largest / 127.0f : NAN);
-    const float scale = f16_to_float(stored);
-    for (int64_t i = 0; i < kGroupValues; ++i) {
-      const float scaled = finite && scale > 0.0f ? group[i * kLane] / scale : 0.0f;
+    for (int64_t i = 0; i < n; ++i) largest = std::max(largest, std::fabs(vector[i * kLane]));
+    scales[token] = float_to_f16(finite ? largest / 127.0f : NAN);
+    const float scale = f16_to_float(scales[token]);
+    for (int64_t i = 0; i < n; ++i) {
+      const float scaled = finite && scale > 0.0f ? vector[i * kLane] / scale : 0.0f;
       const float integer = std::nearbyint(std::clamp(scaled, -127.0f, 127.0f));
-      code[i * kLane] = static_cast<uint8_t>(128 + static_cast<int>(integer));
+      codes[i * kLane + token] = static_cast<uint8_t>(128 + static_cast<int>(integer));
     }
-  });
+  }
+}
+
+// One token's group of 32: (32, 16), its codes and its scale.
+void encode_q4_0_group(const float* x, uint8_t* codes, uint16_t& stored) {
+  const bool finite = finite_vector(x, kGroupValues);
+  float extreme = 0.0f;
+  for (int64_t i = 0; i < kGroupValues; ++i) {
+    if (std::fabs(extreme) < std::fabs(x[i * kLane])) extreme = x[i * kLane];
+  }
+  const float scale = std::fabs(extreme) < 0x1p-120f ? 0.0f : extreme / -8.0f;
+  const float inverse = scale == 0.0f ? 0.0f : 1.0f / scale;
+  stored = float_to_f16(finite ? scale : NAN);
+  for (int64_t i = 0; i < kGroupValues; ++i) {
+    const float shifted = finite ? x[i * kLane] * inverse + 8.5f : 8.5f;
+    codes[i * kLane] = static_cast<uint8_t>(std::min(15.0f, shifted));
+  }
 }
 
 void encode_q4_0(const float* x, int64_t n, uint8_t* codes, uint16_t* scales) {
-  over_groups(x, n, codes, scales, [](const float* group, uint8_t* code, uint16_t& stored) {
-    const bool finite = finite_group(group);
-    float extreme = 0.0f;
-    for (int64_t i = 0; i < kGroupValues; ++i) {
-      if (std::fabs(extreme) < std::fabs(group[i * kLane])) extreme = group[i * kLane];
+  for (int64_t group = 0; group < n / kGroupValues; ++group) {
+    for (int64_t token = 0; token < kLane; ++token) {
+      const int64_t begin = group * kGroupValues * kLane + token;
+      encode_q4_0_group(x + begin, codes + begin, scales[group * kLane + token]);
     }
-    const float scale = std::fabs(extreme) < 0x1p-120f ? 0.0f : extreme / -8.0f;
-    const float inverse = scale == 0.0f ? 0.0f : 1.0f / scale;
-    stored = float_to_f16(finite ? scale : NAN);
-    for (int64_t i = 0; i < kGroupValues; ++i) {
-      const float shifted = finite ? group[i * kLane] * inverse + 8.5f : 8.5f;
-      code[i * kLane] = static_cast<uint8_t>(std::min(15.0f, shifted));
-    }
-  });
+  }
 }
 
 // Codes of one vector, (n, 16), and how well they fit.

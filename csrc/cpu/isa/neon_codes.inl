@@ -21,11 +21,6 @@ inline Words merge_bits(Words a, Words b) {
   return {vbslq_s32(mask, a.v0, b.v0), vbslq_s32(mask, a.v1, b.v1), vbslq_s32(mask, a.v2, b.v2),
           vbslq_s32(mask, a.v3, b.v3)};
 }
-template <uint8_t kMask>
-inline Words toggle_bits(Words a) {
-  const int32x4_t mask = vreinterpretq_s32_u8(vdupq_n_u8(kMask));
-  return over_quarters(a, [&](int32x4_t v) { return veorq_s32(v, mask); });
-}
 // Each byte of at most 15 becomes that byte of the table, whose quarters are the same.
 inline Words look_up(Words table, Words a) {
   const uint8x16_t bytes = vreinterpretq_u8_s32(table.v0);

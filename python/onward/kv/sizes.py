@@ -3,11 +3,11 @@
 A vector is what one token has at one kv head of one layer: a key or a value, head_dim numbers.
 Where it is coded, D is head_dim rounded up to a multiple of 32:
 
-    int8     D + 2 (D / 32)       one byte a number, an f16 scale for each 32
-    q4_0     D / 2 + 2 (D / 32)   four bits a number, an f16 scale for each 32
-    turbo4   D / 2 + 2            four bits a number, an f16 norm for the vector
+    int8     D + 2                one byte a number, an f16 scale for the vector
+    turbo4   D / 2 + 2            four bits, the same
     turbo3   3 D / 8 + 2          three bits, the same
     turbo2   D / 4 + 2            two bits, the same
+    q4_0     D / 2 + 2 (D / 32)   four bits a number, an f16 scale for each 32
 
 Where it is exact, a key is head_dim numbers, and a value as many rounded up to a multiple of 16
 (csrc/backend/cache_layout.h). Knows no sequence and no layer.
@@ -28,7 +28,7 @@ _SCALE_BYTES = 2
 _VALUE_LANES = 16
 # Bits of a number, and whether each group of 32 has a scale of its own rather than each vector.
 _CODES = {
-    "int8": (8, True),
+    "int8": (8, False),
     "q4_0": (4, True),
     "turbo4": (4, False),
     "turbo3": (3, False),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from onward.cache_options import CacheOptions
     from onward.loading import LoadedModel
 
-BLOCK_LAYOUT = 1
+BLOCK_LAYOUT = 2
 """Of the bytes of a cache block (csrc/backend/cache_layout.h, csrc/cpu/kernels.h): raised with each
 change of them."""
 _SAMPLES = 64
