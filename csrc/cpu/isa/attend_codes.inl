@@ -189,14 +189,14 @@ inline Lanes hide_keys(Lanes score, const AttendRow& row, int64_t block) {
 template <class Format, int kRows, int kBlocks>
 using KeySums = typename ByteDot::Sum[kRows][kBlocks][query_parts<Format>()];
 
-// sum = the products over pairs [first, end), of a group's scale; kFetched: of so many blocks what
-// is ahead is fetched.
-template <class Format, int kRows, int kBlocks, int kFetched>
+// sum = the products over pairs [first, end), of a group's scale.
+template <class Format, int kRows, int kBlocks>
 __attribute__((always_inline)) inline void multiply_keys(
     const CodedAttendArgs& c, const Format& format, const CodedQuery* queries,
     const char* const (&codes)[kBlocks], const char* const (&ahead)[kBlocks], int64_t first,
     int64_t end, KeySums<Format, kRows, kBlocks>& sum) {
   constexpr int kQueryParts = query_parts<Format>();
+  constexpr int kFetched = kBlocks == kTileBlocks ? kEarlyBlocks : kBlocks;
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
@@ -242,7 +242,7 @@ __attribute__((always_inline)) inline void multiply_keys(
   }
 }
 
-template <template <int> class CodeFormat, int kRows, int kBlocks, int kFetched>
+template <template <int> class CodeFormat, int kRows, int kBlocks>
 __attribute__((always_inline)) inline void score_coded_blocks(const CodedAttendArgs& c,
                                                               const AttendRow* rows,
                                                               const CodedQuery* queries,
@@ -259,7 +259,10 @@ __attribute__((always_inline)) inline void score_coded_blocks(const CodedAttendA
   for (int b = 0; b < kBlocks; ++b) {
     codes[b] = coded_bytes(c, block + b) + c.key_codes_offset;
     scales[b] = reinterpret_cast<const uint16_t*>(coded_bytes(c, block + b) + c.key_scales_offset);
-    ahead[b] = coded_ahead(c, block + b, c.key_codes_offset, c.next_codes);
+    // Of later blocks what is at work, which is no more to fetch.
+    ahead[b] = block + b < range.tile_block + kEarlyBlocks
+                   ? coded_ahead(c, block + b, c.key_codes_offset, c.next_codes)
+                   : codes[b];
     fetch<Fetch::kToL2>(coded_ahead(c, block + b, c.key_scales_offset, c.next_scales));
   }
   const int64_t group_pairs = Format::kGrouped ? kGroupPairs : pairs;
@@ -271,8 +274,8 @@ __attribute__((always_inline)) inline void score_coded_blocks(const CodedAttendA
   }
   for (int64_t first = 0; first < pairs; first += group_pairs) {
     KeySums<Format, kRows, kBlocks> sum;
-    multiply_keys<Format, kRows, kBlocks, kFetched>(c, format, queries, codes, ahead, first,
-                                                    first + group_pairs, sum);
+    multiply_keys<Format, kRows, kBlocks>(c, format, queries, codes, ahead, first,
+                                          first + group_pairs, sum);
 #pragma GCC unroll 8
     for (int b = 0; b < kBlocks; ++b) {
       const Lanes scale = load_f16(scales[b] + first / kGroupPairs * kLane);
@@ -312,18 +315,12 @@ __attribute__((noinline)) void score_coded_tile(const CodedAttendArgs& c, const 
     score_coded_tile<CodeFormat, kRows - kMost>(c, rows + kMost, queries + kMost, range, p + kMost);
   } else {
     constexpr int kBlocks = code_blocks(kRows, kQueryParts);
-    constexpr int kEarly = kBlocks < kEarlyBlocks ? kBlocks : kEarlyBlocks;
-    const int64_t later = range.tile_block + kEarlyBlocks;
     int64_t block = range.first_block;
     for (; block + kBlocks <= range.last_block + 1; block += kBlocks) {
-      if (block < later) {
-        score_coded_blocks<CodeFormat, kRows, kBlocks, kEarly>(c, rows, queries, range, block, p);
-      } else {
-        score_coded_blocks<CodeFormat, kRows, kBlocks, 0>(c, rows, queries, range, block, p);
-      }
+      score_coded_blocks<CodeFormat, kRows, kBlocks>(c, rows, queries, range, block, p);
     }
     for (; block <= range.last_block; ++block) {
-      score_coded_blocks<CodeFormat, kRows, 1, 1>(c, rows, queries, range, block, p);
+      score_coded_blocks<CodeFormat, kRows, 1>(c, rows, queries, range, block, p);
     }
   }
 }

@@ -305,8 +305,8 @@ bool range_of(const AttendRow* rows, int64_t tile, KeyRange& range) {
 }
 
 template <class Cache, int kRows>
-__attribute__((always_inline)) inline void score_tile(const AttendArgs& a, const AttendRow* rows,
-                                                      const KeyRange& range, Probabilities& p) {
+__attribute__((noinline)) void score_tile(const AttendArgs& a, const AttendRow* rows,
+                                          const KeyRange& range, Probabilities& p) {
   constexpr int kVectors = tile_vectors(kRows);
   int64_t block = range.first_block;
   for (; block + kVectors <= range.last_block + 1; block += kVectors) {
@@ -319,11 +319,9 @@ __attribute__((always_inline)) inline void score_tile(const AttendArgs& a, const
 
 // out: of the first row, a state apart from the next one's.
 template <class Cache, int kRows>
-__attribute__((always_inline)) inline void add_tile_values(const AttendArgs& a,
-                                                           const AttendRow* rows,
-                                                           const KeyRange& range,
-                                                           const float* rescale,
-                                                           const Probabilities& p, float* out) {
+__attribute__((noinline)) void add_tile_values(const AttendArgs& a, const AttendRow* rows,
+                                               const KeyRange& range, const float* rescale,
+                                               const Probabilities& p, float* out) {
   const int64_t tile_key = range.tile_block * kBlockTokens;
   if (range.whole) {
     const int64_t end = (range.last_block + 1) * kBlockTokens;

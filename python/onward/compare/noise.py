@@ -25,11 +25,11 @@ PEAK_FACTOR = 12.0
 # one position; q4_0, which follows from its KL (docs/numerics.md), because noise grows with the
 # root of that, within 10 % for the others.
 WEIGHTS = {"f32": 5e-6, "f16": 1.1e-3, "bf16": 8e-3, "q8_0": 4e-2, "q4_1": 4e-2, "q4_0": 0.3}
-# By kv_dtype: f16, bf16, int8 and turbo4 in the same way, the others from their KL. Of keys or of
-# values alone it is no more than of both.
+# By kv_dtype: f16, bf16 and turbo4 in the same way, the others from their KL. Of keys or of values
+# alone it is no more than of both.
 CACHE = {
     **{"f32": 5e-6, "f16": 5e-4, "bf16": 3.5e-3},
-    **{"int8": 2e-3, "turbo8v4": 8e-3, "turbo4": 2.5e-2, "turbo3": 6e-2, "turbo2": 0.16},
+    **{"int8": 4e-3, "turbo8v4": 8e-3, "turbo4": 2.5e-2, "turbo3": 6e-2, "turbo2": 0.16},
     "q4_0": 4e-2,
 }
 _UNKNOWN = 0.3
