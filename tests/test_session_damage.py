@@ -17,8 +17,7 @@ import pytest
 from builders.session_files import changed, read_parts
 from builders.talking import talked, write_talking
 from onward import LLM
-from onward.errors import ArgumentTypeError, InvalidArgument, NumericsError
-from onward.sessions.file import SessionError
+from onward.errors import ArgumentTypeError, InvalidArgument, NumericsError, SessionError
 
 OpenLLM = Callable[..., LLM]
 CACHES: list[dict[str, Any]] = [

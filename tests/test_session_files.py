@@ -17,8 +17,8 @@ from safetensors import safe_open
 from builders.session_files import changed, read_parts
 from builders.talking import SHORTENING, talked, write_talking
 from onward import LLM, _core
+from onward.errors import SessionError
 from onward.sessions import file
-from onward.sessions.file import SessionError
 
 OpenLLM = Callable[..., LLM]
 CACHES: list[dict[str, Any]] = [

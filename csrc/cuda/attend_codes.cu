@@ -194,9 +194,10 @@ __device__ void fold_units(const CodedCall& c, const RowView& view, int64_t row,
 }
 
 // Blocks: rows, runs of heads. kCut: rows, heads, units; a block leaves the states of its unit, and
-// takes a whole run of heads where they have codes to share.
+// takes a whole run of heads where they have codes to share. Four on a multiprocessor: for more
+// ptxas would spill.
 template <bool kCut>
-__global__ void __launch_bounds__(kSoftmaxThreads) attend_units(CodedCall c) {
+__global__ void __launch_bounds__(kSoftmaxThreads, 4) attend_units(CodedCall c) {
   const int64_t own = blockIdx.z;
   BlockHeads heads = heads_of_run(c, kCut ? blockIdx.y / c.room.heads : blockIdx.y);
   const RowView view = view_of(c, heads.row);

@@ -70,23 +70,24 @@ __device__ uint16_t stored_scale(bool finite, float scale) {
   return static_cast<uint16_t>(half_of(finite ? scale : float_of(0x7fc00000u)));
 }
 
-// A thread takes a token.
+// Scales by a thread for each token, codes by all.
 __device__ void encode_bytes(const Side& side) {
-  const int token = static_cast<int>(threadIdx.x);
-  if (token >= kCodeTokens) return;
-  bool finite = true;
-  float largest = 0.0f;
-  for (int i = 0; i < side.n; ++i) {
-    const float value = side.x[i * kCodeTokens + token];
-    finite = finite && is_finite(value);
-    if (largest < fabsf(value)) largest = fabsf(value);
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread < kCodeTokens) {
+    bool finite = true;
+    float largest = 0.0f;
+    for (int i = thread; i < side.n * kCodeTokens; i += kCodeTokens) {
+      finite = finite && is_finite(side.x[i]);
+      largest = fmaxf(largest, fabsf(side.x[i]));
+    }
+    side.found[thread] = stored_scale(finite, largest / 127.0f);
   }
-  side.found[token] = stored_scale(finite, largest / 127.0f);
-  const float scale = half_to_float(side.found[token]);
-  for (int i = token; i < side.n * kCodeTokens; i += kCodeTokens) {
-    float scaled = finite && scale > 0.0f ? side.x[i] / scale : 0.0f;
-    scaled = scaled < -127.0f ? -127.0f : 127.0f < scaled ? 127.0f : scaled;
-    side.codes[i] = static_cast<uint8_t>(128 + static_cast<int>(rintf(scaled)));
+  sync_block();
+  for (int at = thread; at < side.n * kCodeTokens; at += kThreads) {
+    const float scale = half_to_float(side.found[at % kCodeTokens]);
+    const float scaled = scale > 0.0f ? side.x[at] / scale : 0.0f;  // 0 where it is a NaN
+    const float integer = rintf(fminf(fmaxf(scaled, -127.0f), 127.0f));
+    side.codes[at] = static_cast<uint8_t>(128 + static_cast<int>(integer));
   }
 }
 
@@ -229,8 +230,8 @@ struct alignas(16) SideShared {
   uint16_t found[kMostGroups * kCodeTokens];
 };
 
-// Blocks: encodings, kv heads, sides.
-__global__ void __launch_bounds__(kThreads) encode_side(EncodeCall c) {
+// Blocks: encodings, kv heads, sides. Four of them on a multiprocessor: for more ptxas would spill.
+__global__ void __launch_bounds__(kThreads, 4) encode_side(EncodeCall c) {
   SideShared& shared = *reinterpret_cast<SideShared*>(shared_memory());
   const LayerCache& cache = c.cache;
   const BlockEncoding& block = c.blocks[blockIdx.x];

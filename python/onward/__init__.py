@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from onward.quantization import Quantization, quantize
     from onward.result import Result, Timings, Usage
     from onward.scoring import Score
+    from onward.sessions.session import Session
 
 _HOMES = {
     "__version__": "onward._core",
@@ -41,6 +42,7 @@ _HOMES = {
     "quantize": "onward.quantization",
     "Result": "onward.result",
     "Score": "onward.scoring",
+    "Session": "onward.sessions.session",
     "Timings": "onward.result",
     "get_cmake_dir": "onward.native_files",
     "get_include": "onward.native_files",
@@ -56,6 +58,7 @@ __all__ = [
     "Quantization",
     "Result",
     "Score",
+    "Session",
     "Stream",
     "Timings",
     "Usage",

@@ -52,6 +52,11 @@ class TemplateError(Error, ValueError):
     """The chat template is absent, failed, or went over its time and memory budget."""
 
 
+class SessionError(Error, ValueError):
+    """A session's file cannot be written or read, or belongs to another model or to other
+    settings."""
+
+
 class NumericsError(Error, ArithmeticError):
     """The model's arithmetic left the finite numbers (NaN or infinity in the logits)."""
 

@@ -27,7 +27,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onward.errors import ArgumentTypeError, Error, InvalidArgument, LoadError, WeightError
+from onward.errors import (
+    ArgumentTypeError,
+    InvalidArgument,
+    LoadError,
+    SessionError,
+    WeightError,
+)
 from onward.json_file import parse_json_object
 from onward.message_text import label, sentence, shown
 from onward.sessions.origin import Origin, difference
@@ -45,11 +51,6 @@ _SIZES = {"I32": 4, "I64": 8, "U8": 1}
 Progress = Callable[[int, int], None]
 StoredBlock = tuple[int, bool, int, bytes]
 """Layer group, whether coded, index among the sequence's blocks, bytes."""
-
-
-class SessionError(Error, ValueError):
-    """A session's file cannot be written or read, or belongs to another model or to other
-    settings."""
 
 
 @dataclass(frozen=True)

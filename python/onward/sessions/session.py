@@ -20,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onward.chat_template import chat_prompt_ids
-from onward.errors import ArgumentTypeError, Error, InvalidArgument
+from onward.errors import ArgumentTypeError, Error, InvalidArgument, SessionError
 from onward.message_text import label
 from onward.option_values import check_integer
 from onward.options import with_options
 from onward.progress import ProgressBar
 from onward.result import Usage
-from onward.sessions.file import SessionError, opened_session, session_path, write_session
+from onward.sessions.file import opened_session, session_path, write_session
 from onward.sessions.messages import Message, copies, exchanges, read_message, read_messages
 from onward.sessions.state import UNUSED, SessionState, read_state, written_state
 from onward.sessions.stream import Answer, SessionStream
