@@ -7,7 +7,7 @@ pointer or NaN.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -253,6 +253,9 @@ class CodedCache:
         return attend_slices([(self, first, tokens, exact, coded)], threads, q, device)
 
     def expected(self, first: int, tokens: int) -> F64:
+        return _expected(self, first, tokens)
+
+    def _attention(self, first: int, tokens: int) -> F64:
         scale = self.head_dim**-0.5
         queries = self.queries(first, tokens).astype(np.float64)
         out = np.zeros_like(queries)
@@ -278,6 +281,12 @@ class CodedCache:
                 p = np.exp(scores - scores.max())
                 out[t, head] = p @ values[visible, kv] / p.sum()
         return out
+
+
+@cache
+def _expected(one: CodedCache, first: int, tokens: int) -> F64:
+    """Once for all places that are held against it: it takes longer than any of them."""
+    return one._attention(first, tokens)
 
 
 Slice = tuple[CodedCache, int, int, list[Raw | None], list[Raw | None]]
