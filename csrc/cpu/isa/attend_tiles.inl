@@ -179,7 +179,7 @@ int64_t last_block_of(const AttendArgs& a) {
   return (end < last ? end : last) / kBlockTokens;
 }
 
-// The same of the next tile, if there is one.
+// The block in the place of this one in the next tile, or the last one.
 int64_t block_ahead(int64_t block, int64_t last_block) {
   return block + kTileBlocks < last_block ? block + kTileBlocks : last_block;
 }
