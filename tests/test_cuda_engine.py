@@ -82,6 +82,36 @@ def test_long_contexts_are_cut_among_blocks_and_keep_their_bits(dtype: str) -> N
     assert_bits(new_engine(made, chunk=20).logits(prompt), whole)
 
 
+@pytest.mark.parametrize("window", [511, 512, 700])
+@pytest.mark.parametrize("heads", [6, 2], ids=["grouped", "one-each"])
+def test_a_window_that_ends_inside_a_span_keeps_its_bits_on_a_large_gpu(
+    window: int, heads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """132 multiprocessors, as on an H100, so that blocks of several rows share the spans of their
+    keys. The rows of such a block together may touch one span more than any of them sees."""
+    shape = Shape(head_dim=32, num_heads=heads, windows=(window,), **SMALL)
+    prompt = random_prompt(SPANS_PROMPT)
+    whole = new_engine(seeded_model("bf16", shape, device="cuda-host"), chunk=ALL_CHUNK)
+    expected = whole.logits(prompt)
+    monkeypatch.setenv("ONWARD_CUDA_HOST_PROCESSORS", "132")
+    for chunk in (100, 250):
+        engine = new_engine(seeded_model("bf16", shape, device="cuda-host"), chunk=chunk)
+        assert_bits(engine.logits(prompt), expected)
+
+
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_shared_memory_moves_no_bit(head_dim: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block may have 99 KiB on compute capability 8.6, 8.9 and 12.0, and 163 KiB on 8.0, where
+    attention takes more rows at a time."""
+    shape = Shape(head_dim=head_dim, num_heads=4, **SMALL)
+    found = []
+    for kibibytes in (99, 163):
+        monkeypatch.setenv("ONWARD_CUDA_HOST_SHARED_BYTES", str(kibibytes << 10))
+        engine = new_engine(seeded_model("bf16", shape, device="cuda-host"), chunk=ALL_CHUNK)
+        found.append(engine.logits(random_prompt(PROMPT_TOKENS)))
+    assert_bits(found[0], found[1])
+
+
 def test_a_row_that_decodes_over_spans_has_the_bits_of_the_processor() -> None:
     """float32: the last row's spans are cut among blocks, those of the prompt are not."""
     told = []

@@ -277,8 +277,7 @@ Cut cut_of(const AttendLayerArgs& args, const LayerCache& cache, const StepView&
   const int64_t keys = cache.window > 0
                            ? std::min(cache.window + cache.sink_tokens, step.most_positions)
                            : step.most_positions;
-  const int64_t spans =
-      std::min((keys + kSpanKeys - 2) / kSpanKeys + 1, (step.most_positions - 1) / kSpanKeys + 1);
+  const int64_t spans = most_spans(keys, step.most_positions);
   const bool enough =
       step.rows * cache.num_kv_heads * cut.runs >= kEnoughBlocks * processors || spans == 1;
   // A span may be coded in part; and there are sinks and block 0.

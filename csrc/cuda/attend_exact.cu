@@ -82,20 +82,14 @@ __global__ void __launch_bounds__(kSoftmaxThreads) merge_spans(AttendCall c) {
             c.args.out + row * c.out_stride + static_cast<int64_t>(head) * size);
 }
 
-// Spans that any row may see.
-int64_t most_spans(const LayerCache& cache, const StepView& step) {
-  const int64_t keys =
-      cache.window > 0 ? std::min(cache.window, step.most_positions) : step.most_positions;
-  return std::min((keys + kSpanKeys - 2) / kSpanKeys + 1,
-                  (step.most_positions - 1) / kSpanKeys + 1);
-}
-
 // Blocks for each multiprocessor from which on a row need not be cut.
 constexpr int64_t kEnoughBlocks = 8;
 
 int64_t cut_spans(const AttendLayerArgs& args, const LayerCache& cache, const StepView& step,
                   int processors) {
-  const int64_t spans = most_spans(cache, step);
+  const int64_t keys =
+      cache.window > 0 ? std::min(cache.window, step.most_positions) : step.most_positions;
+  const int64_t spans = most_spans(keys, step.most_positions);
   const bool enough = step.rows * args.num_heads >= kEnoughBlocks * processors;
   return spans == 1 || enough ? 0 : spans;
 }

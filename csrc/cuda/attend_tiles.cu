@@ -16,7 +16,6 @@ namespace onward::cuda {
 namespace {
 
 constexpr int kTileKeys = 64;
-constexpr int kSpanKeys = 512;
 constexpr int kBlockKeys = CacheLayout::kBlockTokens;
 constexpr int kWarpRows = 16;
 constexpr int kMostDim = 128;             // of a head: more outputs do not fit the registers
@@ -24,14 +23,22 @@ constexpr int kKeyTiles = kTileKeys / 8;  // of a tensor core's columns
 constexpr int kStateHead = 4;             // of a state: maximum, sum, 2 unused; then the outputs
 constexpr int kValuePadding = 16;         // bytes after a row of values: rows in other banks
 
+// How the spans of a block's rows are shared by blocks. Rows of later tokens see later keys, so a
+// block may touch one span more than any of its rows.
+struct Cut {
+  int64_t row_spans = 0;    // the most that one row sees: states of a row and head
+  int64_t block_spans = 0;  // the most that the rows of a block see: blocks that share them
+  __host__ __device__ bool shared() const { return block_spans > 0; }
+};
+
 struct Call {
   AttendLayerArgs args;
   LayerCache cache;
   StepView step;
   int64_t out_stride;
   int64_t tiles_of_slice;  // of rows
-  int64_t spans;           // states of a row and head; 0: a block takes all spans
-  float* states;           // (rows, heads, spans, state)
+  Cut cut;
+  float* states;  // (rows, heads, cut.row_spans, state)
 };
 
 template <bool kBf16>
@@ -160,8 +167,8 @@ __global__ void __launch_bounds__(kWarps * 32) attend_rows(Call c) {
   const int64_t earliest = rows.first_key(block_first), latest = rows.position(block_last);
   const int64_t end_key = rows.slice.first_position + rows.slice.tokens;
   const int64_t end_block = (end_key + kBlockKeys - 1) / kBlockKeys;
-  const int64_t first_span = earliest / kSpanKeys + (c.spans > 0 ? blockIdx.z : 0);
-  const int64_t last_span = c.spans > 0 ? first_span : latest / kSpanKeys;
+  const int64_t first_span = earliest / kSpanKeys + (c.cut.shared() ? blockIdx.z : 0);
+  const int64_t last_span = c.cut.shared() ? first_span : latest / kSpanKeys;
   if (first_span > latest / kSpanKeys) return;
   void* const* blocks = c.step.tables[(slice_number * c.step.groups + c.cache.group) * 2];
   const int64_t keys_offset = c.cache.keys_offset + kv_head * c.cache.head_bytes;
@@ -338,11 +345,11 @@ __global__ void __launch_bounds__(kWarps * 32) attend_rows(Call c) {
       for (int mask = 1; mask <= 2; mask *= 2) sum[i] += shuffle_xor(sum[i], mask);
       const bool sees = first_seen[i] <= span_last && last_seen[i] >= span_begin;
       if (!sees) continue;
-      if (c.spans > 0) {
+      if (c.cut.shared()) {
         if (row[i] >= rows.count) continue;
         const int64_t at_row = rows.slice.first_row + row[i] / rows.group;
         const int64_t head = static_cast<int64_t>(kv_head) * rows.group + row[i] % rows.group;
-        float* state = c.states + ((at_row * c.args.num_heads + head) * c.spans + span -
+        float* state = c.states + ((at_row * c.args.num_heads + head) * c.cut.row_spans + span -
                                    first_seen[i] / kSpanKeys) *
                                       (kStateHead + kDim);
         if (t == 0) {
@@ -374,7 +381,7 @@ __global__ void __launch_bounds__(kWarps * 32) attend_rows(Call c) {
       begun[i] = true;
     }
   }
-  if (c.spans > 0) return;
+  if (c.cut.shared()) return;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     if (row[i] >= rows.count) continue;
@@ -400,7 +407,8 @@ __global__ void __launch_bounds__(kMergeThreads) merge_rows(Call c) {
   const int64_t position = slice.first_position + row - slice.first_row, window = c.cache.window;
   const int64_t first = window > 0 && window <= position ? position - window + 1 : 0;
   const int64_t spans = position / kSpanKeys - first / kSpanKeys + 1;
-  const float* state = c.states + (row * c.args.num_heads + head) * c.spans * (kStateHead + kDim);
+  const float* state =
+      c.states + (row * c.args.num_heads + head) * c.cut.row_spans * (kStateHead + kDim);
   for (int dim = static_cast<int>(threadIdx.x); dim < c.cache.head_dim; dim += kMergeThreads) {
     float maximum = state[0], sum = state[1], out = state[kStateHead + dim];
     for (int64_t span = 1; span < spans; ++span) {
@@ -416,7 +424,7 @@ __global__ void __launch_bounds__(kMergeThreads) merge_rows(Call c) {
   }
 }
 
-constexpr int kPrefillWarps = 4;
+constexpr int kPrefillWarps = 4;  // where shared memory allows it, else half of them
 
 // Blocks for each multiprocessor from which on a row need not be cut.
 constexpr int64_t kEnoughBlocks = 4;
@@ -425,15 +433,19 @@ int64_t rows_of_slice(const AttendLayerArgs& args, const LayerCache& cache, cons
   return step.most_tokens * (args.num_heads / cache.num_kv_heads);
 }
 
-int64_t cut_spans(const AttendLayerArgs& args, const LayerCache& cache, const StepView& step,
-                  int processors) {
-  const int64_t seen =
-      cache.window > 0 ? std::min(cache.window, step.most_positions) : step.most_positions;
-  const int64_t spans =
-      std::min((seen + kSpanKeys - 2) / kSpanKeys + 1, (step.most_positions - 1) / kSpanKeys + 1);
-  const int64_t tiles = (rows_of_slice(args, cache, step) + 4 * kWarpRows - 1) / (4 * kWarpRows);
+Cut cut_spans(const AttendLayerArgs& args, const LayerCache& cache, const StepView& step,
+              int processors) {
+  constexpr int64_t kMostRows = kPrefillWarps * kWarpRows;  // of a block
+  const int64_t group = args.num_heads / cache.num_kv_heads, positions = step.most_positions;
+  // Of a block: it begins and ends inside a token's heads at worst.
+  const int64_t tokens = std::min<int64_t>(step.most_tokens, (kMostRows - 2) / group + 2);
+  const auto seen_by = [&](int64_t neighbours) {
+    return cache.window > 0 ? std::min(cache.window + neighbours - 1, positions) : positions;
+  };
+  const Cut cut = {most_spans(seen_by(1), positions), most_spans(seen_by(tokens), positions)};
+  const int64_t tiles = (rows_of_slice(args, cache, step) + kMostRows - 1) / kMostRows;
   const int64_t blocks = step.num_slices * tiles * cache.num_kv_heads;
-  return spans == 1 || blocks >= kEnoughBlocks * processors ? 0 : spans;
+  return cut.block_spans == 1 || blocks >= kEnoughBlocks * processors ? Cut{} : cut;
 }
 
 int padded_dim(int head_dim) { return head_dim <= 64 ? 64 : kMostDim; }
@@ -443,18 +455,22 @@ void run_rows(Stream& stream, Call call) {
   constexpr int64_t kRows = kWarps * kWarpRows;
   call.tiles_of_slice = (rows_of_slice(call.args, call.cache, call.step) + kRows - 1) / kRows;
   const Grid grid = {call.step.num_slices * call.tiles_of_slice, call.cache.num_kv_heads,
-                     std::max<int64_t>(1, call.spans), kWarps * 32, Layout<kDim, kWarps>::kBytes};
+                     std::max<int64_t>(1, call.cut.block_spans), kWarps * 32, Layout<kDim, kWarps>::kBytes};
   launch(stream, grid, attend_rows<kDim, kWarps, kBf16>, call);
 }
 
 template <int kDim, bool kBf16>
 void run(Stream& stream, const Call& call) {
+  constexpr int kFewWarps = kPrefillWarps / 2;
+  static_assert(Layout<kDim, kFewWarps>::kBytes <= kLeastSharedBytes);
   if (rows_of_slice(call.args, call.cache, call.step) <= kWarpRows) {
     run_rows<kDim, 1, kBf16>(stream, call);
-  } else {
+  } else if (Layout<kDim, kPrefillWarps>::kBytes <= stream.shared_bytes()) {
     run_rows<kDim, kPrefillWarps, kBf16>(stream, call);
+  } else {
+    run_rows<kDim, kFewWarps, kBf16>(stream, call);
   }
-  if (call.spans == 0) return;
+  if (!call.cut.shared()) return;
   launch(stream, {call.step.rows, call.args.num_heads, 1, kMergeThreads, 0}, merge_rows<kDim>,
          call);
 }
@@ -476,7 +492,7 @@ bool attends_in_tiles(const LayerCache& cache) {
 
 int64_t attend_tiles_scratch(const AttendLayerArgs& args, const LayerCache& cache,
                              const StepView& step, int processors) {
-  return step.rows * args.num_heads * cut_spans(args, cache, step, processors) *
+  return step.rows * args.num_heads * cut_spans(args, cache, step, processors).row_spans *
          (kStateHead + padded_dim(cache.head_dim)) * static_cast<int64_t>(sizeof(float));
 }
 

@@ -9,7 +9,6 @@
 namespace onward::cuda {
 
 constexpr int kSoftmaxThreads = 128;
-constexpr int kSpanKeys = 512;
 constexpr int kTileKeys = 64;
 constexpr int kSumLanes = 16;
 constexpr int kMostHeadDim = 512;

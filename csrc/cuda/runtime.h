@@ -14,6 +14,10 @@
 
 namespace onward::cuda {
 
+// Shared memory that a block may have on every GPU that is accepted: 99 KiB, of compute capability
+// 8.6, 8.9 and 12.0.
+constexpr size_t kLeastSharedBytes = size_t{99} << 10;
+
 // How many blocks of how many threads, and the bytes of shared_memory() each block has.
 struct Grid {
   int64_t x = 1;
@@ -50,13 +54,15 @@ class Stream {
   std::unique_ptr<Recording> record(const std::function<void()>& work);
   void replay(const Recording& recording);
 
-  int processors() const { return processors_; }  // streaming multiprocessors
+  int processors() const { return processors_; }          // streaming multiprocessors
+  size_t shared_bytes() const { return shared_bytes_; }  // the most that a block may have
   struct State;
   State& state() const { return *state_; }  // for launch
 
  private:
   std::string description_;
   int processors_ = 1;
+  size_t shared_bytes_ = kLeastSharedBytes;
   std::unique_ptr<State> state_;
 };
 

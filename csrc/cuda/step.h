@@ -3,11 +3,15 @@
 // (step_tables.h) or layer, read by kernels. Knows nothing of how it came to the device.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "backend/cache_layout.h"
 
 namespace onward::cuda {
+
+// Keys of one softmax of attention (cpu/kernels.h): spans lie at multiples of it.
+constexpr int kSpanKeys = 512;
 
 struct SliceEntry {
   int32_t first_row;
@@ -55,6 +59,12 @@ struct LayerCache {
   int64_t head_scales_bytes;    // to the next head
   int64_t value_scales_offset;  // from a head's key scales to its value scales
 };
+
+// The most spans that `keys` neighbouring keys touch in a context of `positions`. A row sees at most
+// its window; rows that a block computes together see one key more for each further token.
+inline int64_t most_spans(int64_t keys, int64_t positions) {
+  return std::min((keys + kSpanKeys - 2) / kSpanKeys + 1, (positions - 1) / kSpanKeys + 1);
+}
 
 inline LayerCache layer_cache(const CacheLayout& layout, int64_t layer) {
   const int64_t group = layout.group_of[static_cast<size_t>(layer)];

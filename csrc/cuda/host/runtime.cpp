@@ -25,12 +25,12 @@ class HostRecording final : public Recording {
   std::vector<Launch> launches;
 };
 
-uint64_t first_seed() {
-  const char* seed = std::getenv("ONWARD_CUDA_HOST_SEED");
-  return seed != nullptr ? std::strtoull(seed, nullptr, 10) : 1;
+// What a test asks of the device, such as the first seed.
+uint64_t setting(const char* variable, uint64_t otherwise) {
+  const char* text = std::getenv(variable);
+  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
-constexpr size_t kMostSharedBytes = size_t{163} << 10;  // of sm_80, the least of those compiled for
 constexpr int kMostThreads = 1024;
 constexpr int64_t kMostBlocks = 65535;  // of y and z
 
@@ -39,12 +39,15 @@ constexpr int64_t kMostBlocks = 65535;  // of y and z
 struct Stream::State {
   explicit State(int threads) : pool(threads) {}
   ThreadPool pool;
-  uint64_t seed = first_seed();
+  uint64_t seed = setting("ONWARD_CUDA_HOST_SEED", 1);
   HostRecording* recording = nullptr;
 };
 
 Stream::Stream(int, int threads)
-    : description_("CUDA kernels on the processor"), state_(std::make_unique<State>(threads)) {}
+    : description_("CUDA kernels on the processor"),
+      processors_(static_cast<int>(setting("ONWARD_CUDA_HOST_PROCESSORS", 1))),
+      shared_bytes_(setting("ONWARD_CUDA_HOST_SHARED_BYTES", kLeastSharedBytes)),
+      state_(std::make_unique<State>(threads)) {}
 Stream::~Stream() = default;
 
 void* Stream::allocate(size_t bytes) { return host::allocate_device(bytes); }
@@ -89,7 +92,7 @@ int64_t free_bytes(int) { return -1; }
 std::vector<LibraryDevice> list_devices() { return {{"CUDA kernels on the processor", ""}}; }
 
 void host::launch(Stream& stream, const Grid& grid, std::function<void()> thread) {
-  if (grid.threads > kMostThreads || grid.shared_bytes > kMostSharedBytes || grid.x < 1 ||
+  if (grid.threads > kMostThreads || grid.shared_bytes > stream.shared_bytes() || grid.x < 1 ||
       grid.y < 1 || grid.z < 1 || grid.y > kMostBlocks || grid.z > kMostBlocks) {
     throw DeviceError("launch: a grid of " + std::to_string(grid.x) + " x " +
                       std::to_string(grid.y) + " x " + std::to_string(grid.z) + " blocks of " +

@@ -24,8 +24,13 @@ LibraryDevice describe(int device) {
   std::snprintf(size, sizeof size, "%.1f GiB", static_cast<double>(found.totalGlobalMem) / kGiB);
   const std::string text = std::string(found.name) + ", sm_" + std::to_string(found.major) +
                            std::to_string(found.minor) + ", " + size;
-  if (found.major >= kLeastMajor) return {text, ""};
-  return {text, text + ": expected sm_80 or later"};
+  if (found.major < kLeastMajor) return {text, text + ": expected sm_80 or later"};
+  if (found.sharedMemPerBlockOptin < kLeastSharedBytes) {
+    return {text, text + ": a block may have " + std::to_string(found.sharedMemPerBlockOptin) +
+                      " bytes of shared memory, expected at least " +
+                      std::to_string(kLeastSharedBytes)};
+  }
+  return {text, ""};
 }
 
 // "13.0" of 13000.
@@ -66,6 +71,9 @@ Stream::Stream(int device, int) : state_(std::make_unique<State>()) {
   CHECK_CUDA(cudaSetDevice(device));
   CHECK_CUDA(cudaStreamCreateWithFlags(&state_->stream, cudaStreamNonBlocking));
   CHECK_CUDA(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, device));
+  int shared = 0;
+  CHECK_CUDA(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  shared_bytes_ = static_cast<size_t>(shared);
   description_ = describe(device).description;
 }
 
