@@ -171,6 +171,27 @@ def test_bits_are_those_of_the_processor_in_a_coded_cache(dtype: str) -> None:
     assert_bits(found, expected)
 
 
+def test_sequences_of_one_step_are_encoded_in_each_group_of_layers() -> None:
+    """Two prompts in one step, and layers of two windows: what a step encodes comes in the order of
+    the sequences, and a launch takes what belongs to the layers of one window."""
+    prompts = [random_prompt(length, seed=length) for length in (100, 90)]
+    found = []
+    for device in ("cuda-host", "cpu"):
+        engine = _core.Engine(
+            model("int8", "tiles", device),
+            threads=2,
+            prefill_chunk_tokens=256,
+            kv_keys="turbo4",
+            kv_values="int8",
+            kv_window_tokens=16,
+        )
+        requests = [submit(engine, prompt, max_new_tokens=3, logprobs=3) for prompt in prompts]
+        outputs = drain(engine, requests)
+        found.append([[choice.raw_top for choice in outputs[r].logprobs] for r in requests])
+    assert len(found[0]) == 2 and all(len(rows) == 3 for rows in found[0])
+    assert found[0] == found[1]
+
+
 def test_f32_bits_are_those_of_the_processor_for_any_head() -> None:
     for shape in ("tiles", "wide"):
         found, expected = (
