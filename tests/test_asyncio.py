@@ -50,7 +50,6 @@ def test_calls_that_are_awaited_together_share_steps(seen):
 def test_a_list_is_a_list_of_results(seen):
     results = asyncio.run(seen.agenerate([[3], [4, 7]], max_new_tokens=2))
     assert [r.token_ids for r in results] == [(3, 3), (7, 7)]
-    assert asyncio.run(seen.agenerate([])) == []
 
 
 def test_streams_of_one_loop_come_in_turns(seen):

@@ -3,6 +3,7 @@ which after every refusal must still answer as a fresh one does."""
 
 from __future__ import annotations
 
+import asyncio
 import math
 
 import numpy as np
@@ -113,8 +114,16 @@ class TestEmptyPrompts:
         with pytest.raises(ValueError, match=r"prompt\[1\]: is empty"):
             llm.generate([[3], []])
 
-    def test_no_prompts_give_no_results(self, llm):
-        assert llm.generate([]) == []
+    def test_an_empty_list_is_a_prompt_without_tokens(self, llm):
+        """[] could mean no prompt or no token; it is an error in every call."""
+        for call in (llm.generate, llm.stream, lambda ids: asyncio.run(llm.agenerate(ids))):
+            for empty in ([], ()):
+                with pytest.raises(ValueError, match="prompt: is empty, expected text or at least"):
+                    call(empty)
+
+    def test_an_array_without_rows_is_a_batch_without_prompts(self, llm):
+        assert llm.generate(np.zeros((0, 4), np.int64)) == []
+        assert asyncio.run(llm.agenerate(np.array([], np.str_))) == []
 
     def test_empty_text_starts_from_bos(self, tmp_path, open_llm):
         """With "" the model continues its beginning-of-sequence token, alone and in a batch."""

@@ -186,7 +186,7 @@ def test_chat_streams(llm: LLM) -> None:
     stream = llm.chat("one,", stream=True, max_new_tokens=2)
     assert list(stream) == ["one,", " two,"]
     assert stream.result.text == "one, two,"
-    with pytest.raises(ArgumentTypeError, match="stream: is 1, expected True or False"):
+    with pytest.raises(ArgumentTypeError, match=r"stream: is 1 \(int\), expected True or False"):
         llm.chat("one,", stream=1)  # type: ignore[call-overload]
 
 

@@ -311,9 +311,10 @@ def test_an_unknown_option_is_a_type_error_that_suggests_the_near_one(
         resolve(**{name: 1})
 
 
-def test_an_unknown_option_near_nothing_lists_all() -> None:
-    with pytest.raises(ArgumentTypeError, match=r"expected max_new_tokens, .*cache"):
+def test_an_unknown_option_near_nothing_says_where_they_are_listed() -> None:
+    with pytest.raises(ArgumentTypeError, match=r"^zzz: no such option, help\(onward\.LLM\.") as e:
         resolve(zzz=1)
+    assert len(str(e.value)) < 100
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

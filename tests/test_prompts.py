@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import numpy as np
 import pytest
 
+from builders import hostile_values as hostile
 from onward.errors import ArgumentTypeError, InvalidArgument
-from onward.prompts import PromptReader, is_batch
+from onward.prompts import PromptReader, prompts_of
 
 VOCAB = 100
 
@@ -102,7 +104,17 @@ def test_an_empty_text_is_the_bos_or_an_error() -> None:
         ([1, 2], False),
         ((1, 2), False),
         (np.array([1, 2]), False),
-        ([], True),
+        ([], False),
+        (np.array([], np.int64), False),
+        (range(3), False),
+        (np.array("text"), False),
+        (np.zeros((0, 4), np.int64), True),
+        (np.array([], np.str_), True),
+        (np.array(["a", "b"]), True),
+        (np.array(["a", "b"], object), True),
+        (np.array([1, 2], object), False),
+        (deque(["a", "b"]), True),
+        ([range(2), range(3)], True),
         (["a"], True),
         (("a", "b"), True),
         ([[1], [2, 3]], True),
@@ -112,4 +124,84 @@ def test_an_empty_text_is_the_bos_or_an_error() -> None:
     ],
 )
 def test_what_is_a_batch(prompt: object, expected: bool) -> None:
-    assert is_batch(prompt) is expected
+    assert prompts_of(prompt)[1] is expected
+
+
+class Tensor:
+    """What other libraries' arrays have in common: they convert to numpy's."""
+
+    def __init__(self, values: Any) -> None:
+        self._array = np.asarray(values)
+        self.dtype, self.ndim = f"torch.{self._array.dtype}", self._array.ndim
+
+    def __array__(self, *arguments: object, **options: object) -> Any:
+        return self._array
+
+    def __int__(self) -> int:
+        return int(self._array)
+
+    def tolist(self) -> Any:
+        return self._array.tolist()
+
+
+class OnAnotherDevice(Tensor):
+    def __array__(self, *arguments: object, **options: object) -> Any:
+        raise TypeError("can't convert cuda:0 device type tensor to numpy.\nUse Tensor.cpu()")
+
+
+def ids_of(prompt: object) -> list[list[int]]:
+    return [READER.read("prompt", row, Letters()).tolist() for row in prompts_of(prompt)[0]]
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        np.array([[0, 1], [2, 3]]),
+        np.array([[0, 1], [2, 3]], np.uint8),
+        Tensor([[0, 1], [2, 3]]),
+        [Tensor([0, 1]), Tensor([2, 3])],
+        [[Tensor(0), Tensor(1)], [np.array(2), np.int8(3)]],
+        np.array(["ab", "cd"]),
+        np.array(["ab", "cd"], object),
+        Tensor(["ab", "cd"]),
+        (np.str_("ab"), "cd"),
+        deque(["ab", [2, 3]]),
+    ],
+)
+def test_rows_of_arrays_and_tensors_are_prompts(prompt: object) -> None:
+    assert ids_of(prompt) == [[0, 1], [2, 3]]
+
+
+def test_one_prompt_in_an_array() -> None:
+    assert ids_of(Tensor([0, 1])) == ids_of(np.array("ab")) == ids_of([Tensor(0), Tensor(1)])
+
+
+@pytest.mark.parametrize(
+    ("prompt", "expected"),
+    [
+        (np.zeros((2, 2, 2), np.int64), r"an array of 3 dimensions, expected one .* two for a"),
+        (np.array(5), r"an array of 0 dimensions"),
+        (OnAnotherDevice([1]), r"OnAnotherDevice that cannot become .*convert cuda:0.*list of int"),
+        ((i for i in [1, 2]), "generator.*; make it a list first$"),
+        (map(str, "ab"), "map.*; make it a list first$"),
+        ({1, 2}, r"\(set\).*; make it a list first$"),
+        (b"ab", r"\(bytes\), expected text.*; decode bytes into text first$"),
+        ([b"ab"], r"\(bytes\), expected text.*; decode bytes into text first$"),
+        (bytearray(b"ab"), r"; decode bytes into text first$"),
+    ],
+)
+def test_what_is_no_prompt_is_refused_with_the_next_step(prompt: object, expected: str) -> None:
+    with pytest.raises(ArgumentTypeError, match=expected):
+        ids_of(prompt)
+
+
+@pytest.mark.parametrize("prompt", [np.array([[1.0, 2.0]]), np.array([[True]]), Tensor([0.5])])
+def test_arrays_of_other_kinds_are_not_rounded(prompt: object) -> None:
+    with pytest.raises(InvalidArgument, match=r"token id .* at position 0, expected"):
+        ids_of(prompt)
+
+
+@pytest.mark.parametrize("prompt", hostile.NESTED, ids=hostile.NAMES)
+def test_a_prompt_that_is_nested_too_deep_or_holds_itself(prompt: object) -> None:
+    with pytest.raises((ArgumentTypeError, InvalidArgument), match="expected"):
+        ids_of(prompt)

@@ -195,6 +195,11 @@ def chat_prompt_ids(
     bos = tokenizer.bos_token_id
     if bos is not None and tokenizer.adds_bos and ids[:1] != [bos]:
         ids.insert(0, bos)
+    if not ids:
+        raise InvalidArgument(
+            "messages: the chat template renders them to nothing, and the model has no token that "
+            "begins a text, expected messages that give a prompt"
+        )
     return ids
 
 

@@ -8,17 +8,20 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
+from onward.calls import Messages, check_chat
+from onward.chat_options import conversation, split
 from onward.generation import Stream
-from onward.llm import LLM, Messages
-from onward.options import with_options
+from onward.llm import LLM
+from onward.options import check_each, with_chat_options, with_options
 from onward.prompts import TokenIds
 from onward.result import Result
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from onward.chat_options import ChatKwargs
     from onward.option_table import GenerationKwargs
 
 _llms: dict[str | None, LLM] = {}
@@ -63,6 +66,7 @@ def generate(
     prompt: Any, model: str | os.PathLike[str] | None = None, **options: Any
 ) -> Result | list[Result]:
     """``LLM(model).generate(prompt)``, with an LLM that is loaded once and kept."""
+    check_each(options, ("model",))
     answer: Result | list[Result] = _llm(model).generate(prompt, **options)
     return answer
 
@@ -74,16 +78,61 @@ def stream(
     **options: Unpack[GenerationKwargs],
 ) -> Stream:
     """``LLM(model).stream(prompt)``, with an LLM that is loaded once and kept."""
+    check_each(options, ("model",))
     return _llm(model).stream(prompt, **options)
 
 
-@with_options
+@overload
 def chat(
     messages: Messages,
     model: str | os.PathLike[str] | None = None,
     *,
+    stream: Literal[False] = False,
     template_options: Mapping[str, Any] | None = None,
-    **options: Unpack[GenerationKwargs],
-) -> Result:
-    """``LLM(model).chat(messages)``, with an LLM that is loaded once and kept."""
-    return _llm(model).chat(messages, template_options=template_options, **options)
+    **options: Unpack[ChatKwargs],
+) -> Result: ...
+
+
+@overload
+def chat(
+    messages: Messages,
+    model: str | os.PathLike[str] | None = None,
+    *,
+    stream: Literal[True],
+    template_options: Mapping[str, Any] | None = None,
+    **options: Unpack[ChatKwargs],
+) -> Stream: ...
+
+
+@overload
+def chat(
+    messages: Messages,
+    model: str | os.PathLike[str] | None = None,
+    *,
+    stream: bool,
+    template_options: Mapping[str, Any] | None = None,
+    **options: Unpack[ChatKwargs],
+) -> Result | Stream: ...
+
+
+@with_chat_options
+def chat(
+    messages: Messages,
+    model: str | os.PathLike[str] | None = None,
+    *,
+    stream: bool = False,
+    template_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Result | Stream:
+    """``LLM(model).chat(messages)``, with an LLM that is loaded once and kept.
+
+    Args:
+        messages: ``[{"role": "user", "content": "..."}, ...]``, or a string for one message.
+        model: as for ``LLM``; None is the default model.
+        stream: return a ``Stream`` instead of waiting for the whole answer.
+        template_options: further variables for the template, beside the keywords below.
+    """
+    check_chat(stream, options)
+    variables, _ = split(options, template_options)
+    conversation(messages, variables.get("system"))
+    return _llm(model).chat(messages, stream=stream, template_options=template_options, **options)

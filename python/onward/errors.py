@@ -75,3 +75,11 @@ class NativeFilesNotFound(Error, FileNotFoundError):
 
 class ClosedError(Error, RuntimeError):
     """The LLM was closed; its engine is gone."""
+
+
+def not_copied(name: str, instead: str) -> ArgumentTypeError:
+    """The error of an object that is bound to the engine of its process and cannot be pickled."""
+    return ArgumentTypeError(
+        f"{name}: belongs to the engine of this process and cannot be copied, pickled or sent to "
+        f"another process; for worker processes, {instead}"
+    )

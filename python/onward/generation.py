@@ -11,9 +11,9 @@ import time
 import warnings
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from onward.errors import Error
+from onward.errors import Error, not_copied
 from onward.result import (
     FinishReason,
     GeneratedSequence,
@@ -278,6 +278,9 @@ class Stream:
         """Stop generating. What was computed so far stays readable as the pieces handed out."""
         self._closed = True
         self._call.close()
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        raise not_copied("Stream", "send its pieces, or its result when it has ended")
 
     def __enter__(self) -> Stream:
         return self

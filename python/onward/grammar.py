@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onward.errors import ArgumentTypeError, InvalidArgument
-from onward.option_values import shown
+from onward.option_values import shown, wrong_type
 
 CONSTRAINT_OPTIONS = ("json_schema", "regex", "choices", "grammar")
 
@@ -109,7 +109,7 @@ def _of_schema(value: object) -> str:
             own = {"whitespace_pattern": _WHITE_SPACE, **own}
         schema = {**schema, "x-guidance": own}
     elif not isinstance(schema, bool):
-        raise _wrong_type("json_schema", value, "a dict, a bool or JSON text")
+        raise wrong_type("json_schema", value, "a dict, a bool or JSON text")
     try:
         return _top("json_schema", "start: @schema", schema=schema)
     except InvalidArgument:
@@ -131,13 +131,13 @@ def _of_regex(option: str, regex: str) -> str:
 
 def _of_choices(value: object) -> str:
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
-        raise _wrong_type("choices", value, "a list of strings")
+        raise wrong_type("choices", value, "a list of strings")
     if not value:
         raise InvalidArgument("choices: is empty, expected at least one string")
     texts = []
     for choice in value:
         if not isinstance(choice, str):
-            raise _wrong_type("choices", value, "a list of strings")
+            raise wrong_type("choices", value, "a list of strings")
         if not choice:
             raise InvalidArgument("choices: holds an empty string, expected text to choose")
         texts.append(re.sub(r"[\\.+*?()|\[\]{}^$]", r"\\\g<0>", choice))
@@ -146,12 +146,7 @@ def _of_choices(value: object) -> str:
 
 def _checked_text(option: str, value: object, expected: str) -> str:
     if not isinstance(value, str):
-        raise _wrong_type(option, value, expected)
+        raise wrong_type(option, value, expected)
     if not value:
         raise InvalidArgument(f"{option}: is empty, expected {expected}")
     return value
-
-
-def _wrong_type(option: str, value: object, expected: str) -> ArgumentTypeError:
-    kind = type(value).__name__
-    return ArgumentTypeError(f"{option}: is {shown(value)} ({kind}), expected {expected}")

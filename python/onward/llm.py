@@ -8,35 +8,31 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onward import _core
 from onward.cache_options import CacheOptions
-from onward.chat_template import ChatTemplate, chat_prompt_ids
+from onward.calls import TextCalls
+from onward.chat_template import ChatTemplate
 from onward.driver import Driver
-from onward.errors import ArgumentTypeError, InvalidArgument, TokenizerError
-from onward.generation import Stream
+from onward.errors import InvalidArgument
 from onward.hub import ModelFiles, find_model
 from onward.loading import LoadedModel, check_device, check_dtypes, load_model
 from onward.model_defaults import read_model_defaults, without_counterpart
 from onward.model_texts import read_template, read_tokenizer
-from onward.option_values import check_integer, shown
-from onward.options import with_options
+from onward.option_values import check_integer
 from onward.pack import contents
 from onward.prefix_cache import PrefixCache
 from onward.progress import ProgressBar
-from onward.prompts import Prompt, PromptReader, TokenIds, is_batch
+from onward.prompts import PromptReader, TokenIds
 from onward.requests import RequestWriter
-from onward.result import Result
 from onward.scoring import Score, windows
 from onward.sessions.origin import fingerprint_in, origin_of
-from onward.sessions.session import Session, SessionModel
 from onward.spec import DecoderSpec
 from onward.submission import Submitter
 from onward.tokenizer import Tokenizer
@@ -44,17 +40,12 @@ from onward.weights.dtypes import WeightDtypes
 from onward.workers import Workers
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
+    pass
 
-    from typing_extensions import Unpack
-
-    from onward.option_table import GenerationKwargs
-
-Messages: TypeAlias = "str | Sequence[Mapping[str, Any]]"
 MAX_THREADS = 1024
 
 
-class LLM:
+class LLM(TextCalls):
     """A model in memory.
 
     Args:
@@ -191,169 +182,15 @@ class LLM:
             draft is not None,
         )
 
-    @overload
-    def generate(self, prompt: str | TokenIds, **options: Unpack[GenerationKwargs]) -> Result: ...
-
-    @overload
-    def generate(
-        self,
-        prompt: list[str] | list[list[int]] | list[NDArray[np.integer[Any]]] | tuple[str, ...],
-        **options: Unpack[GenerationKwargs],
-    ) -> list[Result]: ...
-
-    @overload
-    def generate(
-        self, prompt: list[Prompt], **options: Unpack[GenerationKwargs]
-    ) -> Result | list[Result]: ...
-
-    @with_options
-    def generate(self, prompt: Any, **options: Any) -> Result | list[Result]:
-        """Continue a prompt, or each prompt of a list, in one batch; order is kept.
-
-        A prompt is text or a sequence of token ids: ``[1, 2, 3]`` is one prompt, ``["a", "b"]`` and
-        ``[[1, 2], [3]]`` are two, ``[]`` is none. Prompts are continued as they are; ``chat`` puts
-        a conversation into the form the model was trained on.
-        """
-        call, generations, batch = self._submitter.begin(prompt, options)
-        results = self._submitter.finish(call, generations)
-        return results if batch else results[0]
-
-    @overload
-    async def agenerate(
-        self, prompt: str | TokenIds, **options: Unpack[GenerationKwargs]
-    ) -> Result: ...
-
-    @overload
-    async def agenerate(
-        self,
-        prompt: list[str] | list[list[int]] | list[NDArray[np.integer[Any]]] | tuple[str, ...],
-        **options: Unpack[GenerationKwargs],
-    ) -> list[Result]: ...
-
-    @with_options
-    async def agenerate(self, prompt: Any, **options: Any) -> Result | list[Result]:
-        """``generate`` for asyncio: the event loop goes on, and calls that are awaited together
-        share the engine's steps. Cancelling the task frees the engine after the present step."""
-        call, generations, batch = await self._workers.run(self._submitter.begin, prompt, options)
-        try:
-            results = await self._workers.run(self._submitter.finish, call, generations)
-        finally:
-            call.close()
-        return results if batch else results[0]
-
-    @with_options
-    async def astream(
-        self, prompt: str | TokenIds, **options: Unpack[GenerationKwargs]
-    ) -> AsyncGenerator[str, None]:
-        """``stream`` for asyncio. Leaving the iteration, or cancelling its task, frees the engine
-        after the present step."""
-        stream = await self._workers.run(lambda: self.stream(prompt, **options))
-        try:
-            while (piece := await self._workers.run(lambda: next(stream, None))) is not None:
-                yield piece
-        finally:
-            stream.close()
-
-    @with_options
-    def stream(self, prompt: str | TokenIds, **options: Unpack[GenerationKwargs]) -> Stream:
-        """Continue one prompt and hand out the text as it comes.
-
-        The pieces joined are the ``text`` that ``generate`` returns for the same seed.
-        """
-        self._driver.check_open()
-        if is_batch(prompt):
-            raise InvalidArgument("prompt: is a list of prompts, expected one prompt to stream")
-        call, generations = self._submitter.submit([prompt], False, options, streamed=True)
-        return Stream(call, generations[0])
-
-    @overload
-    def chat(
-        self,
-        messages: Messages,
-        *,
-        stream: Literal[False] = False,
-        template_options: Mapping[str, Any] | None = None,
-        **options: Unpack[GenerationKwargs],
-    ) -> Result: ...
-
-    @overload
-    def chat(
-        self,
-        messages: Messages,
-        *,
-        stream: Literal[True],
-        template_options: Mapping[str, Any] | None = None,
-        **options: Unpack[GenerationKwargs],
-    ) -> Stream: ...
-
-    @overload
-    def chat(
-        self,
-        messages: Messages,
-        *,
-        stream: bool,
-        template_options: Mapping[str, Any] | None = None,
-        **options: Unpack[GenerationKwargs],
-    ) -> Result | Stream: ...
-
-    @with_options
-    def chat(
-        self,
-        messages: Messages,
-        *,
-        stream: bool = False,
-        template_options: Mapping[str, Any] | None = None,
-        **options: Any,
-    ) -> Result | Stream:
-        """Answer a conversation through the model's own chat template.
-
-        Args:
-            messages: ``[{"role": "user", "content": "..."}, ...]``, or a string for one message.
-            stream: return a ``Stream`` instead of waiting for the whole answer.
-            template_options: further variables for the template, such as ``enable_thinking``
-                and ``tools``, and the keywords of ``ChatTemplate.render``.
-        """
-        if not isinstance(stream, bool):
-            raise ArgumentTypeError(f"stream: is {shown(stream)}, expected True or False")
-        ids = self.chat_token_ids(messages, template_options)
-        return self.stream(ids, **options) if stream else self.generate(ids, **options)
-
-    def chat_token_ids(
-        self, messages: Messages, template_options: Mapping[str, Any] | None = None
-    ) -> list[int]:
-        """The token ids that ``chat`` hands to the engine."""
-        tokenizer = self._text_tokenizer()
-        if isinstance(messages, str):
-            messages = [{"role": "user", "content": messages}]
-        return chat_prompt_ids(
-            self._chat_template(), tokenizer, messages, **(template_options or {})
-        )
-
-    @with_options
-    def session(
-        self,
-        system: str | None = None,
-        messages: Sequence[Mapping[str, Any]] | None = None,
-        *,
-        template_options: Mapping[str, Any] | None = None,
-        **options: Unpack[GenerationKwargs],
-    ) -> Session:
-        """A conversation that remembers (docs/sessions.md), begun with these messages. The options
-        are those of its answers, where they are not told others."""
-        tokenizer, template = self._text_tokenizer(), self._chat_template()
-        model = SessionModel(
-            tokenizer, template, self._submitter, self._driver, self._origin, self._context
-        )
-        return Session(model, system, messages, template_options, options)
-
     def tokenize(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """The token ids of a text, with the BOS that ``generate`` would put in front."""
         return self._text_tokenizer().encode(text, add_special_tokens=add_special_tokens)
 
     def detokenize(self, token_ids: TokenIds, *, skip_special_tokens: bool = True) -> str:
-        """The text of token ids."""
+        """The text of token ids. InvalidArgument for an id outside the vocabulary."""
         tokenizer = self._text_tokenizer()
-        return tokenizer.decode(token_ids, skip_special_tokens=skip_special_tokens)
+        ids = self._reader.ids("token_ids", token_ids, allow_empty=True).tolist()
+        return tokenizer.decode(ids, skip_special_tokens=skip_special_tokens)
 
     def logits(self, token_ids: TokenIds) -> NDArray[np.float32]:
         """Logits after each token: (len(token_ids), vocab_size); row i predicts token i + 1."""
@@ -480,18 +317,6 @@ class LLM:
             f"<onward.LLM {self._name}: {self._spec.architecture}, {self.dtype}, "
             f"{self._threads} threads>"
         )
-
-    def _text_tokenizer(self) -> Tokenizer:
-        self._driver.check_open()
-        if self._tokenizer is None:
-            raise TokenizerError(self._no_tokenizer)
-        return self._tokenizer
-
-    def _chat_template(self) -> ChatTemplate:
-        if self._template is None:
-            tokenizer = self._text_tokenizer()
-            self._template = self._read_template(tokenizer)
-        return self._template
 
 
 def _score(ids: NDArray[np.int32], engine: _core.Engine) -> NDArray[np.float64]:

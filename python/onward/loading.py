@@ -182,9 +182,9 @@ def check_device(device: object) -> str:
 
 def check_dtypes(dtype: object, head_dtype: object) -> None:
     """InvalidArgument for what ``choose_dtypes`` does not take."""
-    if dtype not in DTYPES:
+    if not isinstance(dtype, str) or dtype not in DTYPES:
         raise InvalidArgument(f"dtype: is {shown(dtype)}, expected one of {', '.join(DTYPES)}")
-    if head_dtype is not None and head_dtype not in HEAD_DTYPES:
+    if head_dtype is not None and not (isinstance(head_dtype, str) and head_dtype in HEAD_DTYPES):
         raise InvalidArgument(
             f"head_dtype: is {shown(head_dtype)}, expected None or one of {', '.join(HEAD_DTYPES)}"
         )

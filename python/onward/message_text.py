@@ -5,6 +5,7 @@ A name in a hostile file may be a megabyte long, or hold the escape sequences of
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable
 
 _LABEL_CHARACTERS = 100
@@ -31,7 +32,38 @@ def shown(value: object) -> str:
         return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)} items"
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 128:
         return f"an integer of {value.bit_length()} bits"
-    text = repr(value[: _VALUE_CHARACTERS + 1] if isinstance(value, str) else value)
+    return literal(value)
+
+
+class _Shortened(reprlib.Repr):
+    """``repr`` that visits only as much of a container as fits into a line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = 4
+        self.maxlist = self.maxtuple = self.maxset = self.maxfrozenset = self.maxdeque = 16
+        self.maxdict = self.maxarray = 16
+        self.maxother = self.maxlong = 80
+
+    def repr_str(self, x: str, level: int) -> str:
+        return repr(x[: _VALUE_CHARACTERS + 1])
+
+    def repr_int(self, x: int, level: int) -> str:
+        if x.bit_length() > 4096:  # Python refuses to print more than 4,300 digits
+            return f"an {type(x).__name__} of thousands of digits"
+        return super().repr_int(x, level)
+
+
+_SHORTENED = _Shortened()
+
+
+def literal(value: object) -> str:
+    """A value for a message: never longer than a line, however large or deep it is."""
+    try:
+        text = _SHORTENED.repr(value)
+    except Exception:  # a __repr__ of the caller's own
+        text = f"a {type(value).__name__}"
+    text = " ".join(text.split("\n"))
     return text if len(text) <= _VALUE_CHARACTERS else text[: _VALUE_CHARACTERS - 3] + "..."
 
 

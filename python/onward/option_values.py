@@ -1,17 +1,18 @@
 """One generation option: what it is, and whether a value is legal for it.
 
-Knows kinds of values and the size of the vocabulary; not which options there are.
+Knows the kinds of values and the size of the vocabulary, not the table of options.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Literal
 
 from onward.errors import ArgumentTypeError, InvalidArgument
+from onward.message_text import literal
 
 Kind = Literal[
     "integer",
@@ -52,10 +53,11 @@ class Option:
 
 def check(option: Option, value: object, vocab_size: int) -> Any:
     """The value as the engine takes it. InvalidArgument or ArgumentTypeError names the option."""
+    value = plain(value)
     match option.kind:
         case "flag":
             if not isinstance(value, bool):
-                raise _wrong_type(option.name, value, "True or False")
+                raise wrong_type(option.name, value, "True or False")
             return value
         case "texts":
             return _check_texts(option.name, value)
@@ -73,13 +75,13 @@ def check(option: Option, value: object, vocab_size: int) -> Any:
             return _check_name(option, value)
         case "early_stopping":
             if not (isinstance(value, bool) or value == "never"):
-                raise _wrong_type(option.name, value, 'True, False or "never"')
+                raise wrong_type(option.name, value, 'True, False or "never"')
             return value
         case "constraint":
-            return value  # grammar.py looks at the four of them together
+            return value  # grammar.py checks the four of them together
         case "callable":
             if value is not None and not callable(value):
-                raise _wrong_type(option.name, value, "a function or None")
+                raise wrong_type(option.name, value, "a function or None")
             return value
         case "callables":
             return _check_callables(option.name, value)
@@ -95,11 +97,12 @@ def check(option: Option, value: object, vocab_size: int) -> Any:
 
 def check_integer(name: str, value: object, low: float, high: float = math.inf) -> int:
     """An integer (of numpy too, never a bool) from low to high."""
+    value = plain(value)
     expected = f"an integer of at least {low}"
     if high != math.inf:
         expected = f"an integer from {low} to {high}"
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise _wrong_type(name, value, expected)
+        raise wrong_type(name, value, expected)
     number = int(value)
     if not low <= number <= high:
         raise InvalidArgument(f"{name}: is {shown(number)}, expected {expected}")
@@ -109,7 +112,7 @@ def check_integer(name: str, value: object, low: float, high: float = math.inf) 
 def _check_name(option: Option, value: object) -> str:
     expected = " or ".join(f'"{choice}"' for choice in option.choices)
     if not isinstance(value, str):
-        raise _wrong_type(option.name, value, expected)
+        raise wrong_type(option.name, value, expected)
     if value not in option.choices:
         raise InvalidArgument(f"{option.name}: is {shown(value)}, expected {expected}")
     return value
@@ -118,7 +121,7 @@ def _check_name(option: Option, value: object) -> str:
 def _check_callables(name: str, value: object) -> tuple[Any, ...]:
     given: Any = () if value is None else (value,) if callable(value) else value
     if not isinstance(given, Sequence) or not all(callable(each) for each in given):
-        raise _wrong_type(name, value, "a function or a list of functions")
+        raise wrong_type(name, value, "a function or a list of functions")
     return tuple(given)
 
 
@@ -130,7 +133,7 @@ def _check_number(option: Option, value: object) -> float:
     elif option.high != math.inf:
         expected = f"a number from {option.low} to {option.high}"
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise _wrong_type(option.name, value, expected)
+        raise wrong_type(option.name, value, expected)
     try:
         number = float(value)
     except OverflowError:
@@ -144,7 +147,7 @@ def _check_number(option: Option, value: object) -> float:
 def _check_texts(name: str, value: object) -> tuple[str, ...]:
     texts: Any = () if value is None else (value,) if isinstance(value, str) else value
     if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
-        raise _wrong_type(name, value, "a string or a list of strings")
+        raise wrong_type(name, value, "a string or a list of strings")
     if "" in texts:
         raise InvalidArgument(f"{name}: holds an empty string, expected text to stop at")
     return tuple(texts)
@@ -153,7 +156,7 @@ def _check_texts(name: str, value: object) -> tuple[str, ...]:
 def _check_ids(name: str, value: object, vocab_size: int) -> tuple[int, ...]:
     ids = () if value is None else value
     if not isinstance(ids, Sequence) or isinstance(ids, (str, bytes)):
-        raise _wrong_type(name, value, "a list of token ids")
+        raise wrong_type(name, value, "a list of token ids")
     return tuple(check_integer(name, token, 0, vocab_size - 1) for token in ids)
 
 
@@ -167,24 +170,26 @@ def _check_some_ids(name: str, value: object, vocab_size: int) -> tuple[int, ...
 def _check_id_lists(name: str, value: object, vocab_size: int) -> tuple[tuple[int, ...], ...]:
     lists = () if value is None else value
     if not isinstance(lists, Sequence) or isinstance(lists, (str, bytes)):
-        raise _wrong_type(name, value, "a list of lists of token ids")
+        raise wrong_type(name, value, "a list of lists of token ids")
+    lists = [plain(ids) for ids in lists]
     for ids in lists:
         if not isinstance(ids, Sequence) or isinstance(ids, (str, bytes)):
-            raise _wrong_type(name, value, "a list of lists of token ids")
+            raise wrong_type(name, value, "a list of lists of token ids")
     return tuple(_check_some_ids(name, ids, vocab_size) for ids in lists)
 
 
 def _check_biases(name: str, value: object, vocab_size: int) -> dict[int, float]:
     biases = {} if value is None else value
     if not isinstance(biases, Mapping):
-        raise _wrong_type(name, value, "a dict from token id to bias")
+        raise wrong_type(name, value, "a dict from token id to bias")
     checked = {}
     for token, bias in biases.items():
+        bias = plain(bias)
         if isinstance(token, bool) or not isinstance(token, Integral):
             raise InvalidArgument(f"{name}: has the key {shown(token)}, expected a token id")
         found = check_integer(name, token, 0, vocab_size - 1)
         if isinstance(bias, bool) or not isinstance(bias, Real):
-            raise _wrong_type(f"{name}[{found}]", bias, "a number")
+            raise wrong_type(f"{name}[{found}]", bias, "a number")
         try:
             checked[found] = float(bias)
         except OverflowError:
@@ -195,15 +200,20 @@ def _check_biases(name: str, value: object, vocab_size: int) -> dict[int, float]
     return checked
 
 
-def shown(value: object) -> str:
-    """A value for a message: never longer than a line."""
-    try:
-        text = repr(value)
-    except ValueError:  # an integer of more digits than Python agrees to print
-        text = f"an {type(value).__name__} of thousands of digits"
-    return text if len(text) <= 60 else text[:57] + "..."
+def plain(value: object) -> object:
+    """An array, tensor or number of another library as Python's own list or number."""
+    if hasattr(value, "__array__") and callable(convert := getattr(value, "tolist", None)):
+        converted: object = convert()
+        return converted
+    return value
 
 
-def _wrong_type(name: str, value: object, expected: str) -> ArgumentTypeError:
+shown = literal
+
+
+def wrong_type(name: str, value: object, expected: str) -> ArgumentTypeError:
+    """The error for a value whose type does not fit."""
     kind = type(value).__name__
+    if isinstance(value, (Iterator, Set)) and "list" in expected:
+        expected += "; make it a list first"
     return ArgumentTypeError(f"{name}: is {shown(value)} ({kind}), expected {expected}")

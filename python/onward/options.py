@@ -7,11 +7,18 @@ A value comes from the call, else from the model's generation_config.json, else 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Literal, TypeVar
 
+from onward.chat_options import (
+    CHAT_KEYWORDS,
+    SESSION_KEYWORDS,
+    ChatKeyword,
+    ChatKwargs,
+    SessionKwargs,
+)
 from onward.errors import ArgumentTypeError, InvalidArgument
 from onward.grammar import CONSTRAINT_OPTIONS, Grammar
 from onward.option_table import (
@@ -25,6 +32,7 @@ from onward.option_table import (
 from onward.option_values import check
 
 _DEFAULTS = {option.name: option.default for option in OPTIONS}
+_ANY_VOCABULARY = 2**31
 _DRAFT_TOKENS = 4  # that a draft model guesses a step where the call does not say
 _OF_BEAMS = ("num_beam_groups", "diversity_penalty", "length_penalty", "early_stopping")
 _NOT_WITH_BEAMS = (
@@ -124,7 +132,7 @@ def resolve(given: Mapping[str, object], model: ModelDefaults) -> GenerationOpti
     A call that filters (``top_k``, ``top_p``, ``mirostat``, ...) without naming a temperature wants
     to sample: it gets the model's temperature, or 1. ``temperature=0`` in the call stays greedy.
     """
-    _refuse_unknown(given)
+    refuse_unknown(given)
     called = {name: check(BY_NAME[name], value, model.vocab_size) for name, value in given.items()}
     values = {**_DEFAULTS, **model.values, **called}
     samples = any(BY_NAME[n].samples and value != _DEFAULTS[n] for n, value in called.items())
@@ -207,14 +215,17 @@ def _refuse_contradictions(values: Mapping[str, Any]) -> None:
     Grammar.of(**{name: values[name] for name in CONSTRAINT_OPTIONS})
 
 
-# Names that people bring from elsewhere and that no spelling distance would find.
+# Names that other libraries use and that no spelling distance would find.
 _ELSEWHERE = {
     "max_tokens": "max_new_tokens",
+    "max_completion_tokens": "max_new_tokens",
     "max_length": "max_new_tokens",
     "n_predict": "max_new_tokens",
+    "num_predict": "max_new_tokens",
     "min_tokens": "min_new_tokens",
     "do_sample": "temperature",
     "stop_strings": "stop",
+    "stop_sequences": "stop",
     "eos_token_id": "stop_token_ids",
     "use_cache": "cache",
     "random_seed": "seed",
@@ -225,22 +236,68 @@ _ELSEWHERE = {
     "beam_size": "num_beams",
     "guided_json": "json_schema",
     "response_format": "json_schema",
+    "format": "json_schema",
     "guided_regex": "regex",
     "guided_choice": "choices",
     "guided_grammar": "grammar",
     "assistant_model": "num_assistant_tokens",
     "top_logprobs": "logprobs",
     "output_scores": "logprobs",
+    "functions": "tools",
+    "system_prompt": "system",
+    "system_message": "system",
+    "thinking": "enable_thinking",
+    "think": "enable_thinking",
+    "reasoning": "enable_thinking",
+    "chat_template_kwargs": "template_options",
+    "template_kwargs": "template_options",
+    "streaming": "stream",
 }
 
 
-def _refuse_unknown(given: Mapping[str, object]) -> None:
-    for name in given:
+def check_each(given: Mapping[str, object], also: Collection[str] = ()) -> None:
+    """Check the names and the values of options one by one, for a model that is not loaded yet.
+
+    ``also``: further names that the call takes, which are not checked.
+    """
+    refuse_unknown(given, also)
+    for name, value in given.items():
         if name in BY_NAME:
-            continue
-        near = [_ELSEWHERE[name]] if name in _ELSEWHERE else get_close_matches(name, BY_NAME, n=2)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"expected {', '.join(BY_NAME)}"
-        raise ArgumentTypeError(f"{name}: no such option, {hint}")
+            check(BY_NAME[name], value, _ANY_VOCABULARY)
+
+
+def refuse_unknown(given: Mapping[str, object], also: Collection[str] = ()) -> None:
+    """Raise ArgumentTypeError for a name that a call does not take, with the nearest that it does.
+
+    ``also``: names that the call takes beside the generation options.
+    """
+    for name in given:
+        if name not in BY_NAME and name not in also:
+            raise ArgumentTypeError(f"{name}: no such option, {_hint(name, also)}")
+
+
+def _hint(name: str, also: Collection[str]) -> str:
+    """Where a name belongs that a call does not take, in half a line."""
+    if keyword := CHAT_KEYWORDS.get(name):
+        return f"it is an argument of {'chat() and session()' if keyword.of_sessions else 'chat()'}"
+    if name == "stream":
+        return "call stream() instead, or chat() with stream=True"
+    if name == "template_options":
+        return "it is an argument of chat() and session()"
+    if name in _of_llm():
+        return "it is an argument of LLM()"
+    spelling = name.lower().replace("-", "_")
+    if spelling in _ELSEWHERE:
+        return f"did you mean {_ELSEWHERE[spelling]}?"
+    if near := get_close_matches(spelling, [*BY_NAME, *also], n=2, cutoff=0.7):
+        return f"did you mean {' or '.join(near)}?"
+    return "help(onward.LLM.generate) lists all options"
+
+
+def _of_llm() -> Collection[str]:
+    from onward.llm import LLM  # which imports this module
+
+    return inspect.signature(LLM).parameters
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -249,26 +306,44 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def with_options(function: Function) -> Function:
     """Spell the table out in the signature and the docstring of a function that takes
     ``**options``, for ``help()`` and for editors that look at the running object."""
+    return _spelled_out(function, {}, {})
+
+
+def with_chat_options(function: Function) -> Function:
+    """``with_options``, and the keywords of a conversation."""
+    return _spelled_out(function, CHAT_KEYWORDS, ChatKwargs.__annotations__)
+
+
+def with_session_options(function: Function) -> Function:
+    """``with_options``, and the keywords of a session."""
+    return _spelled_out(function, SESSION_KEYWORDS, SessionKwargs.__annotations__)
+
+
+def _spelled_out(
+    function: Function, keywords: Mapping[str, ChatKeyword], types: Mapping[str, Any]
+) -> Function:
     signature = inspect.signature(function)
     own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    types = {
+    annotations = {
         name: getattr(hint, "__forward_arg__", hint)
-        for name, hint in GenerationKwargs.__annotations__.items()
+        for name, hint in {**types, **GenerationKwargs.__annotations__}.items()
     }
+    defaults = {**dict.fromkeys(keywords), **_DEFAULTS}
     rows = [
         inspect.Parameter(
-            option.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=option.default,
-            annotation=types[option.name],
+            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotations[name]
         )
-        for option in OPTIONS
+        for name, default in defaults.items()
     ]
-    told = "\n".join(f"    {o.name} (default {o.default!r}): {o.help}" for o in OPTIONS)
+    described = ""
+    if keywords:
+        lines = "\n".join(f"    {k.name}: {k.help}" for k in keywords.values())
+        described = f"Of the conversation:\n{lines}\n\n"
+    lines = "\n".join(f"    {o.name} (default {o.default!r}): {o.help}" for o in OPTIONS)
     function.__doc__ = (
-        f"{inspect.cleandoc(function.__doc__ or '')}\n\n"
+        f"{inspect.cleandoc(function.__doc__ or '')}\n\n{described}"
         "Options; the model's generation_config.json goes before these defaults:\n"
-        f"{told}\n"
+        f"{lines}\n"
     )
     vars(function)["__signature__"] = signature.replace(parameters=own + rows)
     return function

@@ -17,8 +17,8 @@ from onward.driver import Call, Driver
 from onward.errors import InvalidArgument
 from onward.generation import Generation
 from onward.grammar import CONSTRAINT_OPTIONS
-from onward.options import ModelDefaults, resolve, with_draft
-from onward.prompts import PromptReader, is_batch
+from onward.options import GenerationOptions, ModelDefaults, resolve, with_draft
+from onward.prompts import PromptReader, prompts_of
 from onward.requests import RequestWriter
 from onward.result import Result
 from onward.tokenizer import Tokenizer
@@ -44,8 +44,8 @@ class Submitter:
     ) -> tuple[Call, list[Generation], bool]:
         """Hand in one prompt, or a list of them; the last of the three says which it was."""
         self.driver.check_open()
-        batch = is_batch(prompt)
-        return *self.submit(list(prompt) if batch else [prompt], batch, options), batch
+        prompts, batch = prompts_of(prompt)
+        return *self.submit(prompts, batch, options), batch
 
     def finish(self, call: Call, generations: list[Generation]) -> list[Result]:
         """The results of all, in order."""
@@ -66,15 +66,13 @@ class Submitter:
             call.close()
         return [generation.result() for generation in generations]
 
-    def submit(
-        self,
-        prompts: Sequence[object],
-        batch: bool,
-        given: Mapping[str, object],
-        *,
-        streamed: bool = False,
-    ) -> tuple[Call, list[Generation]]:
-        """Check everything, then hand all requests to the engine."""
+    def check(self, given: Mapping[str, object]) -> None:
+        """Raise what ``submit`` raises for these options, whatever the prompt."""
+        options, _ = self._read(given, streamed=False)
+        self.requests.constraint(options)
+
+    def _read(self, given: Mapping[str, object], streamed: bool) -> tuple[GenerationOptions, int]:
+        """The options in effect, and how many outputs are computed for each prompt."""
         options = with_draft(resolve(given, self.defaults), self.has_draft)
         if options.stop or any(getattr(options, name) is not None for name in CONSTRAINT_OPTIONS):
             self.text_tokenizer()
@@ -89,6 +87,18 @@ class Submitter:
                 f"{name}: is {samples}, expected at most max_sequences, "
                 f"which is {self.max_sequences}"
             )
+        return options, samples
+
+    def submit(
+        self,
+        prompts: Sequence[object],
+        batch: bool,
+        given: Mapping[str, object],
+        *,
+        streamed: bool = False,
+    ) -> tuple[Call, list[Generation]]:
+        """Check everything, then hand all requests to the engine."""
+        options, samples = self._read(given, streamed)
         wheres = [f"prompt[{i}]" for i in range(len(prompts))] if batch else ["prompt"]
         rows = []
         for where, prompt in zip(wheres, prompts, strict=True):

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onward.errors import ArgumentTypeError, InvalidArgument, TokenizerError
+from onward.message_text import literal
 
 if TYPE_CHECKING:
     import tokenizers
@@ -189,7 +190,7 @@ class Tokenizer:
                 value = operator.index(i)
             except TypeError:
                 raise ArgumentTypeError(
-                    f"decode: token id {i!r} is a {type(i).__name__}, expected an integer"
+                    f"decode: token id {literal(i)} is a {type(i).__name__}, expected an integer"
                 ) from None
             if not 0 <= value < 2**32:
                 raise InvalidArgument(f"decode: token id {value}, expected 0 to 4294967295")

@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from onward.chat_options import with_system
 from onward.errors import ArgumentTypeError, InvalidArgument
 from onward.option_values import shown
 
@@ -32,13 +33,7 @@ def read_messages(
         )
     read = [read_message(f"messages[{i}]", message) for i, message in enumerate(messages)]
     if system is not None:
-        if not isinstance(system, str):
-            raise ArgumentTypeError(f"system: is {shown(system)}, expected text")
-        if any(message["role"] == "system" for message in read):
-            raise InvalidArgument(
-                "system: is given beside messages that have a system message, expected one of them"
-            )
-        read.insert(0, {"role": "system", "content": system})
+        read = with_system(system, read)
     return read, read_template_options(template_options)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onward.chat_template import chat_prompt_ids
-from onward.errors import ArgumentTypeError, Error, InvalidArgument, SessionError
+from onward.errors import ArgumentTypeError, Error, InvalidArgument, SessionError, not_copied
 from onward.message_text import label
 from onward.option_values import check_integer
 from onward.options import with_options
@@ -80,9 +80,12 @@ class Session:
         template_options: Mapping[str, Any] | None,
         options: Mapping[str, Any],
     ) -> None:
-        if not model.template.names:
-            model.template.render([{"role": "user", "content": ""}])  # raises what is missing
         read, variables = read_messages(system, messages, template_options)
+        template = variables.get("chat_template")
+        if not model.template.names or template not in (None, *model.template.names):
+            probe = [{"role": "user", "content": ""}]
+            model.template.render(probe, chat_template=template)  # raises what is missing
+        model.submitter.check(options)
         self._model = model
         self._options = dict(options)
         self._state = SessionState(tuple(read), variables)
@@ -147,6 +150,13 @@ class Session:
         twin._state = replace(self._ended(), usage=UNUSED)
         twin._stream = None
         return twin
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        raise not_copied(
+            "Session",
+            "send the file that save() writes, or its messages, and begin a session there; "
+            "fork() copies one within the process",
+        )
 
     @property
     def messages(self) -> list[Message]:
