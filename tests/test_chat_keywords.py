@@ -21,6 +21,7 @@ from onward import LLM, default_llm
 from onward.chat_options import CHAT_KEYWORDS, SESSION_KEYWORDS, ChatKwargs, SessionKwargs
 from onward.errors import ArgumentTypeError, InvalidArgument, TemplateError
 from onward.option_table import OPTIONS, GenerationKwargs
+from onward.options import OF_LLM
 
 TEMPLATE = (
     "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}"
@@ -221,6 +222,10 @@ def test_a_template_that_renders_to_nothing_is_an_error_everywhere(tmp_path: Pat
         for call in calls:
             with pytest.raises(InvalidArgument, match="messages: the chat template renders them"):
                 call()
+
+
+def test_the_arguments_of_llm_are_known_where_options_are_checked() -> None:
+    assert {*OF_LLM} <= {*inspect.signature(LLM).parameters}
 
 
 # Signatures and types

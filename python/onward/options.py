@@ -255,6 +255,26 @@ _ELSEWHERE = {
 }
 
 
+OF_LLM = (
+    "device",
+    "dtype",
+    "head_dtype",
+    "threads",
+    "prefill_chunk_tokens",
+    "max_sequences",
+    "draft_model",
+    "packed_cache",
+    "kv_dtype",
+    "kv_window_tokens",
+    "kv_sinks",
+    "kv_cache_bytes",
+    "max_context",
+    "attention_window",
+    "prefix_cache",
+)
+"""Arguments of ``LLM``, which is above this module; a test holds the two together."""
+
+
 def check_each(given: Mapping[str, object], also: Collection[str] = ()) -> None:
     """Check the names and the values of options one by one, for a model that is not loaded yet.
 
@@ -284,7 +304,7 @@ def _hint(name: str, also: Collection[str]) -> str:
         return "call stream() instead, or chat() with stream=True"
     if name == "template_options":
         return "it is an argument of chat() and session()"
-    if name in _of_llm():
+    if name in OF_LLM:
         return "it is an argument of LLM()"
     spelling = name.lower().replace("-", "_")
     if spelling in _ELSEWHERE:
@@ -292,12 +312,6 @@ def _hint(name: str, also: Collection[str]) -> str:
     if near := get_close_matches(spelling, [*BY_NAME, *also], n=2, cutoff=0.7):
         return f"did you mean {' or '.join(near)}?"
     return "help(onward.LLM.generate) lists all options"
-
-
-def _of_llm() -> Collection[str]:
-    from onward.llm import LLM  # which imports this module
-
-    return inspect.signature(LLM).parameters
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])
