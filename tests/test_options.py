@@ -312,9 +312,10 @@ def test_an_unknown_option_is_a_type_error_that_suggests_the_near_one(
 
 
 def test_an_unknown_option_near_nothing_says_where_they_are_listed() -> None:
-    with pytest.raises(ArgumentTypeError, match=r"^zzz: no such option, help\(onward\.LLM\.") as e:
+    with pytest.raises(
+        ArgumentTypeError, match=r"^zzz: no such option, help\(onward.LLM.gen\S+ lists"
+    ):
         resolve(zzz=1)
-    assert len(str(e.value)) < 100
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
