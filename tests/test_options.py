@@ -311,13 +311,6 @@ def test_an_unknown_option_is_a_type_error_that_suggests_the_near_one(
         resolve(**{name: 1})
 
 
-def test_an_unknown_option_near_nothing_says_where_they_are_listed() -> None:
-    with pytest.raises(
-        ArgumentTypeError, match=r"^zzz: no such option, help\(onward.LLM.gen\S+ lists"
-    ):
-        resolve(zzz=1)
-
-
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.dictionaries(
