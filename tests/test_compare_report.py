@@ -145,23 +145,37 @@ def test_table(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert re.search(r"^  decode after 512 .* 1\.500 +- +- +50% +-$", out, re.MULTILINE)
     assert re.search(r"^  2 +5 +44 +id 0 +id 1 +0\.001 .* coin flip$", out, re.MULTILINE)
-    verdict = out[out.index("verdict:") :].splitlines()
-    assert verdict[1] == "  coin flip" and "a coin flip, not a fault" in verdict[2]
+    result, cost, fault = out.splitlines()[:3]
+    assert result == "result"
+    assert cost == (
+        "  b.npz (cpu:bf16) picks the same token as a.npz (cpu:f32) in 95.8 % of 24 places; "
+        "perplexity unchanged; decodes 1.50 times as fast; its weights take 0.50 times the memory."
+    )
+    assert re.fullmatch(
+        r"  No fault is suspected: the noise of 0\.006\d in the worst text is within 3 times the "
+        r"0\.0087 that these dtypes are expected to make; 1 of 2 texts part at a coin flip, where "
+        r"A's margin is at most 0\.08\d times the noise \(5 are allowed\)\.",
+        fault,
+    )
 
 
 def test_markdown(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
     lines = told(capsys, *pair.write(), "-o", "md").splitlines()
     assert [line for line in lines if line.startswith("## ")] == [
+        "## Result",
         "## Sides",
         "## Load and memory",
         "## Speed",
         "## Agreement on the tokens of A",
-        "## Verdict",
     ]
     for begin, line in enumerate(lines):
         if line.startswith("| ---"):
             assert lines[begin - 1].count("|") == line.count("|") == lines[begin + 1].count("|")
-    assert "- agreement" in lines
+    bullets = [line for line in lines if line.startswith("- ")]
+    assert bullets[0].startswith(
+        "- b.npz (cpu:bf16) picks the same token as a.npz (cpu:f32) in all"
+    )
+    assert bullets[1].startswith("- No fault is suspected: ")
 
 
 class TestPage:
@@ -201,7 +215,7 @@ class TestPage:
         paths = pair.write()
         page = told(capsys, *paths, "-o", "html")
         report = told(capsys, *paths, "--html", str(tmp_path / "p.html"))
-        assert report.startswith("sides\n")
+        assert report.startswith("result\n")
         assert (tmp_path / "p.html").read_text(encoding="utf-8") == page
 
     def test_the_same_bits_leave_nothing_to_draw_of_noise(
@@ -209,13 +223,36 @@ class TestPage:
     ) -> None:
         a, _ = pair.write()
         page = told(capsys, a, a, "-o", "html")
-        assert "bit-identical" in page and page.count("<svg") == 2
+        assert "B, a.npz (cpu:f32) computes the same bits as A, a.npz (cpu:f32)" in page
+        assert page.count("<svg xmlns") == 2
+
+    def test_a_side_has_one_colour_and_its_name(
+        self, pair: Pair, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """B is the faster one here: the curve that ends higher does not take A's colour."""
+        root = ElementTree.fromstring(self.page(pair, capsys).split("\n", 1)[1])
+        pictures = [picture for picture in root.iter(f"{SVG}svg")]
+        for picture in pictures[:2]:
+            colours = {text.text: text.get("fill") for text in picture.iter(f"{SVG}text")}
+            assert colours["a.npz (cpu:f32)"] == "#1b4f72"
+            assert colours["b.npz (cpu:bf16)"] == "#a04000"
+        legend = [square.get("fill") for square in root.iter("rect")]
+        assert legend == ["#1b4f72", "#a04000"]
+
+    def test_a_dark_page_changes_every_colour(
+        self, pair: Pair, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        page = self.page(pair, capsys)
+        style = page[: page.index("</style>")]
+        used = set(re.findall(r'(?:fill|stroke)="([^"]+)"', page[len(style) :])) - {"none"}
+        assert "prefers-color-scheme: dark" in style and len(used) >= 6
+        assert [c for c in used if f'[fill="{c}"]' not in style] == []
 
 
 class TestExitCodes:
     def test_a_suspected_fault(self, pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
         out = told(capsys, *pair.write(noise=0.1), code=1)
-        assert "SUSPECTED FAULT" in out and "times the 0.0087 that these dtypes" in out
+        assert "A FAULT IS SUSPECTED: text " in out and "times the 0.0087 that these dtypes" in out
 
     def test_a_clear_choice_that_flips(
         self, pair: Pair, capsys: pytest.CaptureFixture[str]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from onward.errors import Error, InvalidArgument, MissingExtra
+from onward.kv.amounts import amount
 from onward.plotting import Chart, Curve, check_path, marks, svg, write
 from onward.plotting.charts import BOTTOM, LEFT, RIGHT, TOP, spread
 from onward.plotting.marks import HEIGHT, WIDTH, Dot, Stroke, Words
@@ -135,3 +137,61 @@ def _matplotlib() -> bool:
     except ImportError:
         return False
     return True
+
+
+def overlapping(chart: Chart) -> list[str]:
+    """Pairs of texts whose boxes overlap, and texts that leave the frame."""
+    drawn = [mark for mark in marks(chart) if isinstance(mark, Words)]
+    found = []
+    for index, mark in enumerate(drawn):
+        left, top, right, bottom = mark.box
+        if left < 0 or top < 0 or right > WIDTH or bottom > HEIGHT:
+            found.append(f"{mark.text!r} leaves the frame")
+        for other in drawn[:index]:
+            x0, y0, x1, y1 = other.box
+            if left < x1 and x0 < right and top < y1 and y0 < bottom:
+                found.append(f"{other.text!r} and {mark.text!r}")
+    return found
+
+
+def test_the_check_sees_texts_that_overlap() -> None:
+    names = tuple(Curve(f"{index}", ((1, 4), (4, 16 + index))) for index in range(60))
+    assert overlapping(replace(CHART, curves=names))  # more names than the frame has lines
+
+
+@pytest.mark.parametrize("low", [1, 300, 2**20])
+@pytest.mark.parametrize("reach", [1.01, 3, 1e3, 1e9])
+@pytest.mark.parametrize("step", [2, 4, 10])
+@pytest.mark.parametrize("curves", [1, 2, 9])
+def test_no_text_lies_on_another(low: float, reach: float, step: int, curves: int) -> None:
+    """Curves that end close together at the top, in the middle or at the bottom, and levels close
+    to each other: where a model is small against the memory, all names lie in one corner."""
+    for end in (low, low * math.sqrt(reach), low * reach):
+        lines = tuple(
+            Curve(f"curve {index}", ((1, low), (131072, end * (1 + index / 1000))))
+            for index in range(curves)
+        )
+        levels = (("memory", low * reach), ("beside the weights", low * reach * 0.99))
+        chart = Chart("title", "tokens", lines, lambda n: amount(round(n)), levels, step)
+        assert overlapping(chart) == []
+
+
+def test_a_long_name_is_cut_to_the_margin() -> None:
+    chart = replace(CHART, curves=(Curve("python=/opt/other/bin/python,cpu:bf16", LINE.points),))
+    assert words(chart)[-1].startswith("python=/opt") and words(chart)[-1].endswith("…")
+    assert overlapping(chart) == []
+
+
+def test_a_fixed_colour_stays_with_its_curve() -> None:
+    """Whichever ends higher; equal lines stay two, the second dashed over the first."""
+    a, b = Curve("a", ((1, 4), (4, 64)), "#111111"), Curve("b", ((1, 4), (4, 16)), "#222222")
+    for pair in ((a, b), (replace(a, points=b.points), replace(b, points=a.points))):
+        drawn = list(marks(replace(CHART, curves=pair, levels=())))
+        found = {mark.text: mark.colour for mark in drawn if isinstance(mark, Words)}
+        assert (found["a"], found["b"]) == ("#111111", "#222222")
+    same = list(marks(replace(CHART, curves=(a, replace(b, points=a.points)), levels=())))
+    lines = [mark for mark in same if isinstance(mark, Stroke) and mark.width == 1.8]
+    assert [(line.colour, line.dashed) for line in lines] == [
+        ("#111111", False),
+        ("#222222", True),
+    ]

@@ -11,9 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onward.compare.comparison import Comparison, SideReport, SpeedLine
+from onward.compare.cost import names
 from onward.compare.noise import LEVEL_FACTOR
 from onward.plotting import Chart, Curve
 
+SIDE_COLOURS = ("#1b4f72", "#a04000")
+"""Of A and of B in every chart: blue and orange, which colour-blind readers can distinguish."""
 _BUCKETS = 12
 """Of positions, in the chart of noise."""
 
@@ -31,8 +34,10 @@ def charts(comparison: Comparison) -> list[Chart]:
 
 def _rates(comparison: Comparison, what: str) -> Chart | None:
     curves = [
-        Curve(name, points)
-        for name, side in (("A", comparison.a), ("B", comparison.b))
+        Curve(name, points, colour)
+        for name, side, colour in zip(
+            names(comparison), (comparison.a, comparison.b), SIDE_COLOURS, strict=True
+        )
         if len(points := _rate_points(side, what)) > 1
     ]
     if not curves:
@@ -83,7 +88,7 @@ def _divergence(comparison: Comparison) -> Chart | None:
     points = [
         (rank, float(ordered[rank - 1])) for rank in _ranks(len(ordered)) if ordered[rank - 1] > 0
     ]
-    return _chart("KL, nats: largest first", "positions with at least so much", "KL", points)
+    return _chart("KL, nats: largest first", "positions with at least this KL", "KL", points)
 
 
 def _ranks(count: int) -> list[int]:

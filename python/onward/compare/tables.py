@@ -1,4 +1,4 @@
-"""A comparison as text, markdown or JSON. Knows nothing of how it was made, nor of pages."""
+"""A comparison as text, markdown or JSON: first what it means, then the tables."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from onward.bench.tables import figures
 from onward.compare.comparison import Comparison, SpeedLine, Spread
+from onward.compare.cost import fault_sentence, headline
 from onward.compare.divergence import Divergence
 from onward.kv.amounts import amount
 from onward.kv.tables import Rows, aligned, piped
@@ -21,10 +22,11 @@ _WORD_CHARACTERS = 24
 
 
 def sections(comparison: Comparison, failed: Sequence[str] = ()) -> list[Section]:
-    """Everything there is to tell, in order. ``failed``: what ``fail_on`` found."""
+    """All parts of a report, in order. ``failed``: the conditions of ``fail_on`` that hold."""
     c = comparison
     a, b = c.a.description, c.b.description
     found: list[Section] = [
+        ("result", [], summary_lines(c, failed)),
         (
             "sides",
             [
@@ -41,23 +43,26 @@ def sections(comparison: Comparison, failed: Sequence[str] = ()) -> list[Section
     found.append((f"agreement on the tokens of {c.writer}", _agreement_rows(c), ()))
     if c.judgement.divergences:
         found.append(("first diverging token of each text", _divergence_rows(c), _FLIP_MEANING))
-    found.append(("verdict", [], verdict_lines(c, failed)))
     return found
 
 
-def verdict_lines(comparison: Comparison, failed: Sequence[str] = ()) -> tuple[str, ...]:
-    judgement = comparison.judgement
-    lines = [judgement.verdict.upper() if judgement.fault else judgement.verdict]
-    lines += judgement.reasons
-    lines += [f"failed on {text}" for text in failed]
-    return tuple(lines)
+def summary_lines(comparison: Comparison, failed: Sequence[str] = ()) -> tuple[str, ...]:
+    """What the difference costs, whether a fault is suspected with the further reasons, and the
+    conditions that failed."""
+    further = comparison.judgement.reasons[1:] if comparison.judgement.fault else ()
+    return (
+        headline(comparison),
+        fault_sentence(comparison),
+        *further,
+        *(f"failed on {text}" for text in failed),
+    )
 
 
 def table(comparison: Comparison, failed: Sequence[str] = ()) -> str:
     """For a terminal: aligned columns."""
     lines: list[str] = []
     for title, rows, notes in sections(comparison, failed):
-        lines += [f"{title}:" if not rows else title, *(f"  {row}" for row in _laid(rows, aligned))]
+        lines += [title, *(f"  {row}" for row in _laid(rows, aligned))]
         lines += [*(f"  {note}" for note in notes), ""]
     return "\n".join(lines)
 
@@ -75,6 +80,8 @@ def as_json(comparison: Comparison, failed: Sequence[str] = ()) -> str:
     """Everything but the single positions; infinite numbers are null."""
     c = comparison
     content: dict[str, Any] = {
+        "headline": headline(c),
+        "fault": fault_sentence(c),
         "a": asdict(c.a),
         "b": asdict(c.b),
         "writer": c.writer,

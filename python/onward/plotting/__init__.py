@@ -7,6 +7,6 @@ knows where the numbers come from.
 from __future__ import annotations
 
 from onward.plotting.charts import Chart, Curve, marks
-from onward.plotting.pictures import check_path, svg, write
+from onward.plotting.pictures import check_path, dark_style, svg, write
 
-__all__ = ["Chart", "Curve", "check_path", "marks", "svg", "write"]
+__all__ = ["Chart", "Curve", "check_path", "dark_style", "marks", "svg", "write"]

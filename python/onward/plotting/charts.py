@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from onward.plotting.marks import HEIGHT, WIDTH, Dot, Mark, Stroke, Words
+from onward.plotting.marks import HEIGHT, WIDTH, Dot, Mark, Stroke, Words, text_width
 
 LEFT, RIGHT, TOP, BOTTOM = 80, 130, 44, 52  # margins
 LABEL_GAP, TICK_GAP = 14, 60
@@ -25,6 +25,8 @@ class Curve:
     name: str
     points: tuple[tuple[float, float], ...]
     """Both numbers above 0, the first ones ascending."""
+    colour: str | None = None
+    """Fixed where the same subject appears in several charts; None is the next free colour."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,10 @@ def _powers(chart: Chart) -> list[float]:
 def _grid(chart: Chart) -> Iterator[Mark]:
     x, y = _scales(chart)
     bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
-    for number in _powers(chart):
+    powers = _powers(chart)
+    # Where the numbers reach far apart, some ticks are left out.
+    stride = max(1, math.ceil(LABEL_GAP * (len(powers) - 1) / (bottom - TOP)))
+    for number in powers[::stride]:
         yield Stroke(((LEFT, y(number)), (right, y(number))), GRID)
         yield Words(LEFT - 8, y(number) + 4, chart.told(number), anchor="end")
     shown = -math.inf
@@ -98,35 +103,55 @@ def _grid(chart: Chart) -> Iterator[Mark]:
 
 
 def _levels(chart: Chart) -> Iterator[Mark]:
+    """Horizontal lines with their names above; names of neighbouring lines stand side by side."""
     _, y = _scales(chart)
+    named: list[Words] = []
     for name, number in chart.levels:
         yield Stroke(((LEFT, y(number)), (WIDTH - RIGHT, y(number))), LEVEL, dashed=True)
-        yield Words(LEFT + 6, y(number) - 4, f"{name} {chart.told(number)}", LEVEL)
+        text, at = f"{name} {chart.told(number)}", y(number) - 4
+        beside = [words.box[2] + 12 for words in named if abs(words.y - at) < LABEL_GAP]
+        named.append(Words(max([LEFT + 6.0, *beside]), at, text, LEVEL))
+    yield from named
 
 
 def _curves(chart: Chart) -> Iterator[Mark]:
-    """Lines, and at the right end of each its name; equal lines are one, with all their names."""
+    """Lines, and at the right end of each its name. Equal lines are one, with all their names; of
+    lines with a fixed colour the later ones are dashed, so that both colours are seen."""
     x, y = _scales(chart)
-    names: dict[tuple[tuple[float, float], ...], list[str]] = {}
+    names: dict[tuple[tuple[tuple[float, float], ...], str | None], list[str]] = {}
     for curve in chart.curves:
-        names.setdefault(curve.points, []).append(curve.name)
-    ordered = sorted(names, key=lambda points: points[-1][1], reverse=True)
-    places = spread([y(points[-1][1]) for points in ordered], LABEL_GAP)
-    for index, (points, place) in enumerate(zip(ordered, places, strict=True)):
-        colour = COLOURS[index % len(COLOURS)]
+        names.setdefault((curve.points, curve.colour), []).append(curve.name)
+    ordered = sorted(names, key=lambda line: line[0][-1][1], reverse=True)
+    places = spread(
+        [y(points[-1][1]) for points, _ in ordered], LABEL_GAP, TOP - 4, HEIGHT - BOTTOM
+    )
+    seen: set[tuple[tuple[float, float], ...]] = set()
+    for index, ((points, fixed), place) in enumerate(zip(ordered, places, strict=True)):
+        colour = fixed or COLOURS[index % len(COLOURS)]
         drawn = tuple((x(right), y(up)) for right, up in points)
-        yield Stroke(drawn, colour, 1.8)
+        yield Stroke(drawn, colour, 1.8, dashed=points in seen)
+        seen.add(points)
         if chart.dots:
             for right, down in drawn:
                 yield Dot(right, down, colour)
         end = WIDTH - RIGHT
         yield Stroke(((end, y(points[-1][1])), (end + 8, place)), colour)
-        yield Words(end + 11, place + 4, ", ".join(names[points]), colour)
+        name = _fitted(", ".join(names[points, fixed]), RIGHT - 13)
+        yield Words(end + 11, place + 4, name, colour)
 
 
-def spread(places: Sequence[float], gap: float) -> list[float]:
-    """Ascending places moved apart until neighbours have that gap; those that touch keep their
-    middle."""
+def _fitted(text: str, width: float) -> str:
+    """The text, or its beginning and an ellipsis where it is wider."""
+    while text_width(text) > width:
+        text = text.removesuffix("…")[:-1] + "…"
+    return text
+
+
+def spread(
+    places: Sequence[float], gap: float, least: float = -math.inf, most: float = math.inf
+) -> list[float]:
+    """Ascending places moved apart until neighbours have that gap, and within the bounds if they
+    fit there. Groups that touch keep their middle."""
     groups: list[tuple[float, int]] = []  # the middle and the number of those that touch
     for place in places:
         middle, count = place, 1
@@ -135,8 +160,11 @@ def spread(places: Sequence[float], gap: float) -> list[float]:
             middle = (before * more + middle * count) / (more + count)
             count += more
         groups.append((middle, count))
-    return [
+    found = [
         middle + (index - (count - 1) / 2) * gap
         for middle, count in groups
         for index in range(count)
     ]
+    last = len(found) - 1
+    found = [min(place, most - (last - index) * gap) for index, place in enumerate(found)]
+    return [max(place, least + index * gap) for index, place in enumerate(found)]

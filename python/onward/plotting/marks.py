@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 WIDTH, HEIGHT = 860, 520
 FONT, TITLE_FONT = 11, 13
 TEXT = "#222222"
+_CHARACTER_WIDTH = 0.58  # of the font size
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,19 @@ class Words:
     colour: str = TEXT
     anchor: Literal["start", "middle", "end"] = "start"
     title: bool = False
+
+    @property
+    def box(self) -> tuple[float, float, float, float]:
+        """Left, top, right and bottom of the letters, estimated for a sans-serif font."""
+        size = TITLE_FONT if self.title else FONT
+        width = text_width(self.text, size)
+        left = self.x - {"start": 0.0, "middle": width / 2, "end": width}[self.anchor]
+        return left, self.y - 0.8 * size, left + width, self.y + 0.2 * size
+
+
+def text_width(text: str, size: float = FONT) -> float:
+    """Width of a text in the frame: a little more than common sans-serif fonts take."""
+    return _CHARACTER_WIDTH * size * len(text)
 
 
 Mark: TypeAlias = Stroke | Dot | Words

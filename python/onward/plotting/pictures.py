@@ -14,11 +14,21 @@ from xml.sax.saxutils import escape
 
 from onward.errors import Error, InvalidArgument, MissingExtra
 from onward.message_text import label
-from onward.plotting.charts import Chart, marks
-from onward.plotting.marks import FONT, HEIGHT, TITLE_FONT, WIDTH, Dot, Mark, Stroke
+from onward.plotting.charts import COLOURS, GRID, LEVEL, Chart, marks
+from onward.plotting.marks import FONT, HEIGHT, TEXT, TITLE_FONT, WIDTH, Dot, Mark, Stroke
 
 SUFFIXES = (".svg", ".png")
 DPI = 100
+DARK_GROUND = "#181818"
+_DARK_CURVES = (
+    *("#6cb2eb", "#7fc29b", "#d9c25c", "#c39bd3", "#f0a35e", "#5fd0b8", "#a9b7c6", "#d2a8e0"),
+    *("#8cc4f0", "#b5bdbd"),
+)
+# What a dark page shows in place of each colour of a chart.
+DARK = {
+    **{TEXT: "#e6e6e6", GRID: "#3d3d3d", LEVEL: "#ef8a7d"},
+    **dict(zip(COLOURS, _DARK_CURVES, strict=True)),
+}
 
 
 def check_path(path: str) -> None:
@@ -41,6 +51,16 @@ def write(chart: Chart, path: str) -> None:
             Path(path).write_text(svg(chart), encoding="utf-8")
     except OSError as failure:
         raise Error(f"{label(path)}: cannot write: {failure.strerror or failure}") from failure
+
+
+def dark_style() -> str:
+    """CSS rules that turn charts inside a dark page dark. They select by the colours that ``svg``
+    writes, so that a chart in a file of its own stays as it is."""
+    rules = [f'svg [fill="white"] {{ fill: {DARK_GROUND} }}']
+    for light, dark in DARK.items():
+        rules.append(f'svg [stroke="{light}"] {{ stroke: {dark} }}')
+        rules.append(f'svg [fill="{light}"] {{ fill: {dark} }}')
+    return "\n  ".join(rules)
 
 
 def svg(chart: Chart) -> str:
