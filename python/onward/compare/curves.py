@@ -17,6 +17,8 @@ from onward.plotting import Chart, Curve
 
 SIDE_COLOURS = ("#1b4f72", "#a04000")
 """Of A and of B in every chart: blue and orange, which colour-blind readers can distinguish."""
+_BOTH_COLOUR = "#6c3483"
+"""Of curves that both sides make together."""
 _BUCKETS = 12
 """Of positions, in the chart of noise."""
 
@@ -109,7 +111,7 @@ def _chart(
     return Chart(
         title,
         across,
-        (Curve(name, tuple(points)),),
+        (Curve(name, tuple(points), _BOTH_COLOUR),),
         lambda number: f"{number:.2g}",
         levels,
         step=10,

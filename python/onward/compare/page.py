@@ -35,7 +35,8 @@ svg {{ max-width: 100%; height: auto; display: block; margin: 1em 0 }}
 .result {{ border-left: .4em solid var(--good); padding: .5em 1em; background: var(--box) }}
 .result p:first-child {{ font-weight: bold }}
 .fault {{ border-color: var(--bad) }} p {{ margin: .3em 0 }}
-.side {{ display: inline-block; width: .8em; height: .8em; margin-right: .4em }}
+.wide svg {{ min-width: 40em }} th, td {{ white-space: nowrap }}
+.side {{ display: inline-block; width: .8em; height: .8em; margin: 0 .4em 0 0 }}
 @media print {{ svg, tr {{ break-inside: avoid }} }}
 """
 
@@ -60,7 +61,8 @@ def html(comparison: Comparison, failed: Sequence[str] = ()) -> str:
     ]
     drawn = charts(comparison)
     if drawn:
-        parts += ["<h2>plots</h2>", *map(svg, drawn)]
+        parts.append("<h2>plots</h2>")
+        parts += [f'<div class="wide">{svg(chart)}</div>' for chart in drawn]
     return "\n".join([*parts, "</body></html>", ""])
 
 

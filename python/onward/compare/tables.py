@@ -193,7 +193,10 @@ def _agreement_rows(c: Comparison) -> Rows:
     found, judgement = c.agreement, c.judgement
     return [
         ["figure", "value"],
-        ["tokens compared", f"{found.tokens} after {len(c.texts)} prompts"],
+        [
+            "tokens compared",
+            f"{found.tokens} after {len(c.texts)} prompt{'s' * (len(c.texts) != 1)}",
+        ],
         ["largest logit difference", f"{found.max_difference:.3g}"],
         ["RMS logit difference", f"{found.rms_difference:.3g}"],
         [
