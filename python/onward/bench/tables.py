@@ -133,8 +133,8 @@ def figures(number: float) -> str:
 def _setting(report: Report) -> list[str]:
     where = report.isa if report.device == "cpu" else report.device
     lines = [
-        f"{report.model}, {report.dtype}, {where}, {_counted(report.threads, 'thread')}, "
-        f"{_counted(report.repetitions, 'repetition')}; {report.parameters / 1e6:,.0f} million "
+        f"{report.model}, {report.dtype}, {where}, {counted(report.threads, 'thread')}, "
+        f"{counted(report.repetitions, 'repetition')}; {report.parameters / 1e6:,.0f} million "
         f"parameters, {report.weight_bytes / 1e9:.3f} GB of weights; keys and values in "
         f"{report.kv_dtype}"
     ]
@@ -156,7 +156,7 @@ def _meaning(report: Report) -> list[str]:
     return [
         f"pp: prefill, prompts of so many tokens, {report.prefill_chunk_tokens} tokens a step.",
         f"tg: decode; @ d: {depth}, "
-        f"{_counted(report.decode_tokens, 'token')} a repetition, which follow one another.",
+        f"{counted(report.decode_tokens, 'token')} a repetition, which follow one another.",
         "t/s: mean ± standard deviation of the repetitions; then median, least and most.",
         "MB/token: the weights once a step, and the part of the cache that is seen.",
         "logits: SHA-256 of the last logits of all sequences (of decode after the first "
@@ -164,5 +164,5 @@ def _meaning(report: Report) -> list[str]:
     ]
 
 
-def _counted(count: int, noun: str) -> str:
+def counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
