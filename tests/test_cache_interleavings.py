@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, note, settings
 
 from builders.conversations import Story, Telling, stories
 
-EXAMPLES, MANY_EXAMPLES = 150, 5000
+EXAMPLES, MANY_EXAMPLES = 60, 5000
 common = settings(
     deadline=None,
     derandomize=True,

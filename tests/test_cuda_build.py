@@ -54,12 +54,14 @@ def assert_sound(kernels: list[Kernel], capsys: pytest.CaptureFixture[str]) -> N
     assert all(0 < kernel.registers <= 255 for kernel in kernels)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_no_kernel_spills(built: Built, capsys: pytest.CaptureFixture[str]) -> None:
     assert_sound(built.kernels, capsys)
     assert {kernel.architecture for kernel in built.kernels} == {"sm_90"}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_one_symbol_is_seen(built: Built) -> None:
     said = subprocess.run(
@@ -68,6 +70,7 @@ def test_one_symbol_is_seen(built: Built) -> None:
     assert [line.split()[-1] for line in said.stdout.splitlines()] == ["onward_device_library"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_nothing_of_cuda_is_needed_to_open_it(built: Built) -> None:
     """Neither a toolkit nor a driver: the runtime is inside and looks for the driver itself."""
@@ -78,6 +81,7 @@ def test_nothing_of_cuda_is_needed_to_open_it(built: Built) -> None:
     assert "$ORIGIN" in said.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_without_a_gpu_it_says_so(built: Built, run_python: RunPython) -> None:
     """And the processor's device works beside it. No GPU is hidden from a machine that has one."""

@@ -27,6 +27,8 @@ from onward.kv.tables import CHECK_WRITERS
 from onward.kv_dtypes import KV_DTYPES
 
 MIB = 2**20
+# Floats, codes with one scale a vector, codes that are not rotated, and one of each.
+QUICK_KV_DTYPES = ("f16", "int8", "q4_0", "f16/turbo4")
 needs_kv_dtype = pytest.mark.skipif(
     "kv_dtype" not in inspect.signature(onward.LLM).parameters,
     reason="this LLM has no kv_dtype yet",
@@ -68,7 +70,17 @@ def test_the_cache_of_a_model_whose_weights_are_not_here() -> None:
 
 @needs_kv_dtype
 @pytest.mark.filterwarnings("ignore:.*has no weights here")
-@pytest.mark.parametrize("kv_dtype", [*KV_DTYPES, "f16/turbo4", "turbo2/int8"])
+@pytest.mark.parametrize(
+    "kv_dtype",
+    [
+        *QUICK_KV_DTYPES,
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in [*KV_DTYPES, "turbo2/int8"]
+            if name not in QUICK_KV_DTYPES
+        ),
+    ],
+)
 def test_every_kv_dtype(kv_dtype: str) -> None:
     (line,) = checked("smollm2-135m", kv_dtype)
     assert line.agrees, line

@@ -65,8 +65,11 @@ def test_no_dot_products_without_the_flag(tmp_path: Path) -> None:
     "source",
     [
         "select.cpp",
-        *(f"isa/{name}.cpp" for name in ("generic", "avx2", "avx2vnni")),
-        *(f"isa/avx512{extension}.cpp" for extension in ("", "vnni", "bf16")),
+        "isa/avx2.cpp",
+        *(
+            pytest.param(f"isa/{name}.cpp", marks=pytest.mark.slow)
+            for name in ("generic", "avx2vnni", "avx512", "avx512vnni", "avx512bf16")
+        ),
     ],
 )
 def test_the_other_sources_compile_for_aarch64_too(source: str, tmp_path: Path) -> None:
