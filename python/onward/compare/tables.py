@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from onward.bench.tables import figures
+from onward.bench.tables import counted, figures
 from onward.compare.comparison import Comparison, SpeedLine, Spread
 from onward.compare.cost import fault_sentence, headline
 from onward.compare.divergence import Divergence
@@ -195,7 +195,7 @@ def _agreement_rows(c: Comparison) -> Rows:
         ["figure", "value"],
         [
             "tokens compared",
-            f"{found.tokens} after {len(c.texts)} prompt{'s' * (len(c.texts) != 1)}",
+            f"{found.tokens} after {counted(len(c.texts), 'prompt')}",
         ],
         ["largest logit difference", f"{found.max_difference:.3g}"],
         ["RMS logit difference", f"{found.rms_difference:.3g}"],
