@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Iterable
+from difflib import get_close_matches
 
 _LABEL_CHARACTERS = 100
 _VALUE_CHARACTERS = 60
@@ -71,3 +72,9 @@ def sentence(text: object) -> str:
     """What another library says about a file: its first line, cut."""
     line = (str(text).strip().splitlines() or [""])[0]
     return line if len(line) <= 300 else line[:297] + "..."
+
+
+def nearest(word: str, names: Iterable[str]) -> str:
+    """A hint for a misspelled word: ", did you mean X?", or nothing where no name is near."""
+    near = get_close_matches(word, list(names), n=1, cutoff=0.6)
+    return f", did you mean {near[0]}?" if near else ""

@@ -1,0 +1,58 @@
+"""Where the data of a command goes: ``-o FILE`` or stdout, in the form that ``--format`` names.
+
+A file appears whole, under its name, or not at all.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from onward.cli import streams, values
+from onward.errors import InvalidArgument
+from onward.message_text import label
+
+
+def add_output_arguments(parser: argparse.ArgumentParser, formats: Sequence[str]) -> None:
+    """-o, --format with these forms, of which the first is the default, and --json."""
+    group = parser.add_argument_group("output")
+    add_output_file(group)
+    group.add_argument(
+        "--format",
+        type=values.one_of(*formats),
+        default=formats[0],
+        metavar="NAME",
+        help=f"{', '.join(formats)}; default: {formats[0]}",
+    )
+    group.add_argument(
+        "--json", action="store_const", dest="format", const="json", help="the same as --format json"
+    )
+
+
+def add_output_file(group: argparse._ActionsContainer) -> None:
+    """-o FILE."""
+    group.add_argument(
+        "-o", "--output", metavar="FILE", help="write to this file; default: standard output"
+    )
+
+
+def check(path: str | None) -> None:
+    """InvalidArgument where the file cannot be written, before the work that fills it."""
+    if path is None:
+        return
+    target = Path(path).expanduser()
+    if target.is_dir():
+        raise InvalidArgument(f"output: {label(path)} is a folder, expected a file")
+    if not target.parent.is_dir():
+        raise InvalidArgument(f"output: {label(path)}: there is no such folder")
+
+
+def write(path: str | None, text: str) -> None:
+    """The text as the file, or on stdout."""
+    if path is None:
+        return streams.show(text)
+    from onward.quantization.whole_output import appearing
+
+    with appearing(Path(path).expanduser(), folder=False) as part:
+        part.write_text(text, encoding="utf-8", errors="backslashreplace")

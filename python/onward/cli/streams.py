@@ -1,0 +1,217 @@
+"""The standard streams and signals of the ``onward`` process: what is closed, full or interrupted
+ends in an exit code and at most one line, never in a traceback.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+from onward.errors import Error, InvalidArgument
+
+INTERRUPTED = 128 + signal.SIGINT
+# Signals that end the command in order: files are put away, and the exit code is 128 + number.
+_ENDING = [
+    getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)
+]  # there is no SIGHUP on Windows
+
+
+class StreamError(Error):
+    """stdin, stdout or stderr cannot be used."""
+
+
+class _BestEffort(io.TextIOWrapper):
+    """stderr that drops its text when it cannot be written, as on a full disk."""
+
+    def write(self, text: str) -> int:
+        with self._forgiving():
+            super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self._forgiving():
+            super().flush()
+
+    @contextlib.contextmanager
+    def _forgiving(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError):
+            # What is still in the buffer goes to the null device, now and at exit.
+            with contextlib.suppress(OSError, ValueError):
+                _discard(self.fileno())
+
+
+def open_streams() -> None:
+    """Fill the places of closed streams, so that no file of ours gets their descriptors.
+
+    A closed stdin or stdout is an error when the command first uses it; a closed or full stderr
+    loses the messages alone.
+    """
+    closed = []
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            _discard(descriptor)
+            closed.append(name)
+    if "stdin" in closed:
+        sys.stdin = _Closed("stdin")  # type: ignore[assignment]
+    if "stdout" in closed:
+        sys.stdout = _Closed("stdout")  # type: ignore[assignment]
+    if "stderr" in closed:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  (for good)
+    elif isinstance(sys.stderr, io.TextIOWrapper):
+        encoding = sys.stderr.encoding
+        sys.stderr = _BestEffort(
+            sys.stderr.detach(),
+            encoding=encoding,
+            errors="backslashreplace",
+            line_buffering=True,
+        )
+        vars(sys)["__stderr__"] = sys.stderr
+
+
+def check_stdout() -> None:
+    """StreamError where stdout was closed, before the work whose result belongs there."""
+    if isinstance(sys.stdout, _Closed):
+        raise sys.stdout.error()
+
+
+class _Closed(io.TextIOBase):
+    """In the place of a stream that was closed before the command began."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        raise self.error()
+
+    def read(self, size: int | None = -1) -> str:
+        raise self.error()
+
+    def readline(self, size: int | None = -1) -> str:  # type: ignore[override]
+        raise self.error()
+
+    def write(self, text: str) -> int:
+        raise self.error()
+
+    def isatty(self) -> bool:
+        return False
+
+    def fileno(self) -> int:
+        return ("stdin", "stdout").index(self._name)
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return "utf-8"
+
+    def error(self) -> StreamError:
+        return StreamError(f"{self._name}: is closed, expected a file, a pipe or a terminal")
+
+
+def _discard(descriptor: int) -> None:
+    """Let a descriptor lead to the null device."""
+    null = os.open(os.devnull, os.O_RDWR)
+    if null == descriptor:
+        os.set_inheritable(null, True)
+    else:
+        os.dup2(null, descriptor)
+        os.close(null)
+
+
+def catch_signals() -> None:
+    """Let SIGTERM and SIGHUP unwind the command as Ctrl-C does. A signal that the parent ignores,
+    as ``nohup`` does, stays ignored."""
+    for number in _ENDING:
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _end)
+
+
+def ignore_signals() -> None:
+    """From here on the process only exits: nothing may interrupt that."""
+    for number in (signal.SIGINT, *_ENDING):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def finish(code: int, complain: Callable[[str], object]) -> int:
+    """Write out what stdout still holds; the exit code, which is 1 where that fails."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _discard(1)
+    except (OSError, ValueError) as failure:
+        _discard(1)
+        if code == 0:
+            complain(str(cannot_write("stdout", failure)))
+            return 1
+    return code
+
+
+def cannot_write(where: str, failure: OSError | ValueError) -> Error:
+    """The error for a stream or file that cannot be written."""
+    reason = getattr(failure, "strerror", None) or failure
+    return StreamError(f"{where}: cannot write: {reason}")
+
+
+def show(text: str) -> None:
+    """Write text to stdout at once; characters it cannot encode become escapes."""
+    try:
+        try:
+            sys.stdout.write(text)
+        except UnicodeEncodeError:
+            encoding = sys.stdout.encoding or "ascii"
+            sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as failure:
+        raise cannot_write("stdout", failure) from failure
+
+
+def read_stdin() -> str:
+    """All of stdin as text, without the newline that ends it."""
+    with _reading():
+        data = sys.stdin.buffer.read()
+    return decoded(data, "stdin").removesuffix("\n")
+
+
+def stdin_lines() -> Iterator[str]:
+    """Lines of stdin as they come, without their ends."""
+    with _reading():
+        source = sys.stdin.buffer
+    number = 0
+    while True:
+        with _reading():
+            line = source.readline()
+        if not line:
+            return
+        number += 1
+        yield decoded(line, f"stdin: line {number},").rstrip("\r\n")
+
+
+def decoded(data: bytes, where: str) -> str:
+    """UTF-8 bytes as text; InvalidArgument names the place of the first byte that is not UTF-8."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        between = "" if where.endswith(",") else ":"
+        raise InvalidArgument(
+            f"{where}{between} byte {error.start} is not UTF-8, expected text"
+        ) from None
+
+
+@contextlib.contextmanager
+def _reading() -> Iterator[None]:
+    try:
+        yield
+    except OSError as failure:  # a folder, a descriptor that only writes
+        raise StreamError(f"stdin: cannot read: {failure.strerror or failure}") from failure

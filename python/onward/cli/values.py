@@ -1,0 +1,143 @@
+"""How the values of flags are written: numbers, sizes, lists with commas, and text from files.
+
+A list has commas between its items, and a flag that takes one may be repeated. A text is taken
+from a file with @FILE; a text that itself begins with @ is written @@TEXT.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from onward.errors import InvalidArgument
+from onward.kv.amounts import read_amount
+from onward.message_text import label, literal, nearest
+
+T = TypeVar("T")
+
+
+def integer(text: str) -> int:
+    """A whole number."""
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"is {literal(text)}, expected a whole number"
+        ) from None
+
+
+def number(text: str) -> float:
+    """A number, with or without a fraction."""
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"is {literal(text)}, expected a number") from None
+
+
+def size(text: str) -> int:
+    """Bytes: a number with a unit (``read_amount``)."""
+    try:
+        return read_amount("", text)
+    except InvalidArgument as error:
+        raise argparse.ArgumentTypeError(str(error).partition(": ")[2]) from None
+
+
+def bias(text: str) -> list[tuple[int, float]]:
+    """ID=BIAS, and more of them after commas."""
+    found = []
+    for item in text.split(","):
+        token, equals, value = item.partition("=")
+        try:
+            if not equals:
+                raise ValueError
+            found.append((int(token), float(value)))
+        except ValueError:
+            raise argparse.ArgumentTypeError(
+                f"is {literal(text)}, expected ID=BIAS, such as 29=-5"
+            ) from None
+    return found
+
+
+def one_of(*names: str) -> Callable[[str], str]:
+    """A name out of these."""
+
+    def read(text: str) -> str:
+        if text not in names:
+            raise argparse.ArgumentTypeError(
+                f"is {literal(text)}, expected {', '.join(names)}{nearest(text, names)}"
+            )
+        return text
+
+    return read
+
+
+def list_of(item: Callable[[str], T]) -> Callable[[str], list[T]]:
+    """Items with commas between them; "none" is the empty list."""
+
+    def read(text: str) -> list[T]:
+        return [] if text == "none" else [item(part.strip()) for part in text.split(",")]
+
+    return read
+
+
+def names(text: str) -> list[str]:
+    """Names with commas between them."""
+    return [name.strip() for name in text.split(",")]
+
+
+class Extend(argparse.Action):
+    """Adds the items of each use of the flag to one list, in place of the default."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        given = getattr(namespace, self.dest, None)
+        given = [] if given is self.default or given is None else given
+        setattr(namespace, self.dest, [*given, *values])
+
+
+def text(written: str) -> str:
+    """The text itself, or what the file after an @ holds, without the newline that ends it."""
+    if written.startswith("@@"):
+        return written[1:]
+    if not written.startswith("@"):
+        return written
+    return _content(written[1:]).removesuffix("\n")
+
+
+def json_schema(written: str) -> str:
+    """A schema as JSON, @FILE, or the name of a file that is there."""
+    if not written.lstrip().startswith(("{", "@")) and _is_file(written):
+        return _content(written)
+    return text(written)
+
+
+def _is_file(path: str) -> bool:
+    try:
+        return os.path.isfile(os.path.expanduser(path))
+    except ValueError:  # a NUL
+        return False
+
+
+def _content(path: str) -> str:
+    """The text of a file; the error is one of the flag's value."""
+    where = label(path)
+    try:
+        return Path(path).expanduser().read_text(encoding="utf-8")
+    except UnicodeDecodeError as failure:
+        said = f"{where}: byte {failure.start} is not UTF-8, expected text"
+    except (OSError, ValueError, RuntimeError) as failure:
+        said = f"{where}: cannot read: {getattr(failure, 'strerror', None) or failure}"
+    raise argparse.ArgumentTypeError(f"{said}; a text that begins with @ is written @@")
+
+
+def listed(numbers: Sequence[int]) -> str:
+    """Numbers as the command line takes them."""
+    return ",".join(map(str, numbers))
