@@ -355,7 +355,7 @@ class TestPlan:
         ("flags", "told"),
         [
             (["--batch", "0"], "batch: is 0, expected an integer from 1 to 64"),
-            (["--batch", "1", "65"], "batch: is 65, expected"),
+            (["--batch", "1,65"], "batch: is 65, expected"),
             (["--prefill", "0"], "prefill: is 0, expected"),
             (["--prefill", "640"], "prefill: is 640, expected at most 639"),
             (["--depth", "-1"], "depth: is -1, expected"),
@@ -365,7 +365,7 @@ class TestPlan:
             (["--threads", "0"], "threads: is 0, expected"),
             (["--dtype", "f64"], "dtype: is 'f64', expected one of auto, f32, f16, bf16"),
             (["--head-dtype", "auto"], "head_dtype: is 'auto', expected None or one of f32, f16"),
-            (["--prefill", "--depth"], "bench: nothing to measure"),
+            (["--prefill", "none", "--depth", "none"], "bench: nothing to measure"),
             (["--model", "x"], "synthetic: is given together with a model"),
         ],
     )
@@ -381,9 +381,7 @@ class TestPlan:
         assert main(["bench", "--synthetic", "llama-9"]) == 2
         assert "'llama-9', expected one of smollm2-135m, " in capsys.readouterr().err
         assert main(["bench", "--model", "/does/not/exist"]) == 1
-        with pytest.raises(SystemExit) as stop:
-            main(["bench", "-o", "xml"])
-        assert stop.value.code == 2
+        assert main(["bench", "--format", "xml"]) == 2
 
 
 class TestOutput:
@@ -396,7 +394,7 @@ class TestOutput:
         return out
 
     def test_json(self, tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
-        told = json.loads(self.printed(capsys, "-o", "json", "--threads", "1"))
+        told = json.loads(self.printed(capsys, "--format", "json", "--threads", "1"))
         assert (told["model"], told["dtype"], told["threads"]) == ("synthetic tiny", "bf16", 1)
         assert told["isa"] in _core.kernels.available()
         matrices = LAYERS * LAYER_MULTIPLY_ADDS + 2 * HEAD_MULTIPLY_ADDS
@@ -423,7 +421,7 @@ class TestOutput:
         assert decode["bytes_per_token"] == read / 2
 
     def test_csv(self, tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
-        rows = list(csv.DictReader(io.StringIO(self.printed(capsys, "-o", "csv"))))
+        rows = list(csv.DictReader(io.StringIO(self.printed(capsys, "--format", "csv"))))
         assert [(row["what"], row["batch"], row["tokens"]) for row in rows] == [
             ("prefill", "1", "8"),
             ("decode", "1", "4"),
@@ -438,7 +436,7 @@ class TestOutput:
             assert float(row["tokens_per_s"]) > 0 and len(row["logits_hash"]) == 8
 
     def test_markdown(self, tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
-        lines = self.printed(capsys, "-o", "md").splitlines()
+        lines = self.printed(capsys, "--format", "md").splitlines()
         table = [line for line in lines if line.startswith("|")]
         assert [len(line.strip("|").split("|")) for line in table] == [
             len(SETTING) + len(HEADER)

@@ -91,7 +91,7 @@ class TestOneWay:
         return [(line["what"], line["batch"], line["tokens"]) for line in report["lines"]]
 
     def test_without_the_cache_the_logits_are_the_same_bits(self, told: Callable[..., Any]) -> None:
-        flags = ("--prefill", "8", "--depth", "0", "20", "300", "--repetitions", "2")
+        flags = ("--prefill", "8", "--depth", "0,20,300", "--repetitions", "2")
         on, off = (told("--cache", cache, *flags) for cache in ("on", "off"))
         assert (on["cache"], off["cache"]) == (True, False)
         expected = [("prefill", 1, 8), *(("decode", 1, depth) for depth in (0, 20, 300))]
@@ -251,7 +251,16 @@ class TestCodes:
 
     def test_logits_with_codes_and_without(self, told: Callable[..., Any]) -> None:
         """Up to 128 tokens all is exact; beyond it they differ, but not by the cache."""
-        flags = ("--prefill", "--depth", "20", "300", "--repetitions", "1", "--decode-tokens", "2")
+        flags = (
+            "--prefill",
+            "none",
+            "--depth",
+            "20,300",
+            "--repetitions",
+            "1",
+            "--decode-tokens",
+            "2",
+        )
         hashes = {
             (kv_dtype, cache): [
                 line["logits_hash"]
@@ -265,7 +274,16 @@ class TestCodes:
         assert exact[0] == coded[0] and exact[1] != coded[1]
 
     def test_the_window_is_taken(self, told: Callable[..., Any]) -> None:
-        flags = ("--prefill", "--depth", "300", "--repetitions", "1", "--kv-dtype", "turbo4")
+        flags = (
+            "--prefill",
+            "none",
+            "--depth",
+            "300",
+            "--repetitions",
+            "1",
+            "--kv-dtype",
+            "turbo4",
+        )
         near = told(*flags, "--kv-window-tokens", "16")["lines"][0]
         far = told(*flags, "--kv-window-tokens", "480")["lines"][0]
         exact = told(*flags[:-1], "bf16")["lines"][0]
@@ -278,25 +296,25 @@ class TestRefusals:
         ("flags", "told"),
         [
             ("on --count 3", "count: is given with cache on, expected it with both"),
-            ("off --count", "count: is given with cache off, expected it with both"),
+            ("off --count 4", "count: is given with cache off, expected it with both"),
             ("on --plot x.svg", "plot: is given with cache on, expected it with both"),
             ("off --plot x.svg", "plot: is given with cache off, expected it with both"),
             ("off --batch 2", "batch: is 2, expected 1 without the cache"),
             ("both --batch 2", "cache: is both, which compares the decode of one sequence, expe"),
-            ("both --batch 1 4", "cache: is both, which compares the decode of one sequence, exp"),
+            ("both --batch 1,4", "cache: is both, which compares the decode of one sequence, exp"),
             ("both --prefill 8", "cache: is both, which compares the decode of one sequence, exp"),
             ("both --decode-tokens 4", "decode_tokens: is given with cache both, which times 16"),
             ("both --depth 0", "depth: is 0, expected"),
             ("both --count 0", "count: is 0, expected"),
             ("both --repetitions 0", "repetitions: is 0, expected"),
             # 16 tokens in each of 4 rounds, and one more, follow a length.
-            ("both --depth 16 576", "depth: is 576, expected at most 575: what is written has to"),
+            ("both --depth 16,576", "depth: is 576, expected at most 575: what is written has to"),
             ("both --depth 608 --repetitions 1", "depth: is 608, expected at most 607: what is"),
             ("both --count 640", "count: is 640, expected at most 639: what is written has to"),
-            ("both --depth --count 8 640", "count: is 640, expected at most 639: what is written"),
+            ("both --depth none --count 8,640", "count: is 640, expected at most 639: what is written"),
             ("off --depth 560", "depth: is 560, expected at most 559: what is written has to"),
             ("both --plot x.pdf", "plot: is x.pdf, expected a name ending in .svg or .png"),
-            ("both --plot x.svg --depth", "plot: no length is measured, expected a depth"),
+            ("both --plot x.svg --depth none", "plot: no length is measured, expected a depth"),
             ("both --kv-dtype turbo9", "kv_dtype: is 'turbo9', expected"),
         ],
     )
@@ -355,7 +373,7 @@ class TestOutput:
         assert "n with the cache, n (n + 1) / 2 without." in lines[-1]
 
     def test_markdown(self, capsys: pytest.CaptureFixture[str]) -> None:
-        lines = self.printed(capsys, "-o", "md").splitlines()
+        lines = self.printed(capsys, "--format", "md").splitlines()
         assert [line for line in lines if line.startswith("|")] == [
             "| length | ms with | ms without | ratio | min | max |",
             "| --- | ---: | ---: | ---: | ---: | ---: |",
@@ -368,7 +386,7 @@ class TestOutput:
         ]
 
     def test_csv(self, capsys: pytest.CaptureFixture[str]) -> None:
-        rows = list(csv.DictReader(io.StringIO(self.printed(capsys, "-o", "csv"))))
+        rows = list(csv.DictReader(io.StringIO(self.printed(capsys, "--format", "csv"))))
         setting = {"model": "made", "dtype": "int4", "kv_dtype": "f16", "isa": "avx2"}
         setting |= {"threads": "2", "repetitions": "3"}
         names = ("tokens", "with_cache_s", "without_cache_s", "ratio", "ratio_min", "ratio_max")
@@ -378,7 +396,7 @@ class TestOutput:
         )
         assert rows == [{**setting, **dict(zip(names, row, strict=True))} for row in figures]
 
-    @pytest.mark.parametrize("flags", [("-o", "json"), ("--json",)])
+    @pytest.mark.parametrize("flags", [("--format", "json"), ("--json",)])
     def test_json(self, flags: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
         told = json.loads(self.printed(capsys, *flags))
         assert told["lines"][1] == {
@@ -394,8 +412,10 @@ class TestOutput:
         monkeypatch.undo()
         monkeypatch.setitem(SHAPES, "tiny", TINY)
         flags = ("--synthetic", "tiny", "--repetitions", "1")
-        assert "tokens written" not in self.printed(capsys, *flags, "--depth", "4", "--count")
-        assert "ms without" not in self.printed(capsys, *flags, "--depth", "--count", "4")
+        assert "tokens written" not in self.printed(
+            capsys, *flags, "--depth", "4", "--count", "none"
+        )
+        assert "ms without" not in self.printed(capsys, *flags, "--depth", "none", "--count", "4")
 
 
 class TestPlot:
@@ -416,7 +436,7 @@ class TestPlot:
         self, tmp_path: Path, told: Callable[..., Any]
     ) -> None:
         path = tmp_path / "both.svg"
-        flags = ("--depth", "40", "4", "--count", "4", "--repetitions", "1", "--plot", str(path))
+        flags = ("--depth", "40,4", "--count", "4", "--repetitions", "1", "--plot", str(path))
         report = told("--cache", "both", *flags)
         report["lines"] = tuple(Line(**line) for line in report["lines"])
         report["counts"] = tuple(Count(**count) for count in report["counts"])

@@ -127,11 +127,11 @@ def test_generate_json_is_the_result(model: str, capsys: pytest.CaptureFixture[s
             " three, fo",
         ),
         (["--temperature", "0.5", "--top-k", "1", "--threads", "1", "--dtype", "f32"], SAID),
-        (["--num-beams", "2", "--early-stopping", "yes"], SAID),
+        (["--num-beams", "2", "--early-stopping", "on"], SAID),
         (["--num-beams", "2", "--early-stopping", "never", "--length-penalty", "0.5"], SAID),
         (["--sampling-order", "vllm", "--top-k", "1"], SAID),
         (["--prompt-lookup-num-tokens", "4", "--max-matching-ngram-size", "3"], SAID),
-        (["--priority", "-3", "--logprobs", "2", "--prompt-logprobs", "0"], SAID),
+        (["--priority", "-3"], SAID),
     ],
 )
 def test_flags_reach_the_engine(
@@ -206,8 +206,12 @@ def test_every_option_has_a_flag_with_its_help(command: str) -> None:
         (["generate", "<s>", "--temperature", "-1"], 2, "onward: temperature: is -1.0, expected"),
         (["generate", "<s>", "--top-p", "nan"], 2, "onward: top_p: is nan, expected"),
         (["generate", "<s>", "--max-new-tokens", "-3"], 2, "onward: max_new_tokens: is -3"),
-        (["generate", "<s>", "--early-stopping", "maybe"], 2, "onward: early_stopping: is 'maybe'"),
-        (["generate", "<s>", "--early-stopping", "yes"], 2, "onward: early_stopping: is given wit"),
+        (
+            ["generate", "<s>", "--early-stopping", "maybe"],
+            2,
+            "onward generate: --early-stopping: is",
+        ),
+        (["generate", "<s>", "--early-stopping", "on"], 2, "onward: early_stopping: is given wit"),
         (["generate", "<s>", "--num-return-sequences", "2"], 2, "onward: num_return_sequences: is"),
         (["generate", "<s>", "--num-assistant-tokens", "2"], 2, "onward: num_assistant_tokens: is"),
         (
@@ -237,7 +241,7 @@ def test_errors_are_one_line_and_an_exit_code(
     assert out == ""
     *usage, line = err.splitlines()
     assert line.startswith(told)
-    assert bool(usage) == (arguments == [])
+    assert usage == []
 
 
 @pytest.mark.parametrize(
@@ -248,9 +252,7 @@ def test_errors_are_one_line_and_an_exit_code(
     ],
 )
 def test_what_argparse_refuses_is_code_2(flag: list[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(["generate", "x", *flag])
-    assert stop.value.code == 2
+    assert main(["generate", "x", *flag]) == 2
 
 
 def test_stdin_that_is_not_utf8(
@@ -321,8 +323,8 @@ def test_ctrl_c_is_130_within_a_second_and_quiet(
 def test_help_is_quick_and_loads_nothing(child_environment: Environment) -> None:
     probe = (
         "import sys; from onward.cli import main\n"
-        "try: main(['--help'])\n"
-        "except SystemExit: print('numpy' in sys.modules, 'onward._core' in sys.modules)"
+        "main(['--help'])\n"
+        "print('numpy' in sys.modules, 'onward._core' in sys.modules)"
     )
     done = subprocess.run(
         [sys.executable, "-c", probe],

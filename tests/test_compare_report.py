@@ -160,7 +160,7 @@ def test_table(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_markdown(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = told(capsys, *pair.write(), "-o", "md").splitlines()
+    lines = told(capsys, *pair.write(), "--format", "md").splitlines()
     assert [line for line in lines if line.startswith("## ")] == [
         "## Result",
         "## Sides",
@@ -180,7 +180,7 @@ def test_markdown(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
 
 class TestPage:
     def page(self, pair: Pair, capsys: pytest.CaptureFixture[str], **options: Any) -> str:
-        return told(capsys, *pair.write(**options), "-o", "html")
+        return told(capsys, *pair.write(**options), "--format", "html")
 
     def test_it_is_well_formed_and_has_the_plots(
         self, pair: Pair, capsys: pytest.CaptureFixture[str]
@@ -213,7 +213,7 @@ class TestPage:
         self, pair: Pair, capsys: pytest.CaptureFixture[str], tmp_path: Path
     ) -> None:
         paths = pair.write()
-        page = told(capsys, *paths, "-o", "html")
+        page = told(capsys, *paths, "--format", "html")
         report = told(capsys, *paths, "--html", str(tmp_path / "p.html"))
         assert report.startswith("result\n")
         assert (tmp_path / "p.html").read_text(encoding="utf-8") == page
@@ -222,7 +222,7 @@ class TestPage:
         self, pair: Pair, capsys: pytest.CaptureFixture[str]
     ) -> None:
         a, _ = pair.write()
-        page = told(capsys, a, a, "-o", "html")
+        page = told(capsys, a, a, "--format", "html")
         assert "B, a.npz (cpu:f32) computes the same bits as A, a.npz (cpu:f32)" in page
         assert page.count("<svg xmlns") == 2
 

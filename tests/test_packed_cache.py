@@ -290,7 +290,7 @@ def test_the_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert capsys.readouterr() == ("one, two.</s>\n", "")
         spoil(script / "model.safetensors")
     folder, cache = write_folder(tmp_path / "m"), tmp_path / "cache"
-    few = ["--prefill", "4", "--depth", "--repetitions", "1", "--packed-cache", str(cache)]
+    few = ["--prefill", "4", "--depth", "none", "--repetitions", "1", "--packed-cache", str(cache)]
     for _ in range(2):
         assert main(["bench", "--model", str(folder), *few]) == 0
     the_file(cache)

@@ -81,7 +81,7 @@ class TestCommand:
 
     def test_json(self, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         out = tmp_path / "out"
-        arguments = ["--method", "round", "--format", "int8", "--head", "keep", "--json"]
+        arguments = ["--method", "round", "--dtype", "int8", "--head-dtype", "keep", "--json"]
         assert main(["quantize", str(folder), "-o", str(out), *arguments]) == 0
         told = json.loads(capsys.readouterr().out)
         assert (told["format"], told["head"], told["method"]) == ("int8", "keep", "round")

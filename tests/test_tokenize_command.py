@@ -64,14 +64,14 @@ class TestTokenize:
     def test_texts_of_several_lines(self, ask: Ask, llm: onward.LLM) -> None:
         text = "one\ntwo"
         expected = " ".join(map(str, llm.tokenize(text))) + "\n"
-        assert ask("tokenize", "--json", stdin=json.dumps(text).encode()) == (0, expected, "")
+        assert ask("tokenize", "--json-lines", stdin=json.dumps(text).encode()) == (0, expected, "")
 
     @pytest.mark.parametrize(
         ("arguments", "stdin", "said"),
         [
             ([], b"good\n\xff\n", "line 2, byte 0 is not UTF-8"),
-            (["--json"], b"{}\n", "is no JSON string"),
-            (["--json"], b"plain\n", "is no JSON string"),
+            (["--json-lines"], b"{}\n", "is not a JSON string"),
+            (["--json-lines"], b"plain\n", "is not a JSON string"),
         ],
     )
     def test_what_is_wrong(self, ask: Ask, arguments: list[str], stdin: bytes, said: str) -> None:
@@ -102,7 +102,7 @@ class TestDetokenize:
     def test_what_is_no_id(self, ask: Ask, word: str) -> None:
         code, _, error = ask("detokenize", stdin=word.encode())
         assert code == 2
-        assert "is no token id" in error
+        assert "is not a token id" in error
 
 
 def test_answers_come_before_the_questions_end(

@@ -47,6 +47,8 @@ class Option:
     """The lowest value itself is not legal."""
     choices: tuple[int | str, ...] = ()
     """The only legal values, where not empty."""
+    absent: str = "none"
+    """What a default of None, or an empty one, means, in words."""
     samples: bool = False
     """Works on the draw alone: a call that asks for it without a temperature wants to sample."""
 

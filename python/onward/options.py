@@ -296,6 +296,11 @@ def refuse_unknown(given: Mapping[str, object], also: Collection[str] = ()) -> N
             raise ArgumentTypeError(f"{name}: no such option, {_hint(name, also)}")
 
 
+def named_elsewhere(name: str) -> str | None:
+    """Our name of an option that another library calls ``name``."""
+    return _ELSEWHERE.get(name)
+
+
 def _hint(name: str, also: Collection[str]) -> str:
     """Where a name belongs that a call does not take, in half a line."""
     if keyword := CHAT_KEYWORDS.get(name):
@@ -353,7 +358,10 @@ def _spelled_out(
     if keywords:
         lines = "\n".join(f"    {k.name}: {k.help}" for k in keywords.values())
         described = f"Of the conversation:\n{lines}\n\n"
-    lines = "\n".join(f"    {o.name} (default {o.default!r}): {o.help}" for o in OPTIONS)
+    meanings = {o.name: f", {o.absent}" for o in OPTIONS if o.absent != "none"}
+    lines = "\n".join(
+        f"    {o.name} (default {o.default!r}{meanings.get(o.name, '')}): {o.help}" for o in OPTIONS
+    )
     function.__doc__ = (
         f"{inspect.cleandoc(function.__doc__ or '')}\n\n{described}"
         "Options; the model's generation_config.json goes before these defaults:\n"

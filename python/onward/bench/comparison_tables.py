@@ -47,7 +47,7 @@ def as_json(comparison: Comparison) -> str:
 
 
 WRITERS: dict[str, Callable[[Comparison], str]] = {
-    "text": text,
+    "table": text,
     "md": markdown,
     "csv": comma_separated,
     "json": as_json,

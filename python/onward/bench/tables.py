@@ -73,7 +73,7 @@ def as_json(report: Report) -> str:
 
 
 WRITERS: dict[str, Callable[[Report], str]] = {
-    "text": text,
+    "table": text,
     "md": markdown,
     "csv": comma_separated,
     "json": as_json,

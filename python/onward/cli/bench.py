@@ -1,6 +1,6 @@
 """onward bench: measure prefill and decode beside what this machine can read and multiply.
 
-The table goes to stdout as text, markdown, CSV or JSON. Knows nothing of how the figures are made.
+The result is a table, markdown, CSV or JSON.
 """
 
 from __future__ import annotations
@@ -17,12 +17,24 @@ from onward.bench.plan import (
     Plan,
 )
 from onward.bench.shapes import SHAPES
-from onward.cli import flags
+from onward.cli import flags, output, values
 from onward.errors import InvalidArgument
 from onward.kv.plan import Policy
 from onward.kv_dtypes import KV_DTYPES
 
-FORMATS = ("text", "md", "csv", "json")
+FORMATS = ("table", "md", "csv", "json")
+EXAMPLES = """\
+  onward bench
+  onward bench -m MODEL --batch 1,4,16 --prefill 512 --depth 0,512
+  onward bench --synthetic llama-3.2-1b --dtype f32
+  onward bench --prefill none --depth 2048 --format md -o decode.md
+"""
+
+_LIST: dict[str, Any] = {
+    "action": values.Extend,
+    "type": values.list_of(values.integer),
+    "metavar": "N,N",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,39 +43,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--synthetic",
         metavar="NAME",
-        help=f"random weights of a published shape in place of a model: {', '.join(SHAPES)}",
+        help=f"random weights of a published shape in place of a model: {', '.join(SHAPES)}; "
+        "default: none",
     )
     group = parser.add_argument_group("what is measured")
     group.add_argument(
         "--prefill",
-        type=int,
-        nargs="*",
-        metavar="N",
-        help=f"lengths of prompts; default: {_listed(PREFILL_TOKENS)}, as the context allows",
+        **_LIST,
+        help=f"lengths of prompts, or none; default: {values.listed(PREFILL_TOKENS)}, as the "
+        "context allows",
     )
     group.add_argument(
         "--depth",
-        type=int,
-        nargs="*",
-        metavar="N",
-        help="decode with so many tokens in the cache; "
-        f"default: {_listed(DECODE_DEPTHS)}, as the context allows; without the cache "
-        f"{_listed(UNCACHED_DEPTHS)}, with both {_listed(COMPARED_LENGTHS)}",
+        **_LIST,
+        help="decode with this many tokens in the cache, or none; "
+        f"default: {values.listed(DECODE_DEPTHS)}, as the context allows; without the cache "
+        f"{values.listed(UNCACHED_DEPTHS)}, with both {values.listed(COMPARED_LENGTHS)}",
     )
     group.add_argument(
         "--cache",
-        choices=("on", "off", "both"),
+        type=values.one_of("on", "off", "both"),
         default="on",
+        metavar="NAME",
         help="off: decode computes the whole sequence anew for every token; both: one beside the "
         "other, and how many keys and values each computes; default: on",
     )
     group.add_argument(
         "--count",
-        type=int,
-        nargs="*",
-        metavar="N",
+        **_LIST,
         help="with --cache both: numbers of tokens whose computations are counted; default: "
-        f"{_listed(COUNTED_TOKENS)}",
+        f"{values.listed(COUNTED_TOKENS)}",
     )
     group.add_argument(
         "--kv-dtype",
@@ -73,41 +82,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--kv-window-tokens",
-        type=int,
+        type=values.integer,
         default=Policy.window_tokens,
         metavar="N",
         help="newest tokens that stay exact beside codes; default: %(default)s",
     )
-    group.add_argument(
-        "--batch", type=int, nargs="+", default=[1], metavar="N", help="batch sizes; default: 1"
-    )
+    group.add_argument("--batch", **_LIST, help="sequences at a time; default: 1")
     group.add_argument(
         "--decode-tokens",
-        type=int,
+        type=values.integer,
         metavar="N",
         help=f"tokens of each sequence in one repetition of decode; default: {Plan.decode_tokens}",
     )
     group.add_argument(
         "--repetitions",
-        type=int,
+        type=values.integer,
         metavar="N",
         help="timed runs of each line, after one that warms up; default: "
         f"{Plan.repetitions}, with --cache both 3",
     )
-    parser.add_argument("-o", "--output", choices=FORMATS, default="text", help="default: text")
-    parser.add_argument(
-        "--json", action="store_const", dest="output", const="json", help="the same as -o json"
-    )
+    output.add_output_arguments(parser, FORMATS)
     parser.add_argument(
         "--plot",
         metavar="FILE",
-        help="with --cache both: draw time to a token against length into a .svg or .png",
+        help="with --cache both: draw time to a token against length into a .svg or .png; "
+        "default: none",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
     from onward.bench import measuring, tables
 
+    output.check(arguments.output)
+    batches = [1] if arguments.batch is None else arguments.batch
     subject = {
         name: getattr(arguments, name)
         for name in (
@@ -130,12 +137,12 @@ def run(arguments: argparse.Namespace) -> int:
     plan = Plan(
         prefill=arguments.prefill,
         depths=arguments.depth,
-        batches=arguments.batch,
+        batches=batches,
         cache=arguments.cache == "on",
         **given,
     )
     report = measuring.bench(plan, **subject)
-    flags.show(tables.WRITERS[arguments.output](report))
+    output.write(arguments.output, tables.WRITERS[arguments.format](report))
     return 0
 
 
@@ -143,7 +150,7 @@ def _compare(arguments: argparse.Namespace, subject: dict[str, Any], given: dict
     from onward import plotting
     from onward.bench import comparison_tables, curves, recompute
 
-    if arguments.prefill or arguments.batch != [1]:
+    if arguments.prefill or arguments.batch not in (None, [1]):
         raise InvalidArgument(
             "cache: is both, which compares the decode of one sequence, expected no prefill "
             "and a batch of 1"
@@ -161,11 +168,7 @@ def _compare(arguments: argparse.Namespace, subject: dict[str, Any], given: dict
     question = recompute.Question(arguments.depth, arguments.count, **given)
     comparison = recompute.bench(question, **subject)
     # First the table: minutes of measuring are not lost where the picture cannot be written.
-    flags.show(comparison_tables.WRITERS[arguments.output](comparison))
+    output.write(arguments.output, comparison_tables.WRITERS[arguments.format](comparison))
     if arguments.plot is not None:
         plotting.write(curves.chart(comparison), arguments.plot)
     return 0
-
-
-def _listed(numbers: tuple[int, ...]) -> str:
-    return " ".join(map(str, numbers))

@@ -1,14 +1,11 @@
-"""Flags for how keys and values are kept: what ``LLM`` takes under the same names.
-
-Knows names; not what they do.
-"""
+"""Flags for how keys and values are kept: what ``LLM`` takes under the same names."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
-from onward.kv.amounts import read_amount
+from onward.cli import values
 from onward.kv_dtypes import KV_DTYPES
 
 
@@ -23,29 +20,30 @@ def add_cache_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--kv-window-tokens",
-        type=int,
+        type=values.integer,
         metavar="N",
         help="newest tokens that stay exact beside codes; default: 128",
     )
     group.add_argument(
         "--kv-sinks",
         action=argparse.BooleanOptionalAction,
-        help="whether the first 16 tokens stay exact beside codes; default: yes",
+        help="whether the first 16 tokens stay exact beside codes; default: on",
     )
     group.add_argument(
         "--kv-cache-bytes",
-        metavar="BYTES",
-        help="what they may take, such as 2GiB; default: most of the free memory",
+        type=values.size,
+        metavar="SIZE",
+        help="what they may take, such as 2G; default: most of the free memory",
     )
     group.add_argument(
         "--max-context",
-        type=int,
+        type=values.integer,
         metavar="N",
         help="tokens of prompt and output together; default: what the model allows",
     )
     group.add_argument(
         "--attention-window",
-        type=int,
+        type=values.integer,
         metavar="N",
         help="an approximation for endless texts (StreamingLLM): each token sees the first 4 and "
         "the newest N tokens only; default: all",
@@ -53,7 +51,7 @@ def add_cache_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--prefix-cache",
         action=argparse.BooleanOptionalAction,
-        help="whether beginnings are kept for later requests; default: yes",
+        help="whether beginnings are kept for later requests; default: on",
     )
 
 
@@ -64,7 +62,4 @@ def cache_options(arguments: argparse.Namespace) -> dict[str, Any]:
         *("attention_window", "prefix_cache"),
     )
     given = {name: getattr(arguments, name) for name in names}
-    given = {name: value for name, value in given.items() if value is not None}
-    if "kv_cache_bytes" in given:
-        given["kv_cache_bytes"] = read_amount("--kv-cache-bytes", given["kv_cache_bytes"])
-    return given
+    return {name: value for name, value in given.items() if value is not None}

@@ -1,6 +1,6 @@
 """onward compare: hold two settings, builds or saved results against each other.
 
-The report goes to stdout as a table, markdown, JSON or HTML. Knows nothing of how it is made.
+The report is a table, markdown, JSON or HTML.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onward.cli import flags
+from onward.cli import output, values
 from onward.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -17,16 +17,23 @@ if TYPE_CHECKING:
 
 FORMATS = ("table", "md", "json", "html")
 FAULT, FAILED_ON = 1, 3
+EXAMPLES = """\
+  onward compare cpu:f32 cpu:bf16
+  onward compare cpu:bf16 cpu:int8 --no-speed --format html -o page.html
+  onward compare cpu:f32 --save-a f32.npz
+  onward compare f32.npz cpu:int8 --fail-on "top1<0.9,kl>0.02"
+"""
+EXIT_CODES = (
+    "exit codes: 0 done, 1 a fault is suspected, or the model or engine failed, 2 wrong usage, "
+    "3 a condition of --fail-on holds, 130 interrupted by Ctrl-C, 143 and 129 ended by SIGTERM "
+    "and SIGHUP"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Hold two settings, builds or saved results against each other: speed, memory, agreement "
         "on the same tokens, and why they part."
-    )
-    parser.epilog = (
-        "exit codes: 0 done, 1 a fault is suspected, or the model or engine failed, 2 wrong usage, "
-        "3 a condition of --fail-on holds, 130 interrupted"
     )
     parser.add_argument(
         "a",
@@ -35,47 +42,56 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "keys: cache, head, isa, kv, model, threads, window; or a saved result, FILE.npz",
     )
     parser.add_argument("b", nargs="?", metavar="B", help="the same; left out, A is only saved")
-    parser.add_argument("--model", metavar="MODEL", help="of both; default: SmolLM2-135M")
+    parser.add_argument("-m", "--model", metavar="MODEL", help="of both; default: SmolLM2-135M")
     group = parser.add_argument_group("what is compared")
     group.add_argument(
         "--prompt",
         action="append",
+        type=values.text,
         metavar="TEXT",
-        help="begin with this text; may be given several times; default: four texts of its own",
+        help="begin with this text, or @FILE; may be repeated; default: four texts of its own",
     )
     group.add_argument(
-        "--prompts", metavar="FILE", help="begin with each line of this file that is not empty"
+        "--prompts",
+        metavar="FILE",
+        help="begin with each line of this file that is not empty; default: none",
     )
     group.add_argument(
+        "-n",
         "--max-new-tokens",
-        type=int,
+        type=values.integer,
         metavar="N",
         help="tokens that A writes after each prompt and both are compared on; default: 48",
     )
     group.add_argument(
         "--depths",
-        type=int,
-        nargs="+",
-        metavar="N",
-        help="time prompts of so many tokens and decode after them; default: 0 512 2048, as the "
+        action=values.Extend,
+        type=values.list_of(values.integer),
+        metavar="N,N",
+        help="time prompts of this many tokens and decode after them; default: 0,512,2048, as the "
         "context allows",
     )
     group.add_argument(
-        "--repetitions", type=int, metavar="N", help="timed runs of each depth; default: 3"
+        "--repetitions",
+        type=values.integer,
+        metavar="N",
+        help="timed runs of each depth; default: 3",
     )
     group.add_argument("--no-speed", action="store_true", help="time nothing")
     group.add_argument(
         "--fail-on",
         metavar="CONDITIONS",
-        help='exit with 3 where one holds, such as "top1<0.99,kl>0.02,decode_ratio<1"',
+        help='exit with 3 where one holds, such as "top1<0.99,kl>0.02,decode_ratio<1"; '
+        "default: none",
     )
-    parser.add_argument("-o", "--output", choices=FORMATS, default="table", help="default: table")
+    output.add_output_arguments(parser, FORMATS)
+    parser.add_argument("--html", metavar="FILE", help="write the page as well; default: none")
     parser.add_argument(
-        "--json", action="store_const", dest="output", const="json", help="the same as -o json"
+        "--save-a", metavar="FILE.npz", help="keep A's side for later comparisons; default: none"
     )
-    parser.add_argument("--html", metavar="FILE", help="write the page as well")
-    parser.add_argument("--save-a", metavar="FILE.npz", help="keep A's side for later comparisons")
-    parser.add_argument("--save-b", metavar="FILE.npz", help="keep B's side likewise")
+    parser.add_argument(
+        "--save-b", metavar="FILE.npz", help="keep B's side likewise; default: none"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -83,6 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
     from onward.compare.fail_on import TIMED, failures, parse_conditions
     from onward.compare.setting import parse_setting
 
+    output.check(arguments.output)
     question = _question(arguments)
     question.check()
     a = parse_setting(arguments.a)
@@ -104,9 +121,9 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     found = comparison.compare(a, parse_setting(arguments.b), arguments.model, question)
     failed = failures(conditions, found.comparison)
-    writer = page.html if arguments.output == "html" else tables.WRITERS[arguments.output]
+    writer = page.html if arguments.format == "html" else tables.WRITERS[arguments.format]
     # First the report: minutes of measuring are not lost where a file cannot be written.
-    flags.show(writer(found.comparison, failed))
+    output.write(arguments.output, writer(found.comparison, failed))
     if arguments.html is not None:
         page.write(found.comparison, failed, arguments.html)
     for path, saved in ((arguments.save_a, found.a), (arguments.save_b, found.b)):

@@ -1,22 +1,30 @@
 """onward detokenize: token ids to text, as they come, for programs without a tokenizer.
 
-Reads ids from stdin, as many on a line as one likes, and writes what they make certain; a
-character whose bytes are spread over tokens is written when it is complete. An empty line ends a
-text: what is left of it is written, and a line's end. Opens the model as all commands do, and
-generates nothing.
+Reads ids from stdin, any number on a line, and writes the text that is certain so far; a character
+whose bytes are spread over several tokens is written when it is complete. An empty line ends a
+text: the rest of it is written, and the end of a line.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 
 from onward.cli import flags
 from onward.errors import InvalidArgument
+
+EXAMPLES = """\
+  onward tokenize "Once upon a time" | onward detokenize
+  onward detokenize -m MODEL --special < ids.txt
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--special", action="store_true", help="write special tokens as they are spelled, too"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help='print a JSON object a text at its end: {"text": ...}'
     )
     flags.add_loading_arguments(parser)
 
@@ -26,20 +34,33 @@ def run(arguments: argparse.Namespace) -> int:
 
     with flags.load_plain(arguments) as llm:
         text: TextStream | None = None
+        pieces: list[str] = []
+
+        def show(piece: str) -> None:
+            if arguments.json:
+                pieces.append(piece)
+            else:
+                flags.show(piece)
+
+        def end(text: TextStream) -> None:
+            show(text.finish())
+            flags.show((json.dumps({"text": "".join(pieces)}) if arguments.json else "") + "\n")
+            pieces.clear()
+
         for line in flags.stdin_lines():
             if text is None:
                 text = TextStream(llm.tokenizer, [], skip_special_tokens=not arguments.special)
             for word in line.split():
-                flags.show(text.push(_id(word)))
+                show(text.push(_id(word)))
             if not line.strip():
-                flags.show(text.finish() + "\n")
+                end(text)
                 text = None
         if text is not None:
-            flags.show(text.finish() + "\n")
+            end(text)
     return 0
 
 
 def _id(word: str) -> int:
     if not (word.isascii() and word.isdigit()):
-        raise InvalidArgument(f"stdin: {word[:40]!r} is no token id, expected whole numbers")
+        raise InvalidArgument(f"stdin: {word[:40]!r} is not a token id, expected whole numbers")
     return int(word)

@@ -1,7 +1,6 @@
 """onward doctor: show what this installation is made of, and what it found on this machine.
 
-Ends with a block to paste into a bug report, which names no path. Knows no model beyond where the
-default one lies; loads none.
+Ends with a block to paste into a bug report, which names no path. Loads no model.
 """
 
 from __future__ import annotations
@@ -36,6 +35,11 @@ PROBES = {
 }
 DEVICE_PROBES = {"read GB/s": "read", "copy GB/s": "copy", **PROBES}
 PROBE_S = 0.5
+EXAMPLES = """\
+  onward doctor
+  onward doctor --measure
+  onward doctor --json
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,18 +1,19 @@
 """Flags that several commands share: which model, how it is loaded, and the generation options.
 
 The generation flags are made from the table in ``onward.option_table``, so that the command line
-and the Python calls cannot drift apart. Knows nothing of what the commands do with them.
+and the Python calls cannot drift apart.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from onward.cli import values
 from onward.cli.cache_flags import add_cache_arguments, cache_options
-from onward.errors import InvalidArgument
+from onward.cli.streams import read_stdin as read_stdin
+from onward.cli.streams import show as show
+from onward.cli.streams import stdin_lines as stdin_lines
 from onward.option_table import OPTIONS
 from onward.option_values import Option
 from onward.progress import ProgressBar
@@ -23,12 +24,15 @@ if TYPE_CHECKING:
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """Those of ``add_loading_arguments`` and ``add_cache_arguments``, --draft-model, --verbose."""
+    """The flags of ``add_loading_arguments`` and ``add_cache_arguments``, --draft-model and
+    --verbose."""
     group = add_loading_arguments(parser)
     add_device_argument(group)
     add_cache_arguments(parser)
     group.add_argument(
-        "--draft-model", metavar="MODEL", help="a smaller model of the same vocabulary that guesses"
+        "--draft-model",
+        metavar="MODEL",
+        help="a smaller model of the same vocabulary that guesses; default: none",
     )
     group.add_argument(
         "-v", "--verbose", action="store_true", help="show the timings on stderr at the end"
@@ -39,25 +43,46 @@ def add_loading_arguments(parser: argparse.ArgumentParser) -> argparse._Argument
     """--model, --dtype, --head-dtype, --threads, --packed-cache, in a group that is returned."""
     group = parser.add_argument_group("model")
     group.add_argument(
-        "--model", metavar="MODEL", help="folder, .gguf file, pack or hub id; default: SmolLM2-135M"
+        "-m",
+        "--model",
+        metavar="MODEL",
+        help="folder, .gguf file, pack or hub id; default: SmolLM2-135M",
     )
-    group.add_argument(
-        "--dtype", default="auto", help="auto, f32, f16, bf16, int8 or int4; default: auto"
-    )
-    group.add_argument(
-        "--head-dtype",
-        metavar="DTYPE",
-        help="of the embedding and the output head; default: as --dtype, int8 beside int4",
-    )
-    group.add_argument(
-        "--threads", type=int, metavar="N", help="default: the processors this process may use"
-    )
+    add_dtype_arguments(group)
+    add_threads_argument(group)
     group.add_argument(
         "--packed-cache",
         metavar="DIR",
-        help="keep the packed weights in this folder and load them from there the next time",
+        help="keep the packed weights in this folder and load them from there the next time; "
+        "default: none",
     )
     return group
+
+
+def add_dtype_arguments(group: argparse._ActionsContainer) -> None:
+    """--dtype and --head-dtype, of the weights."""
+    group.add_argument(
+        "--dtype",
+        default="auto",
+        metavar="NAME",
+        help="of the weights: auto, f32, f16, bf16, int8 or int4; default: auto",
+    )
+    group.add_argument(
+        "--head-dtype",
+        metavar="NAME",
+        help="of the embedding and the output head; default: as --dtype, int8 beside int4",
+    )
+
+
+def add_threads_argument(group: argparse._ActionsContainer) -> None:
+    """--threads."""
+    group.add_argument(
+        "-t",
+        "--threads",
+        type=values.integer,
+        metavar="N",
+        help="threads that compute; default: the processors this process may use",
+    )
 
 
 def add_device_argument(group: argparse._ActionsContainer) -> None:
@@ -78,54 +103,62 @@ def add_generation_arguments(parser: argparse.ArgumentParser) -> None:
     for option in OPTIONS:
         if option.kind in ("callable", "callables"):
             continue  # for Python alone
-        flag = "--" + option.name.replace("_", "-")
-        text = option.help.replace("%", "%%")
-        if option.kind == "flag":
-            group.add_argument(
-                flag,
-                dest=option.name,
-                default=None,
-                action=argparse.BooleanOptionalAction,
-                help=f"{text}; default: {'yes' if option.default else 'no'}",
-            )
-        else:
-            group.add_argument(flag, dest=option.name, default=None, help=text, **_typed(option))
+        spellings = [*_SHORT.get(option.name, ()), "--" + option.name.replace("_", "-")]
+        text = f"{option.help}; default: {default_in_words(option)}".replace("%", "%%")
+        group.add_argument(*spellings, dest=option.name, default=None, help=text, **_typed(option))
+
+
+_SHORT = {"max_new_tokens": ("-n",)}
+
+
+def default_in_words(option: Option) -> str:
+    """The default of an option as the command line shows it."""
+    if option.kind == "flag" or isinstance(option.default, bool):
+        return "on" if option.default else "off"
+    if option.default is None or option.default in ((), {}):
+        return option.absent
+    if isinstance(option.default, float):
+        return f"{option.default:g}"
+    return str(option.default)
 
 
 def _typed(option: Option) -> dict[str, Any]:
+    """How argparse reads the value of an option."""
     match option.kind:
+        case "flag":
+            return {"action": argparse.BooleanOptionalAction}
         case "texts":
-            return {"action": "append", "metavar": "TEXT"}
+            return {"action": "append", "type": values.text, "metavar": "TEXT"}
         case "constraint":
+            if option.name == "json_schema":
+                return {"type": values.json_schema, "metavar": "JSON"}
             several = {"action": "append"} if option.name == "choices" else {}
-            return {**several, "metavar": "JSON" if option.name == "json_schema" else "TEXT"}
+            return {**several, "type": values.text, "metavar": "TEXT"}
         case "name":
-            return {"choices": option.choices}
+            names = tuple(map(str, option.choices))
+            return {"type": values.one_of(*names), "metavar": "NAME"}
         case "early_stopping":
-            return {"type": _early_stopping, "metavar": "yes|no|never"}
+            return {"type": _early_stopping, "metavar": "on|off|never"}
         case "ids" | "allowed_ids":
-            return {"action": "append", "type": int, "metavar": "ID"}
+            return {
+                "action": values.Extend,
+                "type": values.list_of(values.integer),
+                "metavar": "ID,ID",
+            }
         case "id_lists":
-            return {"action": "append", "type": _id_list, "metavar": "ID,ID"}
+            ids = values.list_of(values.integer)
+            return {"action": "append", "type": ids, "metavar": "ID,ID"}
         case "biases":
-            return {"action": "append", "type": _bias, "metavar": "ID=X"}
+            return {"action": values.Extend, "type": values.biases, "metavar": "ID=BIAS"}
         case "number":
-            return {"type": float, "metavar": "X"}
+            return {"type": values.number, "metavar": "X"}
         case _:
-            return {"type": int, "metavar": "N"}
-
-
-def _id_list(text: str) -> list[int]:
-    return [int(token) for token in text.split(",")]
+            return {"type": values.integer, "metavar": "N"}
 
 
 def _early_stopping(text: str) -> bool | str:
-    return {"yes": True, "no": False}.get(text, text)
-
-
-def _bias(text: str) -> tuple[int, float]:
-    token, _, bias = text.partition("=")
-    return int(token), float(bias)
+    named = values.one_of("on", "off", "never")(text)
+    return named if named == "never" else named == "on"
 
 
 def generation_options(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -163,36 +196,6 @@ def load_plain(arguments: argparse.Namespace, **options: Any) -> LLM:
 def with_prefill_bar(options: dict[str, Any]) -> dict[str, Any]:
     """The options, and a bar on stderr while a long prompt is read."""
     return {**options, "prefill_progress": ProgressBar("reading the prompt")}
-
-
-def read_stdin() -> str:
-    """All of stdin as text, without the newline that ends it."""
-    data = sys.stdin.buffer.read()
-    try:
-        return data.decode("utf-8").removesuffix("\n")
-    except UnicodeDecodeError as error:
-        raise InvalidArgument(f"stdin: byte {error.start} is not UTF-8, expected text") from None
-
-
-def stdin_lines() -> Iterator[str]:
-    """Lines of stdin as they come, without their ends."""
-    for number, line in enumerate(sys.stdin.buffer, 1):
-        try:
-            yield line.decode("utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise InvalidArgument(
-                f"stdin: line {number}, byte {error.start} is not UTF-8, expected text"
-            ) from None
-
-
-def show(text: str) -> None:
-    """Write generated text to stdout at once; characters it cannot encode become escapes."""
-    try:
-        sys.stdout.write(text)
-    except UnicodeEncodeError:
-        encoding = sys.stdout.encoding or "ascii"
-        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
-    sys.stdout.flush()
 
 
 def timings_line(result: Result) -> str:

@@ -1,6 +1,7 @@
-"""onward generate: continue a prompt and stream the text to stdout.
+"""onward generate: continue a prompt, or each prompt of a file, and print the text.
 
-The prompt is an argument, or stdin where that is "-" or piped. Knows nothing of conversations.
+The text of one output is shown as it comes. Several outputs are numbered, and log-probabilities are
+a table after the text. The prompt is an argument, @FILE, or stdin where it is "-" or piped.
 """
 
 from __future__ import annotations
@@ -9,13 +10,28 @@ import argparse
 import json
 import sys
 
-from onward.cli import flags
+from onward.cli import flags, output, values
 from onward.errors import InvalidArgument
+
+EXAMPLES = """\
+  onward generate "Once upon a time"
+  onward generate @prompt.txt -n 64 --temperature 0.8 --top-p 0.9
+  onward generate "A person, as JSON:" --json-schema schema.json
+  onward generate "Once" -n 8 --temperature 1 --num-return-sequences 2
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("prompt", nargs="?", metavar="PROMPT", help='text; "-" or none: stdin')
     parser.add_argument(
+        "prompt",
+        nargs="?",
+        type=values.text,
+        metavar="PROMPT",
+        help='text, or @FILE; "-": stdin; default: stdin',
+    )
+    group = parser.add_argument_group("output")
+    output.add_output_file(group)
+    group.add_argument(
         "--json",
         action="store_true",
         help="print the result, with all its outputs, as one JSON object at the end",
@@ -25,12 +41,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    output.check(arguments.output)
     prompt = _prompt(arguments.prompt)
     options = flags.with_prefill_bar(flags.generation_options(arguments))
     with flags.load(arguments) as llm:
-        if arguments.json:
+        if arguments.json or arguments.output is not None or _needs_the_end(options):
+            from onward.cli.readable import readable
+
             result = llm.generate(prompt, **options)
-            flags.show(json.dumps(result.to_dict()) + "\n")
+            shown = (
+                json.dumps(result.to_dict()) + "\n"
+                if arguments.json
+                else readable(
+                    result, lambda token: llm.detokenize([token], skip_special_tokens=False)
+                )
+            )
+            output.write(arguments.output, shown)
         else:
             with llm.stream(prompt, **options) as stream:
                 for piece in stream:
@@ -42,9 +68,21 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _needs_the_end(options: dict[str, object]) -> bool:
+    """Whether what is shown is not known before the generation is finished."""
+    several = any(
+        options.get(name) not in (None, 1) for name in ("num_return_sequences", "best_of")
+    )
+    tables = any(options.get(name) is not None for name in ("logprobs", "prompt_logprobs"))
+    return several or tables
+
+
 def _prompt(argument: str | None) -> str:
     if argument is not None and argument != "-":
         return argument
     if argument is None and sys.stdin.isatty():
-        raise InvalidArgument("prompt: is missing, expected an argument or text on stdin")
+        raise InvalidArgument(
+            'prompt: is missing, expected text (onward generate "Once upon a time"), @FILE, '
+            "or text on stdin"
+        )
     return flags.read_stdin()

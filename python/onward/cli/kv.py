@@ -1,21 +1,23 @@
 """onward kv: what the KV cache of a model costs, and what fits into the memory beside its weights.
 
-The tables go to stdout as text, markdown, CSV or JSON. Knows nothing of how the figures are made.
+The result is tables, markdown, CSV or JSON.
 """
 
 from __future__ import annotations
 
 import argparse
-from typing import TypeVar
 
-from onward.cli import flags
+from onward.cli import output, values
 from onward.errors import Error, InvalidArgument
-from onward.kv.amounts import read_amount
 from onward.kv.plan import BATCHES, CONTEXTS, Policy
 from onward.kv_dtypes import KV_DTYPES
 
-T = TypeVar("T")
 FORMATS = ("table", "md", "csv", "json")
+EXAMPLES = """\
+  onward kv llama-3.1-8b --memory 24G --context 4096,128000 --batch 1,32
+  onward kv MODEL --kv-dtype int8,turbo4 --format csv -o kv.csv
+  onward kv --check --context 2048,4096
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,30 +31,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what is counted")
     group.add_argument(
         "--context",
-        type=_numbers,
-        nargs="+",
-        metavar="N",
+        action=values.Extend,
+        type=values.list_of(values.integer),
+        metavar="N,N",
         help="lengths of sequences; default: "
-        f"{' '.join(map(str, CONTEXTS))} below the model's context, and that",
+        f"{values.listed(CONTEXTS)} below the model's context, and that",
     )
     group.add_argument(
         "--batch",
-        type=_numbers,
-        nargs="+",
-        default=[list(BATCHES)],
-        metavar="N",
-        help=f"how many of them; default: {' '.join(map(str, BATCHES))}",
+        action=values.Extend,
+        type=values.list_of(values.integer),
+        metavar="N,N",
+        help=f"how many of them; default: {values.listed(BATCHES)}",
     )
     group.add_argument(
         "--kv-dtype",
-        type=_names,
-        nargs="+",
-        metavar="NAME",
+        action=values.Extend,
+        type=values.names,
+        metavar="NAME,NAME",
         help=f"{', '.join(KV_DTYPES)}, or keys/values such as int8/turbo4; default: all",
     )
     group.add_argument(
         "--window",
-        type=int,
+        type=values.integer,
         default=Policy.window_tokens,
         metavar="N",
         help="kv_window_tokens: newest tokens that stay exact beside codes; default: %(default)s",
@@ -60,33 +61,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--sinks",
         action=argparse.BooleanOptionalAction,
-        default=Policy.sinks,
-        help="kv_sinks: the first block stays exact too; default: yes",
+        help="kv_sinks: the first block stays exact too; default: on",
     )
     group.add_argument(
         "--attention-window",
-        type=int,
+        type=values.integer,
         metavar="N",
-        help="keep the first block and the newest N tokens alone (an approximation)",
+        help="keep the first block and the newest N tokens alone (an approximation); default: all",
     )
     group = parser.add_argument_group("what it has to fit into")
     group.add_argument(
         "--memory",
-        metavar="BYTES",
-        help="such as 16GiB or 24GB; default: what this process may still take",
+        type=values.size,
+        metavar="SIZE",
+        help="such as 16G (the same as 16GiB) or 24GB; default: what this process may still take",
     )
     group.add_argument(
-        "--weights-bytes", metavar="BYTES", help="of the weights; default: counted from the model"
+        "--weights-bytes",
+        type=values.size,
+        metavar="SIZE",
+        help="of the weights; default: counted from the model",
     )
     group.add_argument(
-        "--dtype", default="auto", help="of the weights, as LLM takes it; default: auto"
+        "--dtype",
+        default="auto",
+        metavar="NAME",
+        help="of the weights: auto, f32, f16, bf16, int8 or int4; default: auto",
     )
-    parser.add_argument("-o", "--output", choices=FORMATS, default="table", help="default: table")
+    output.add_output_arguments(parser, FORMATS)
     parser.add_argument(
-        "--json", action="store_const", dest="output", const="json", help="the same as -o json"
-    )
-    parser.add_argument(
-        "--plot", metavar="FILE", help="draw bytes against context into a .svg or .png"
+        "--plot",
+        metavar="FILE",
+        help="draw bytes against context into a .svg or .png; default: none",
     )
     parser.add_argument(
         "--check",
@@ -102,7 +108,9 @@ def run(arguments: argparse.Namespace) -> int:
     from onward.kv.models import read_subject
     from onward.machine import available_memory_bytes
 
-    policy = Policy(arguments.window, arguments.sinks, arguments.attention_window)
+    output.check(arguments.output)
+    sinks = Policy.sinks if arguments.sinks is None else arguments.sinks
+    policy = Policy(arguments.window, sinks, arguments.attention_window)
     policy.check()
     if arguments.check:
         if arguments.plot is not None:
@@ -110,26 +118,20 @@ def run(arguments: argparse.Namespace) -> int:
         return _check(arguments, policy)
     if arguments.plot is not None:
         plotting.check_path(arguments.plot)
-    memory = available_memory_bytes()
-    if arguments.memory is not None:
-        memory = read_amount("memory", arguments.memory)
-    weight_bytes = None
-    if arguments.weights_bytes is not None:
-        weight_bytes = read_amount("weights_bytes", arguments.weights_bytes)
+    memory = available_memory_bytes() if arguments.memory is None else arguments.memory
     subject = read_subject(arguments.model, arguments.dtype)
-    kv_dtypes = KV_DTYPES[1:] if arguments.kv_dtype is None else _flat(arguments.kv_dtype)
     found = report.calculate(
         subject,
-        contexts=None if arguments.context is None else _flat(arguments.context),
-        batches=_flat(arguments.batch),
-        kv_dtypes=kv_dtypes,
+        contexts=arguments.context,
+        batches=BATCHES if arguments.batch is None else arguments.batch,
+        kv_dtypes=arguments.kv_dtype or KV_DTYPES[1:],
         policy=policy,
         memory=memory,
-        weight_bytes=weight_bytes,
+        weight_bytes=arguments.weights_bytes,
     )
     if arguments.plot is not None:
         plotting.write(chart(subject, found), arguments.plot)
-    flags.show(tables.WRITERS[arguments.output](found))
+    output.write(arguments.output, tables.WRITERS[arguments.format](found))
     return 0
 
 
@@ -144,24 +146,11 @@ def _check(arguments: argparse.Namespace, policy: Policy) -> int:
         LLM,
         read_subject(arguments.model, arguments.dtype),
         dtype=arguments.dtype,
-        kv_dtypes=KV_DTYPES if arguments.kv_dtype is None else _flat(arguments.kv_dtype),
-        contexts=None if arguments.context is None else _flat(arguments.context),
+        kv_dtypes=arguments.kv_dtype or KV_DTYPES,
+        contexts=arguments.context,
         policy=policy,
     )
-    flags.show(tables.CHECK_WRITERS[arguments.output](checked))
+    output.write(arguments.output, tables.CHECK_WRITERS[arguments.format](checked))
     if wrong := [line.kv_dtype for line in checked if not line.agrees]:
         raise Error(f"check: the engine does not hold the bytes predicted for {', '.join(wrong)}")
     return 0
-
-
-def _numbers(text: str) -> list[int]:
-    """Numbers with commas between them."""
-    return [int(number) for number in text.split(",")]
-
-
-def _names(text: str) -> list[str]:
-    return text.split(",")
-
-
-def _flat(lists: list[list[T]]) -> list[T]:
-    return [item for inner in lists for item in inner]

@@ -26,7 +26,11 @@ def add_output_arguments(parser: argparse.ArgumentParser, formats: Sequence[str]
         help=f"{', '.join(formats)}; default: {formats[0]}",
     )
     group.add_argument(
-        "--json", action="store_const", dest="format", const="json", help="the same as --format json"
+        "--json",
+        action="store_const",
+        dest="format",
+        const="json",
+        help="the same as --format json",
     )
 
 
@@ -54,5 +58,13 @@ def write(path: str | None, text: str) -> None:
         return streams.show(text)
     from onward.quantization.whole_output import appearing
 
-    with appearing(Path(path).expanduser(), folder=False) as part:
-        part.write_text(text, encoding="utf-8", errors="backslashreplace")
+    target = Path(path).expanduser()
+    encoded = text.encode("utf-8", "backslashreplace")
+    try:
+        if target.exists() and not target.is_file():  # a pipe or a device cannot be renamed
+            target.write_bytes(encoded)
+            return
+        with appearing(target.resolve(), folder=False) as part:
+            part.write_bytes(encoded)
+    except OSError as failure:
+        raise streams.cannot_write(label(path), failure) from failure

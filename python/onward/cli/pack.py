@@ -1,6 +1,6 @@
 """onward pack: write a model into one file, which native programs open without Python.
 
-The summary goes to stdout, progress to stderr. Knows nothing of what the file looks like.
+The summary goes to stdout, progress to stderr.
 """
 
 from __future__ import annotations
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from onward.pack.packing import Packing
 
 MAX_THREADS = 1024
+EXAMPLES = """\
+  onward pack -o smollm2.onward
+  onward pack MODEL -o model.onward --dtype int4
+  onward pack --verify model.onward
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,24 +33,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL",
         help="folder, .gguf file or hub id; default: SmolLM2-135M",
     )
-    parser.add_argument("-o", "--output", metavar="OUT.onward", help="the file to write")
     parser.add_argument(
-        "--dtype", default="auto", help="auto, f32, f16, bf16, int8 or int4; default: auto"
+        "-o", "--output", metavar="OUT.onward", help="the file to write; default: none"
     )
-    parser.add_argument(
-        "--head-dtype",
-        metavar="DTYPE",
-        help="of the embedding and the output head; default: as --dtype, int8 beside int4",
-    )
+    flags.add_dtype_arguments(parser)
     flags.add_device_argument(parser)
-    parser.add_argument("--name", help="what the model is called; default: as its files are")
+    parser.add_argument(
+        "--name", metavar="TEXT", help="what the model is called; default: as its files are"
+    )
     parser.add_argument("--force", action="store_true", help="write over a file that is there")
     parser.add_argument(
-        "--verify", metavar="FILE", help="write nothing; hold a pack against its checksums"
+        "--verify",
+        metavar="FILE",
+        help="write nothing; hold a pack against its checksums; default: none",
     )
-    parser.add_argument(
-        "--threads", type=int, metavar="N", help="default: the processors this process may use"
-    )
+    flags.add_threads_argument(parser)
     parser.add_argument("--json", action="store_true", help="print the summary as one JSON object")
 
 

@@ -6,11 +6,14 @@ A flag is never abbreviated, so that a script goes on working when flags are add
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 import shutil
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
+from onward.cli import streams
 from onward.message_text import label, nearest
 
 USAGE = 2
@@ -33,11 +36,16 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         options.setdefault("formatter_class", HelpLayout)
-        super().__init__(*arguments, allow_abbrev=False, **options)
+        super().__init__(*arguments, **{**options, "allow_abbrev": False})
 
     def error(self, message: str) -> NoReturn:
         line = " ".join(_in_plain_words(message).split())
         self.exit(USAGE, f"{self.prog}: {line}\n")
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """argparse drops what it cannot write; here that is an error."""
+        if message:
+            print(message, file=file, end="") if file is sys.stderr else streams.show(message)
 
     def parse_command(self, words: Sequence[str]) -> argparse.Namespace:
         """The flags of a whole command line; words that have no place are an error."""
@@ -49,7 +57,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class HelpLayout(argparse.HelpFormatter):
-    """Help as wide as the terminal within reason, the examples at the end as they are written."""
+    """Help as wide as the terminal within reason; a line that begins with a space is kept."""
 
     def __init__(self, prog: str, **options: Any) -> None:
         columns = shutil.get_terminal_size().columns - 2
@@ -60,7 +68,11 @@ class HelpLayout(argparse.HelpFormatter):
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         if "\n" not in text:
             return super()._fill_text(text, width, indent)
-        return "".join(indent + line for line in text.splitlines(keepends=True))
+        fill = super()._fill_text
+        lines = text.splitlines()
+        return "\n".join(
+            line if line.startswith(" ") else fill(line, width, indent) for line in lines
+        )
 
     def _get_help_string(self, action: argparse.Action) -> str:
         """The help, which always ends with the default."""
@@ -116,13 +128,8 @@ def _about_strangers(
     flag = next((word for word in strangers if word.startswith("-") and len(word) > 1), None)
     if flag is not None:
         return _no_such_flag(flag.partition("=")[0], list(flags_of(command)))
-    before = words[: _index_of(words, strangers[0])]
-    behind_flag = next((word for word in reversed(before) if word.startswith("-")), None)
-    if behind_flag is not None and all(re.fullmatch(r"[\w./-]+", word) for word in strangers):
-        values = [*before[before.index(behind_flag) + 1 :], *strangers]
-        if len(values) > 1 and all(re.fullmatch(r"-?[\d.]+", word) for word in values):
-            listed = ",".join(values)
-            return f"{' '.join(strangers)}: a list has commas: {behind_flag} {label(listed)}"
+    if spaced := _list_with_spaces(words, strangers[0]):
+        return f"{label(strangers[0])}: unexpected number; a list has commas: {spaced}"
     named = [action.dest for action in command._actions if not action.option_strings]
     if len(named) == 1 and named[0] in _TEXTS:
         quoted = label(" ".join([str(getattr(arguments, named[0])), *strangers]))
@@ -130,8 +137,14 @@ def _about_strangers(
     return f"{label(strangers[0])}: unexpected argument; {command.prog} --help shows what it takes"
 
 
-def _index_of(words: Sequence[str], word: str) -> int:
-    return words.index(word) if word in words else len(words)
+def _list_with_spaces(words: Sequence[str], word: str) -> str | None:
+    """The flag and the numbers around ``word`` as they should be written, where that is a list."""
+    position = words.index(word) if word in words else len(words)
+    begin = next((i for i in reversed(range(position)) if words[i].startswith("--")), None)
+    if begin is None:
+        return None
+    numbers = list(itertools.takewhile(re.compile(r"[\d.]+").fullmatch, words[begin + 1 :]))
+    return f"{words[begin]} {label(','.join(numbers))}" if len(numbers) > 1 else None
 
 
 def _no_such_flag(flag: str, flags: Sequence[str]) -> str:
@@ -160,8 +173,11 @@ def _option_elsewhere(flag: str) -> str | None:
 def _in_plain_words(message: str) -> str:
     """argparse's message, in the words of ours."""
     message = message.removeprefix("argument ")
-    if match := re.fullmatch(r"(?:\S+/)?(--?[\w-]+): expected (?:one|at least one) argument", message):
-        return f"{match[1]}: has no value, expected one; one that begins with - is given as {match[1]}=-VALUE"
+    if match := re.fullmatch(
+        r"(?:\S+/)?(--?[\w-]+): expected (?:one|at least one) argument", message
+    ):
+        flag = match[1]
+        return f"{flag}: has no value, expected one; one that begins with - is {flag}=-VALUE"
     if match := re.fullmatch(r"(?:\S+/)?(--?[\w-]+): ignored explicit argument (.*)", message):
         return f"{match[1]}: is given {match[2]}, expected no value"
     if match := re.fullmatch(r"the following arguments are required: (.*)", message):

@@ -1,6 +1,6 @@
 """onward quantize: write a model again in 4 or 8 bits, calibrated on text.
 
-The summary goes to stdout, progress to stderr. Knows nothing of how the rounding is done.
+The summary goes to stdout, progress to stderr.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import shlex
 from typing import TYPE_CHECKING
 
-from onward.cli import flags
+from onward.cli import flags, values
 
 if TYPE_CHECKING:
     from onward.quantization import MatrixError, Quantization
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 FORMATS = ("int4", "int4-min", "int8")
 HEADS = (*FORMATS, "keep")
 METHODS = ("gptq", "round")
+EXAMPLES = """\
+  onward quantize model.gguf -o model-int4.gguf
+  onward quantize MODEL -o small --dtype int8 --method round
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,22 +35,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a path where nothing is yet: .gguf for a .gguf file, else a folder",
     )
     parser.add_argument(
-        "--format",
+        "--dtype",
+        dest="format",
         default="int4",
-        choices=FORMATS,
+        type=values.one_of(*FORMATS),
+        metavar="NAME",
         help="of the layers' matrices: int4 is GGUF's Q4_0, int4-min Q4_1, int8 Q8_0; "
         "default: int4",
     )
     parser.add_argument(
-        "--head",
+        "--head-dtype",
+        dest="head",
         default="int8",
-        choices=HEADS,
-        help="of the embedding and the output head, or keep; default: int8",
+        type=values.one_of(*HEADS),
+        metavar="NAME",
+        help="of the embedding and the output head: one of these, or keep; default: int8",
     )
     parser.add_argument(
         "--method",
         default="gptq",
-        choices=METHODS,
+        type=values.one_of(*METHODS),
+        metavar="NAME",
         help="gptq calibrates, round needs no text; default: gptq",
     )
     parser.add_argument(
@@ -56,13 +65,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--calibration-tokens",
-        type=int,
+        type=values.integer,
         metavar="N",
         help="tokens of it that are used; default: 16384",
     )
-    parser.add_argument(
-        "--threads", type=int, metavar="N", help="default: the processors this process may use"
-    )
+    flags.add_threads_argument(parser)
     parser.add_argument("--json", action="store_true", help="print the summary as one JSON object")
 
 

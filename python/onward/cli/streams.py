@@ -60,9 +60,9 @@ def open_streams() -> None:
             _discard(descriptor)
             closed.append(name)
     if "stdin" in closed:
-        sys.stdin = _Closed("stdin")  # type: ignore[assignment]
+        sys.stdin = _Closed("stdin")
     if "stdout" in closed:
-        sys.stdout = _Closed("stdout")  # type: ignore[assignment]
+        sys.stdout = _Closed("stdout")
     if "stderr" in closed:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  (for good)
     elif isinstance(sys.stderr, io.TextIOWrapper):
@@ -88,7 +88,8 @@ class _Closed(io.TextIOBase):
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def __getattr__(self, name: str) -> Any:
+    @property
+    def buffer(self) -> Any:
         raise self.error()
 
     def read(self, size: int | None = -1) -> str:

@@ -1,8 +1,8 @@
 """onward tokenize: text to token ids, a line each, for programs without a tokenizer.
 
-A text that is an argument gives one line of ids. Without one each line of stdin gives one, at once,
-so that another program can keep this one beside itself and ask. Opens the model as all commands do:
-a pack is there in no time. Generates nothing; `onward detokenize` is the way back.
+A text that is an argument gives one line of ids. Without one, each line of stdin gives one at once,
+so that another program can keep this one running beside itself and ask. The way back is
+`onward detokenize`.
 """
 
 from __future__ import annotations
@@ -10,29 +10,47 @@ from __future__ import annotations
 import argparse
 import json
 
-from onward.cli import flags
+from onward.cli import flags, values
 from onward.errors import InvalidArgument
+
+EXAMPLES = """\
+  onward tokenize "Once upon a time"
+  onward tokenize --chat "What is gravity?" --json
+  onward tokenize @story.txt
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("text", nargs="?", metavar="TEXT", help="none: the lines of stdin")
+    parser.add_argument(
+        "text",
+        nargs="?",
+        type=values.text,
+        metavar="TEXT",
+        help="a text, or @FILE; default: the lines of stdin",
+    )
     parser.add_argument(
         "--chat",
         action="store_true",
         help="each text is a question: put it into the form that the model was trained on",
     )
     parser.add_argument(
-        "--json", action="store_true", help="lines of stdin are JSON strings, for texts of lines"
+        "--json-lines",
+        action="store_true",
+        help="lines of stdin are JSON strings, for texts of several lines",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help='print a JSON object a text: {"token_ids": [...]}'
     )
     flags.add_loading_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     with flags.load_plain(arguments) as llm:
-        texts = (_text(line, arguments.json) for line in flags.stdin_lines())
+        texts = (_text(line, arguments.json_lines) for line in flags.stdin_lines())
         for text in texts if arguments.text is None else [arguments.text]:
             ids = llm.chat_token_ids(text) if arguments.chat else llm.tokenize(text)
-            flags.show(" ".join(map(str, ids)) + "\n")
+            found = json.dumps({"token_ids": ids}) if arguments.json else " ".join(map(str, ids))
+            flags.show(found + "\n")
     return 0
 
 
@@ -41,8 +59,8 @@ def _text(line: str, as_json: bool) -> str:
         return line
     try:
         text = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         text = None
     if not isinstance(text, str):
-        raise InvalidArgument("stdin: a line is no JSON string, expected one with --json")
+        raise InvalidArgument("stdin: a line is not a JSON string, expected one with --json-lines")
     return text

@@ -24,9 +24,7 @@ def integer(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"is {literal(text)}, expected a whole number"
-        ) from None
+        raise argparse.ArgumentTypeError(f"is {literal(text)}, expected a whole number") from None
 
 
 def number(text: str) -> float:
@@ -45,7 +43,7 @@ def size(text: str) -> int:
         raise argparse.ArgumentTypeError(str(error).partition(": ")[2]) from None
 
 
-def bias(text: str) -> list[tuple[int, float]]:
+def biases(text: str) -> list[tuple[int, float]]:
     """ID=BIAS, and more of them after commas."""
     found = []
     for item in text.split(","):
@@ -105,6 +103,12 @@ class Extend(argparse.Action):
 
 def text(written: str) -> str:
     """The text itself, or what the file after an @ holds, without the newline that ends it."""
+    try:
+        written.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise argparse.ArgumentTypeError(
+            f"character {error.start + 1} is not UTF-8, expected text"
+        ) from None
     if written.startswith("@@"):
         return written[1:]
     if not written.startswith("@"):

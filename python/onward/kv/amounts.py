@@ -1,7 +1,4 @@
-"""Amounts of memory as people write and read them: "16GiB", "24 GB", 15.6 GiB.
-
-Knows no cache.
-"""
+"""Amounts of memory as people write and read them: "16GiB", "24 GB", 15.6 GiB."""
 
 from __future__ import annotations
 
@@ -15,18 +12,20 @@ UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _WRITTEN = {
     "": 1,
     **{name.lower(): count for name, count in UNITS.items()},
+    **{name[0].lower(): count for name, count in UNITS.items()},
     **{"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12},
 }
 _AMOUNT = re.compile(r"\s*([0-9]{1,20}(?:\.[0-9]{1,20})?)\s*([A-Za-z]*)\s*")
 
 
 def read_amount(name: str, text: str) -> int:
-    """Bytes of "16GiB" (2**30), "24GB" (10**9), "1.5 MiB" or "65536"; case does not matter."""
+    """Bytes of "16GiB" or "16G" (2**30), "24GB" (10**9), "1.5 MiB" or "65536"; case does not
+    matter."""
     match = _AMOUNT.fullmatch(text)
     if match is None or match[2].lower() not in _WRITTEN:
         raise InvalidArgument(
-            f"{name}: is {shown(text)}, expected bytes, or a number with KiB, MiB, GiB, TiB, KB, "
-            "MB, GB or TB"
+            f"{name}: is {shown(text)}, expected bytes, or a number with K, M, G, T (the same as "
+            "KiB, MiB, GiB, TiB), KB, MB, GB or TB"
         )
     return int(Decimal(match[1]) * _WRITTEN[match[2].lower()])
 
