@@ -311,7 +311,10 @@ class TestRefusals:
             ("both --depth 16,576", "depth: is 576, expected at most 575: what is written has to"),
             ("both --depth 608 --repetitions 1", "depth: is 608, expected at most 607: what is"),
             ("both --count 640", "count: is 640, expected at most 639: what is written has to"),
-            ("both --depth none --count 8,640", "count: is 640, expected at most 639: what is written"),
+            (
+                "both --depth none --count 8,640",
+                "count: is 640, expected at most 639: what is written",
+            ),
             ("off --depth 560", "depth: is 560, expected at most 559: what is written has to"),
             ("both --plot x.pdf", "plot: is x.pdf, expected a name ending in .svg or .png"),
             ("both --plot x.svg --depth none", "plot: no length is measured, expected a depth"),
