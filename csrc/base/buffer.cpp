@@ -31,9 +31,9 @@ void* allocate_zeroed(size_t bytes) {
   return memory;
 }
 
-AlignedBuffer::AlignedBuffer(size_t bytes) : data_(allocate_zeroed(bytes)), bytes_(bytes) {}
+AlignedBuffer::AlignedBuffer(size_t bytes) : data_(reserve_pages(bytes)), bytes_(bytes) {}
 
-AlignedBuffer::~AlignedBuffer() { std::free(data_); }
+AlignedBuffer::~AlignedBuffer() { unreserve_pages(data_, bytes_); }
 
 AlignedBuffer::AlignedBuffer(AlignedBuffer&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}

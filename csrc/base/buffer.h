@@ -10,7 +10,8 @@ namespace onward {
 // Zeroed memory, 64-byte aligned, for free(). Throws std::bad_alloc.
 void* allocate_zeroed(size_t bytes);
 
-// A block from allocate_zeroed. Movable, not copyable.
+// Memory of its own, in pages of its own where it is large: a freed block that malloc gave would
+// stay with the arena of the thread that asked. Movable, not copyable.
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;

@@ -5,8 +5,9 @@
 #include "cpu/cpu_backend.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
+#include <unordered_map>
+#include <utility>
 
 #include "base/buffer.h"
 #include "base/error.h"
@@ -35,8 +36,13 @@ class CpuBackend final : public Backend {
   std::string name() const override { return std::string("cpu:") + kernels_.name; }
   int threads() const override { return pool_.threads(); }
 
-  void* allocate(size_t bytes) override { return allocate_zeroed(bytes); }
-  void release(void* memory) noexcept override { std::free(memory); }
+  void* allocate(size_t bytes) override {
+    AlignedBuffer buffer(bytes);
+    void* memory = buffer.data();
+    allocated_.emplace(memory, std::move(buffer));
+    return memory;
+  }
+  void release(void* memory) noexcept override { allocated_.erase(memory); }
   void* reserve(size_t bytes) override { return reserve_pages(bytes); }
   void unreserve(void* memory, size_t bytes) noexcept override { unreserve_pages(memory, bytes); }
   void vacate(void* memory, size_t bytes) noexcept override { drop_whole_pages(memory, bytes); }
@@ -87,6 +93,7 @@ class CpuBackend final : public Backend {
   ThreadPool pool_;
   InputRows input_rows_;
   AttendTasks attend_tasks_;
+  std::unordered_map<void*, AlignedBuffer> allocated_;
   // Of the step.
   const CacheLayout* layout_ = nullptr;
   const std::vector<SequenceSlice>* slices_ = nullptr;

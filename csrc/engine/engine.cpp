@@ -318,7 +318,6 @@ template <typename Consume>
 void Engine::read(const std::vector<int32_t>& token_ids, CachePlace& place, bool wants_logits,
                   const Decoder::Poll& poll, const Consume& consume) {
   const auto tokens = static_cast<int64_t>(token_ids.size());
-  std::vector<float> logits;  // (chunk, vocab_size)
   while (place.computed() < tokens) {
     const int64_t first = place.computed();
     const int64_t chunk = std::min(scheduler_.step_tokens(), tokens - first);
@@ -329,21 +328,21 @@ void Engine::read(const std::vector<int32_t>& token_ids, CachePlace& place, bool
     place.append_encodings(batch.encodings);
     for (int64_t row = 0; wants_logits && row < chunk; ++row) batch.logits_rows.push_back(row);
     decoder_.forward(batch, poll);
-    decoder_.read_logits(logits);
     count(chunk, true);
     place.advance(first + chunk);
     place.settle();
-    consume(first, logits);
+    consume(first, chunk);
   }
 }
 
 std::vector<float> Engine::logits(const std::vector<int32_t>& token_ids,
                                   const Decoder::Poll& poll) {
   check_tokens("token_ids", token_ids);
-  std::vector<float> all;
+  const int64_t vocab_size = model_->spec.vocab_size;
+  std::vector<float> all(token_ids.size() * static_cast<size_t>(vocab_size));
   CachePlace place = cache_.empty_place();
-  read(token_ids, place, true, poll, [&](int64_t, const std::vector<float>& logits) {
-    all.insert(all.end(), logits.begin(), logits.end());
+  read(token_ids, place, true, poll, [&](int64_t first, int64_t rows) {
+    decoder_.read_logits(0, rows, all.data() + first * vocab_size);
   });
   return all;
 }
@@ -354,12 +353,12 @@ std::vector<double> Engine::score(const std::vector<int32_t>& token_ids,
   const auto tokens = static_cast<int64_t>(token_ids.size());
   const int64_t vocab_size = model_->spec.vocab_size;
   std::vector<double> scores;
+  std::vector<float> logits(static_cast<size_t>(vocab_size));  // of one row: a chunk's are megabytes
   CachePlace place = cache_.empty_place();
-  read(token_ids, place, true, poll, [&](int64_t first, const std::vector<float>& logits) {
-    const int64_t rows = static_cast<int64_t>(logits.size()) / vocab_size;
+  read(token_ids, place, true, poll, [&](int64_t first, int64_t rows) {
     for (int64_t row = 0; row < rows && first + row + 1 < tokens; ++row) {
-      scores.push_back(log_probability(logits.data() + row * vocab_size, vocab_size,
-                                       token_ids[first + row + 1]));
+      decoder_.read_logits(row, 1, logits.data());
+      scores.push_back(log_probability(logits.data(), vocab_size, token_ids[first + row + 1]));
     }
   });
   return scores;
@@ -370,7 +369,7 @@ std::vector<StoredBlock> Engine::store_prefix(const std::vector<int32_t>& token_
   check_tokens("token_ids", token_ids);
   const auto tokens = static_cast<int64_t>(token_ids.size());
   CachePlace place = cache_.begin(token_ids, tokens);
-  read(token_ids, place, false, poll, [](int64_t, const std::vector<float>&) {});
+  read(token_ids, place, false, poll, [](int64_t, int64_t) {});
   std::vector<StoredBlock> stored;
   const auto store = [&](int64_t group, BlockStore::Kind kind, int64_t index, const Block* block) {
     if (block == nullptr) return;

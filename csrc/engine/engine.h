@@ -82,8 +82,8 @@ class Engine {
   // Hands the step's logits, or what was chosen from them, to those whose they are.
   void choose(const std::vector<Share>& shares);
   std::vector<Event> report();
-  // The rest of a prefill, in chunks; consume(first, logits) gets the logits of a chunk's tokens
-  // from position `first` on, (chunk tokens, vocab_size), where they are wanted.
+  // The rest of a prefill, in chunks. consume(first, tokens) is called after each; where logits are
+  // wanted, the decoder has those of the chunk's tokens, which begin at position `first`.
   template <typename Consume>
   void read(const std::vector<int32_t>& token_ids, CachePlace& place, bool wants_logits,
             const Decoder::Poll& poll, const Consume& consume);

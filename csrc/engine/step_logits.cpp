@@ -36,10 +36,11 @@ void StepLogits::fetch() {
     read += want.rows;
   }
   rows_read_ += read;
-  logits_.resize(static_cast<size_t>(read * vocab_size_));
+  const size_t bytes = static_cast<size_t>(read * vocab_size_) * sizeof(float);
+  if (logits_.bytes() < bytes) logits_ = AlignedBuffer(std::max(bytes, 2 * logits_.bytes()));
   for (const Want& want : wants_) {
     if (want.choices > 0) continue;
-    decoder_.read_logits(want.row, want.rows, logits_.data() + want.first_logit);
+    decoder_.read_logits(want.row, want.rows, logits_.data<float>() + want.first_logit);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backend/row_sampling.h"
+#include "base/buffer.h"
 #include "model/decoder.h"
 
 namespace onward {
@@ -28,7 +29,7 @@ class StepLogits {
   // Those of a want, one for each that was asked for; null where the host has to choose,
   const RowChoice* chosen(size_t want) const;
   // from logits (rows, vocab_size).
-  float* rows(size_t want) { return logits_.data() + wants_[want].first_logit; }
+  float* rows(size_t want) { return logits_.data<float>() + wants_[want].first_logit; }
 
   int64_t choices_made() const { return choices_made_; }  // by the device, since ever
   int64_t rows_read() const { return rows_read_; }
@@ -47,7 +48,7 @@ class StepLogits {
   std::vector<Want> wants_;
   std::vector<RowSampling> asked_;
   std::vector<RowChoice> chosen_;
-  std::vector<float> logits_;
+  AlignedBuffer logits_;  // (rows, vocab_size); only grows
   int64_t choices_made_ = 0;
   int64_t rows_read_ = 0;
 };

@@ -161,11 +161,6 @@ void Decoder::forward(const StepBatch& batch, const Poll& poll) {
   });
 }
 
-void Decoder::read_logits(std::vector<float>& logits) const {
-  logits.resize(static_cast<size_t>(logits_rows_ * model_->spec.vocab_size));
-  read_logits(0, logits_rows_, logits.data());
-}
-
 void Decoder::read_logits(int64_t first, int64_t rows, float* logits) const {
   const int64_t vocab_size = model_->spec.vocab_size;
   for (int64_t row = 0; row < rows; ++row) {

@@ -54,8 +54,7 @@ class Decoder {
   // on the device until the next step. An exception leaves behind only cache entries that a
   // repeated step writes again.
   void forward(const StepBatch& batch, const Poll& poll);
-  // Those of the last step: (logits_rows, vocab_size), or rows from `first` on.
-  void read_logits(std::vector<float>& logits) const;
+  // Rows of the last step's logits, from `first` on: (rows, vocab_size).
   void read_logits(int64_t first, int64_t rows, float* logits) const;
   // Chooses from them on the device, where it samples (Backend::sample_rows).
   std::vector<RowChoice> sample(const std::vector<RowSampling>& rows) const;

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,7 +22,10 @@ from onward.result import (
     Timings,
     TokenLogprobs,
     Usage,
+    text_or_ids,
+    tokens_of,
 )
+from onward.views import Viewed
 
 if TYPE_CHECKING:
     from onward import _core
@@ -219,6 +222,12 @@ class Generation:
         )
 
     @property
+    def token_ids(self) -> Sequence[int]:
+        """Of the first output, so far."""
+        output = self._outputs.get(0)
+        return () if output is None else output.token_ids
+
+    @property
     def _samples(self) -> int:
         """Outputs that end one by one; those of a beam search end together."""
         options = self._options
@@ -235,7 +244,7 @@ def _logprobs(found: _core.TokenLogprobs) -> TokenLogprobs:
     )
 
 
-class Stream:
+class Stream(Viewed):
     """An iterator over the text of one request, piece by piece as it is computed.
 
     The request is handed in when the stream is made. Leaving it half-way (``close()``, the end of
@@ -247,6 +256,7 @@ class Stream:
         self._call = call
         self._generation = generation
         self._closed = False
+        self._pieces: list[str] = []
 
     def __iter__(self) -> Stream:
         return self
@@ -260,6 +270,7 @@ class Stream:
                 if generation.finished:
                     call.close()
                 if piece:
+                    self._pieces.append(piece)
                     return piece
         except BaseException:
             self.close()
@@ -278,6 +289,16 @@ class Stream:
         """Stop generating. What was computed so far stays readable as the pieces handed out."""
         self._closed = True
         self._call.close()
+
+    def _texts(self) -> list[tuple[str, str]]:
+        text, ids = "".join(self._pieces), self._generation.token_ids
+        return [("", text_or_ids(text, ids if self._generation.finished else ()))]
+
+    def _figures(self) -> str:
+        if self._generation.finished:
+            return self._generation.result().figures
+        state = "closed before its end" if self._closed else "not ended yet"
+        return f"stream, {tokens_of(len(self._generation.token_ids))} so far, {state}"
 
     def __reduce_ex__(self, protocol: object) -> Any:
         raise not_copied("Stream", "send its pieces, or its result when it has ended")

@@ -1,6 +1,6 @@
 """What a call gives back: text, tokens, why it ended, what it cost, how long it took.
 
-Plain data. Knows nothing of models, tokenizers or the engine.
+Plain data, which a shell and a notebook show as text and a line of figures (views.py).
 """
 
 from __future__ import annotations
@@ -9,10 +9,15 @@ import math
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from onward.views import Viewed
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from onward.options import GenerationOptions
 
 FinishReason = Literal["stop", "length"]
+_SHOWN_IDS = 16
 
 
 @dataclass(frozen=True)
@@ -92,8 +97,8 @@ class Speculation:
         return self.accepted / self.guessed if self.guessed else None
 
 
-@dataclass(frozen=True)
-class GeneratedSequence:
+@dataclass(frozen=True, repr=False)
+class GeneratedSequence(Viewed):
     """One of the outputs of a prompt. ``str(sequence)`` is the text."""
 
     text: str
@@ -113,9 +118,16 @@ class GeneratedSequence:
     def __str__(self) -> str:
         return self.text
 
+    def _texts(self) -> list[tuple[str, str]]:
+        return [("", text_or_ids(self.text, self.token_ids))]
 
-@dataclass(frozen=True)
-class Result:
+    def _figures(self) -> str:
+        score = [] if self.score is None else [f"score {self.score:.4g}"]
+        return ", ".join([tokens_of(len(self.token_ids)), *score, f"finish: {self.finish_reason}"])
+
+
+@dataclass(frozen=True, repr=False)
+class Result(Viewed):
     """One finished generation. ``str(result)`` is the text.
 
     ``text``, ``token_ids`` and so on are those of the best, or the only, of ``sequences``.
@@ -143,6 +155,30 @@ class Result:
     def __str__(self) -> str:
         return self.text
 
+    @property
+    def figures(self) -> str:
+        """Tokens, times and the finish reason in one line, for a person."""
+        timings, usage = self.timings, self.usage
+        parts = [f"{usage.prompt_tokens} + {usage.completion_tokens} tokens"]
+        if usage.cached_tokens:
+            parts.append(f"{usage.cached_tokens} reused")
+        if len(self.sequences) > 1:
+            parts.append(f"the first of {len(self.sequences)} outputs")
+        if timings.time_to_first_token_s is not None:
+            parts.append(f"first token after {timings.time_to_first_token_s:.3f} s")
+        if timings.prefill_tokens_per_s is not None:
+            parts.append(f"prefill {timings.prefill_tokens_per_s:.0f} tokens/s")
+        if timings.decode_tokens_per_s is not None:
+            parts.append(f"decode {timings.decode_tokens_per_s:.1f} tokens/s")
+        parts.append(f"finish: {self.finish_reason}")
+        return ", ".join(parts)
+
+    def _texts(self) -> list[tuple[str, str]]:
+        return [("", text_or_ids(self.text, self.token_ids))]
+
+    def _figures(self) -> str:
+        return self.figures
+
     def to_dict(self) -> dict[str, object]:
         """Everything as JSON can hold it; what ``onward generate --json`` prints."""
         content = {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
@@ -152,6 +188,19 @@ class Result:
             speculation: Any = content["speculation"]
             speculation["acceptance_rate"] = self.speculation.acceptance_rate
         return content
+
+
+def tokens_of(count: int) -> str:
+    """A number of tokens in words."""
+    return f"{count} token" if count == 1 else f"{count} tokens"
+
+
+def text_or_ids(text: str, token_ids: Sequence[int]) -> str:
+    """What was generated, for a person: the ids where they have no text."""
+    if text or not token_ids:
+        return text
+    shown = ", ".join(map(str, token_ids[:_SHOWN_IDS]))
+    return f"[token ids {shown}{', ...' if len(token_ids) > _SHOWN_IDS else ''}]"
 
 
 def _plain(value: object) -> object:

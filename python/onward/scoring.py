@@ -9,9 +9,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from onward.views import Viewed
 
-@dataclass(frozen=True)
-class Score:
+
+@dataclass(frozen=True, repr=False)
+class Score(Viewed):
     """Log-probabilities of a text's tokens, from the model's own distribution (temperature 1, no
     penalty, no filter).
 
@@ -32,6 +34,15 @@ class Score:
     def perplexity(self) -> float:
         """exp of the mean negative log-probability a token (Jelinek et al. 1977)."""
         return math.exp(-self.total / len(self.log_probabilities))
+
+    def _texts(self) -> list[tuple[str, str]]:
+        return []
+
+    def _figures(self) -> str:
+        return (
+            f"score of {len(self.token_ids)} tokens: log-probability {self.total:.4g}, "
+            f"perplexity {self.perplexity:.4g}"
+        )
 
 
 def windows(tokens: int, window: int, stride: int) -> Iterator[tuple[int, int, int]]:

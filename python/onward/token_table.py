@@ -11,6 +11,8 @@ It does not know options, grammars or outputs.
 
 from __future__ import annotations
 
+import os
+import threading
 import weakref
 from collections.abc import Sequence
 from functools import lru_cache
@@ -117,14 +119,26 @@ class _Entries:
 
 
 _tables: weakref.WeakKeyDictionary[Tokenizer, dict[int, TokenTable]] = weakref.WeakKeyDictionary()
+_making = threading.Lock()
+
+
+def _renew_lock() -> None:
+    global _making
+    _making = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
 
 
 def table_of(tokenizer: Tokenizer, vocab_size: int) -> TokenTable:
-    """The table of a model, made once. Two threads that need it at the same time both make it."""
-    tables = _tables.setdefault(tokenizer, {})
-    if vocab_size not in tables:
-        tables[vocab_size] = TokenTable(tokenizer, vocab_size)
-    return tables[vocab_size]
+    """The table of a model, made once. It takes up to some 30 MB to make, so threads that need it
+    at the same time wait for one of them."""
+    with _making:
+        tables = _tables.setdefault(tokenizer, {})
+        if vocab_size not in tables:
+            tables[vocab_size] = TokenTable(tokenizer, vocab_size)
+        return tables[vocab_size]
 
 
 def _named_only(tokenizer: Tokenizer, vocab_size: int) -> dict[int, str]:

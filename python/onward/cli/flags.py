@@ -199,16 +199,5 @@ def with_prefill_bar(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def timings_line(result: Result) -> str:
-    """The timings of one result, for a person."""
-    timings, usage = result.timings, result.usage
-    parts = [f"{usage.prompt_tokens} + {usage.completion_tokens} tokens"]
-    if usage.cached_tokens:
-        parts.append(f"{usage.cached_tokens} reused")
-    if timings.time_to_first_token_s is not None:
-        parts.append(f"first token after {timings.time_to_first_token_s:.3f} s")
-    if timings.prefill_tokens_per_s is not None:
-        parts.append(f"prefill {timings.prefill_tokens_per_s:.0f} tokens/s")
-    if timings.decode_tokens_per_s is not None:
-        parts.append(f"decode {timings.decode_tokens_per_s:.1f} tokens/s")
-    parts.append(f"finish: {result.finish_reason}")
-    return "onward: " + ", ".join(parts)
+    """The figures of one result, for a person."""
+    return f"onward: {result.figures}"

@@ -73,6 +73,19 @@ def copies(messages: Sequence[Message]) -> list[Message]:
     return [_plain("messages", message) for message in messages]
 
 
+def text_of(message: Message) -> tuple[str, str]:
+    """Role and text of a message, for a person; what is no text as JSON."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return message["role"], content
+    parts = content if isinstance(content, list) else []
+    texts = [part.get("text") for part in parts if isinstance(part, dict)]
+    if texts and all(isinstance(text, str) for text in texts):
+        return message["role"], "".join(map(str, texts))
+    rest = {name: value for name, value in message.items() if name != "role" and value is not None}
+    return message["role"], json.dumps(rest, ensure_ascii=False)
+
+
 def exchanges(messages: Sequence[Message]) -> list[int]:
     """Where each exchange begins: at every message of the user."""
     return [i for i, message in enumerate(messages) if message["role"] == "user"]

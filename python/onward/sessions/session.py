@@ -27,10 +27,18 @@ from onward.options import with_options
 from onward.progress import ProgressBar
 from onward.result import Usage
 from onward.sessions.file import opened_session, session_path, write_session
-from onward.sessions.messages import Message, copies, exchanges, read_message, read_messages
+from onward.sessions.messages import (
+    Message,
+    copies,
+    exchanges,
+    read_message,
+    read_messages,
+    text_of,
+)
 from onward.sessions.state import UNUSED, SessionState, read_state, written_state
 from onward.sessions.stream import Answer, SessionStream
 from onward.sessions.transcript import Transcript, ids_of
+from onward.views import Viewed
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -65,7 +73,7 @@ class SessionModel:
         )
 
 
-class Session:
+class Session(Viewed):
     """A conversation; ``LLM.session`` makes one.
 
     An error leaves it as it was. One session is for one thread at a time; several sessions of one
@@ -221,11 +229,14 @@ class Session:
         self._state = state
 
     def __repr__(self) -> str:
-        state = self._state
-        return (
-            f"<onward.Session: {len(state.messages)} messages, {len(self.token_ids)} tokens of "
-            f"{self._model.context}>"
-        )
+        return f"<onward.Session: {self._figures()}>"
+
+    def _texts(self) -> list[tuple[str, str]]:
+        return [text_of(message) for message in self._state.messages]
+
+    def _figures(self) -> str:
+        count = len(self._state.messages)
+        return f"{count} messages, {len(self.token_ids)} tokens of {self._model.context}"
 
     def _ended(self) -> SessionState:
         """The state, between two answers."""

@@ -41,7 +41,6 @@ class SessionStream(Stream):
         super().__init__(call, generation)
         self._prompt_tokens = prompt_tokens
         self._cached_tokens = 0
-        self._pieces: list[str] = []
         self._token_ids: list[int] = []
         self._ended: Callable[[Answer], None] | None = ended
 
