@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from onward.errors import Error, InvalidArgument
 from onward.grammar import Grammar
+from onward.grammar_trial import LIMIT_S, read_in_time
 from onward.token_table import TokenTable, table_of
 
 if TYPE_CHECKING:
@@ -40,13 +41,19 @@ class Constraint:
         """`vocab_size`: rows of the model's logits.
 
         Raises:
-            InvalidArgument: llguidance cannot use the grammar, or no token of the model begins it.
+            InvalidArgument: llguidance cannot use the grammar or takes too long to read it, or no
+                token of the model begins it.
             MissingExtra: llguidance is not installed.
             Error: the tokenizer decodes in a way that cannot be constrained.
         """
         self.grammar = grammar
         self._table = table_of(tokenizer, vocab_size)
         self._tokenizer = tokenizer
+        if not read_in_time(grammar.text):
+            raise InvalidArgument(
+                f"{grammar.option}: llguidance needs more than {LIMIT_S} s to read it, expected a "
+                "smaller one: fewer properties, patterns and alternatives, or shorter repetitions"
+            )
         matcher = self._table.matcher(grammar.text)
         if matcher.is_error() and _dead_end(matcher):
             raise InvalidArgument(
