@@ -48,9 +48,7 @@ def test_a_schema_that_takes_minutes_is_refused_once_and_at_once_from_then_on(
     monkeypatch.setattr(grammar_trial, "LIMIT_S", 1)
     for most_seconds in (20.0, 0.5):
         began = time.monotonic()
-        with pytest.raises(
-            InvalidArgument, match=r"json_schema: .* s to read it, expected a small"
-        ):
+        with pytest.raises(InvalidArgument, match=r"json_schema: .* s to read it, expected a"):
             constraint(with_patterns(500))
         assert time.monotonic() - began < most_seconds
 
@@ -69,9 +67,7 @@ def test_a_large_schema_that_is_read_in_time_is_used(monkeypatch: pytest.MonkeyP
 def test_an_error_in_a_large_schema_is_llguidances_own() -> None:
     properties = {f"p{i}": {"type": "integer"} for i in range(200)}
     with pytest.raises(InvalidArgument, match=r"json_schema: llguidance cannot use it: .*not"):
-        constraint(
-            {"type": "object", "properties": properties, "uniqueItems": True, "type": "array"}
-        )
+        constraint({"type": "object", "properties": properties, "not": {"type": "null"}})
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
