@@ -1,5 +1,5 @@
-"""A progress bar for loading and for long prompts, on stderr, for a person who has waited more than
-a second.
+"""A progress bar for loading, long prompts and batches, on stderr, for a person who has waited more
+than a second.
 
 Nothing is written when stderr is not a terminal, and never anything to stdout.
 """
@@ -16,31 +16,45 @@ REDRAW_S = 0.1
 
 
 class ProgressBar:
-    """``with ProgressBar("loading x") as progress: work(progress)``; called with (done, total).
+    """``with ProgressBar("loading x") as progress: work(progress)``; called with (done, total) and,
+    where there is more to say, a note.
 
-    It goes away at the total, or at the end of the block where there is one.
+    It goes away at the total, or at the end of the block where there is one. A total of 0 is not
+    known: the note stands alone. With a note the bar also says how long the rest will take.
     """
 
     def __init__(self, title: str) -> None:
         self._title = title
-        self._next_draw = time.monotonic() + PATIENCE_S
+        self._started = time.monotonic()
+        self._next_draw = self._started + PATIENCE_S
         self._watched = sys.stderr is not None and sys.stderr.isatty()
         self._drawn = False
 
-    def __call__(self, done: int, total: int) -> None:
-        if done >= total:
+    def __call__(self, done: int, total: int, note: str = "") -> None:
+        if done >= total > 0 or (done >= total and not note):
             return self.erase()
         now = time.monotonic()
         if not self._watched or now < self._next_draw:
             return
         self._next_draw = now + REDRAW_S
         self._drawn = True
-        share = min(done / total, 1.0) if total > 0 else 0.0
-        room = shutil.get_terminal_size().columns - len(self._title) - 10
+        sys.stderr.write("\r" + self._line(done, total, note, now) + "\x1b[K")
+        sys.stderr.flush()
+
+    def _line(self, done: int, total: int, note: str, now: float) -> str:
+        """What is drawn; it never reaches the last column, where a terminal would wrap."""
+        columns = shutil.get_terminal_size().columns - 1
+        if total <= 0:
+            return note[:columns]
+        share = min(done / total, 1.0)
+        after = f" {share:4.0%}"
+        if note:
+            left = (now - self._started) * (total / done - 1) if done > 0 else 0.0
+            after += f"  {note}, {_clock(left)} left"
+        room = columns - len(self._title) - len(after) - 3
         width = max(4, min(40, room))
         bar = ("#" * round(share * width)).ljust(width, ".")
-        sys.stderr.write(f"\r{self._title} [{bar}] {share:4.0%}")
-        sys.stderr.flush()
+        return f"{self._title} [{bar}]{after}"[:columns]
 
     def __enter__(self) -> ProgressBar:
         return self
@@ -59,3 +73,9 @@ class ProgressBar:
             self._drawn = False
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
+
+
+def _clock(seconds: float) -> str:
+    """Minutes and seconds, or hours and minutes: 0:42, 2 h 05 min."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02}" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"

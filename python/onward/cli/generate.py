@@ -18,6 +18,7 @@ EXAMPLES = """\
   onward generate @prompt.txt -n 64 --temperature 0.8 --top-p 0.9
   onward generate "A person, as JSON:" --json-schema schema.json
   onward generate "Once" -n 8 --temperature 1 --num-return-sequences 2
+  onward generate --jsonl in.jsonl -o out.jsonl -n 64
 """
 
 
@@ -36,12 +37,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print the result, with all its outputs, as one JSON object at the end",
     )
+    group = parser.add_argument_group("batches of rows (docs/command-line.md)")
+    group.add_argument(
+        "--jsonl",
+        metavar="FILE",
+        help='continue each row of this file (- is stdin): {"prompt": "..."}, "messages" or '
+        '"token_ids", with options and an id of its own; default: none',
+    )
+    group.add_argument(
+        "--resume",
+        action="store_true",
+        help="with --jsonl and -o: keep the rows that the output has, and add the others",
+    )
     flags.add_model_arguments(parser)
     flags.add_generation_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     output.check(arguments.output)
+    if arguments.jsonl is not None:
+        return _batch(arguments)
+    if arguments.resume:
+        raise InvalidArgument("resume: is given without jsonl, expected --jsonl FILE and -o FILE")
     prompt = _prompt(arguments.prompt)
     options = flags.with_prefill_bar(flags.generation_options(arguments))
     with flags.load(arguments) as llm:
@@ -66,6 +83,24 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.verbose:
         print(flags.timings_line(result), file=sys.stderr)
     return 0
+
+
+def _batch(arguments: argparse.Namespace) -> int:
+    """--jsonl: the exit code of a whole file."""
+    from onward.cli import batches
+
+    target = arguments.output
+    if arguments.prompt is not None:
+        raise InvalidArgument("prompt: is given together with jsonl, expected one of them")
+    if arguments.resume and target is None:
+        raise InvalidArgument("resume: is given without an output, expected -o FILE")
+    if target is not None and not arguments.resume:
+        output.check_new(target)
+    options = flags.generation_options(arguments)
+    with flags.load(arguments) as llm:
+        return batches.run(
+            llm, arguments.jsonl, target, options, resume=arguments.resume, whole=arguments.json
+        )
 
 
 def _needs_the_end(options: dict[str, object]) -> bool:

@@ -52,6 +52,15 @@ def check(path: str | None) -> None:
         raise InvalidArgument(f"output: {label(path)}: there is no such folder")
 
 
+def check_new(path: str) -> None:
+    """InvalidArgument where a file that took long to make would be written over."""
+    target = Path(path).expanduser()
+    if target.is_file() and target.stat().st_size:
+        raise InvalidArgument(
+            f"output: {label(path)} is there, expected a new name, or --resume to go on with it"
+        )
+
+
 def write(path: str | None, text: str) -> None:
     """The text as the file, or on stdout."""
     if path is None:
