@@ -305,7 +305,7 @@ class TestBar:
         """After 30 of 120 bytes and 30 seconds, 90 seconds are left."""
         bar = "#" * 10 + "." * 30
         assert drawn(30, 120, "7 rows", 100) == f"rows [{bar}]  25%  7 rows, 1:30 left"
-        assert drawn(1, 1000, "7 rows", 100).endswith("  0%  7 rows, 8 h 20 min left")
+        assert drawn(1, 1000, "7 rows", 100).endswith("  0%  7 rows, 8 h 19 min left")
 
     def test_a_total_that_is_not_known(self, drawn: Callable[..., str]) -> None:
         assert drawn(-1, 0, "7 rows") == "7 rows"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from onward.errors import ArgumentTypeError, InvalidArgument
-from onward.message_text import shown
+from onward.message_text import nearest, shown
 
 FLOATS = ("f32", "f16", "bf16")
 CODES = ("int8", "q4_0", "turbo4", "turbo3", "turbo2")
@@ -107,5 +107,7 @@ def _check_name(name: object, value: object, names: tuple[str, ...]) -> str:
     if name not in names:
         found = shown(name) if name == value else f"{shown(name)} in {shown(value)}"
         more = ", or two of them as keys/values" if names is KV_DTYPES else " for each side"
-        raise InvalidArgument(f"kv_dtype: is {found}, expected one of {', '.join(names)}{more}")
+        raise InvalidArgument(
+            f"kv_dtype: is {found}, expected one of {', '.join(names)}{more}{nearest(name, names)}"
+        )
     return name

@@ -22,7 +22,7 @@ from onward.architectures import PlannedTensor
 from onward.errors import InvalidArgument, WeightError
 from onward.hub import ModelFiles
 from onward.kv_dtypes import KvDtypes, parse_kv_dtype
-from onward.message_text import label, labels, shown
+from onward.message_text import label, labels, nearest, shown
 from onward.pack import contents
 from onward.spec import DecoderSpec
 from onward.weights import Checkpoint, open_checkpoint, packed
@@ -183,10 +183,15 @@ def check_device(device: object) -> str:
 def check_dtypes(dtype: object, head_dtype: object) -> None:
     """InvalidArgument for what ``choose_dtypes`` does not take."""
     if not isinstance(dtype, str) or dtype not in DTYPES:
-        raise InvalidArgument(f"dtype: is {shown(dtype)}, expected one of {', '.join(DTYPES)}")
-    if head_dtype is not None and not (isinstance(head_dtype, str) and head_dtype in HEAD_DTYPES):
+        hint = nearest(dtype, DTYPES)
         raise InvalidArgument(
-            f"head_dtype: is {shown(head_dtype)}, expected None or one of {', '.join(HEAD_DTYPES)}"
+            f"dtype: is {shown(dtype)}, expected one of {', '.join(DTYPES)}{hint}"
+        )
+    if head_dtype is not None and not (isinstance(head_dtype, str) and head_dtype in HEAD_DTYPES):
+        hint = nearest(head_dtype, HEAD_DTYPES)
+        raise InvalidArgument(
+            f"head_dtype: is {shown(head_dtype)}, expected None or one of "
+            f"{', '.join(HEAD_DTYPES)}{hint}"
         )
 
 

@@ -74,7 +74,9 @@ def sentence(text: object) -> str:
     return line if len(line) <= 300 else line[:297] + "..."
 
 
-def nearest(word: str, names: Iterable[str]) -> str:
+def nearest(word: object, names: Iterable[str]) -> str:
     """A hint for a misspelled word: ", did you mean X?", or nothing where no name is near."""
+    if not isinstance(word, str) or len(word) > _VALUE_CHARACTERS:
+        return ""
     near = get_close_matches(word, list(names), n=1, cutoff=0.6)
     return f", did you mean {near[0]}?" if near else ""

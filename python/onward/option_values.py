@@ -12,7 +12,7 @@ from numbers import Integral, Real
 from typing import Any, Literal
 
 from onward.errors import ArgumentTypeError, InvalidArgument
-from onward.message_text import literal
+from onward.message_text import literal, nearest
 
 Kind = Literal[
     "integer",
@@ -116,7 +116,8 @@ def _check_name(option: Option, value: object) -> str:
     if not isinstance(value, str):
         raise wrong_type(option.name, value, expected)
     if value not in option.choices:
-        raise InvalidArgument(f"{option.name}: is {shown(value)}, expected {expected}")
+        hint = nearest(value, map(str, option.choices))
+        raise InvalidArgument(f"{option.name}: is {shown(value)}, expected {expected}{hint}")
     return value
 
 

@@ -17,6 +17,7 @@ from onward import _core, architectures
 from onward.bench.shapes import SHAPES
 from onward.errors import InvalidArgument
 from onward.loading import Progress, core_spec
+from onward.message_text import nearest
 from onward.spec import DecoderSpec
 from onward.weights.dtypes import WeightDtypes, choose_dtypes
 
@@ -31,7 +32,9 @@ _STRIDE = 1000003  # from where one tensor begins to where the next one does
 def synthetic_spec(name: str) -> DecoderSpec:
     """The spec of a published model. InvalidArgument names those there are."""
     if name not in SHAPES:
-        raise InvalidArgument(f"synthetic: is {name!r}, expected one of {', '.join(SHAPES)}")
+        raise InvalidArgument(
+            f"synthetic: is {name!r}, expected one of {', '.join(SHAPES)}{nearest(name, SHAPES)}"
+        )
     return architectures.read_spec(SHAPES[name], f"synthetic {name}")
 
 

@@ -24,7 +24,7 @@ from onward.cli import (
     streams,
     tokenize,
 )
-from onward.cli.parsing import Parser, no_such_command
+from onward.cli.parsing import Parser, no_such_command, usage
 from onward.errors import InvalidArgument
 
 COMMANDS = (generate, chat, tokenize, detokenize, doctor, bench, quantize, pack, kv, compare)
@@ -73,6 +73,7 @@ def parser() -> Parser:
             epilog=f"examples:\n{examples}\n{codes}" if examples else codes,
         )
         command.add_arguments(sub)
+        sub.usage = usage(sub)
         sub.set_defaults(run=command.run)
     return top
 

@@ -95,6 +95,17 @@ def help_of(action: argparse.Action) -> str:
 _LEAVING = (argparse._HelpAction, argparse._VersionAction)
 
 
+def usage(parser: argparse.ArgumentParser) -> str:
+    """The line after "usage:": the arguments, and that there are flags."""
+    words = [parser.prog, "[FLAGS]"]
+    for action in parser._actions:
+        if action.required and action.option_strings:
+            words.append(f"{action.option_strings[0]} {action.metavar}")
+        elif not action.option_strings:
+            words.append(str(action.metavar) if action.required else f"[{action.metavar}]")
+    return " ".join(words)
+
+
 def commands_of(parser: argparse.ArgumentParser) -> dict[str, Parser]:
     """The parsers of the subcommands, by name."""
     for action in parser._actions:

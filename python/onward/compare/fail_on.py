@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from onward.compare.comparison import Comparison, Ratios
 from onward.errors import InvalidArgument
-from onward.message_text import shown
+from onward.message_text import nearest, shown
 
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<=": operator.le,
@@ -91,6 +91,7 @@ def parse_conditions(text: str) -> tuple[Condition, ...]:
         if name not in FIGURES:
             raise InvalidArgument(
                 f"fail_on: name is {shown(name)}, expected one of {', '.join(FIGURES)}"
+                f"{nearest(name, FIGURES)}"
             )
         try:
             bound = float(number)

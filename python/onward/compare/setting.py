@@ -10,7 +10,7 @@ from typing import Any
 
 from onward.errors import InvalidArgument
 from onward.kv.plan import Policy
-from onward.message_text import shown
+from onward.message_text import nearest, shown
 
 RESULT_SUFFIX = ".npz"
 _PYTHON = "python="
@@ -113,6 +113,7 @@ def _keys(text: str, parts: list[str]) -> dict[str, str]:
         if key not in KEYS:
             raise InvalidArgument(
                 f"setting: {shown(text)}: key is {shown(key)}, expected one of {', '.join(KEYS)}"
+                f"{nearest(key, KEYS)}"
             )
         if key in found:
             raise InvalidArgument(f"setting: {shown(text)}: has {key} twice, expected it once")
