@@ -18,6 +18,7 @@ from builders.core_engine import (
     submit,
 )
 from onward import _core
+from onward.errors import InvalidArgument
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 TINY = Shape(
@@ -103,6 +104,48 @@ def test_the_engine_takes_what_the_formula_says(dtype, bytes_per_value):
     assert blocks[49] == blocks[58] == 4
     assert blocks[59] == 0  # finished, given back
     assert engine.stats()["cache_bytes_reserved"] <= 4 * block_bytes
+
+
+@pytest.mark.parametrize("window", [1, 15, 16, 17, 20, 33])
+def test_blocks_outside_a_window_go_back_as_soon_as_no_token_sees_them(window):
+    """With n tokens in the cache the next one sees keys from n - window + 1 on. Where that is a
+    multiple of 16, the block before it is free at once."""
+    shape = Shape(num_layers=1, head_dim=32, windows=(window,))
+    engine = _core.Engine(
+        seeded_model("f32", shape), threads=1, prefill_chunk_tokens=64, prefix_cache=False
+    )
+    submit(engine, random_prompt(3), max_new_tokens=70)
+    for tokens in range(3, 72):
+        engine.step()
+        unseen = max(0, tokens - window + 1) // 16
+        assert engine.stats()["cache_blocks_in_use"] == -(-tokens // 16) - unseen, tokens
+
+
+def test_a_budget_is_used_to_its_last_block():
+    """60 tokens of prompt and 4 of output fill four blocks. A byte less, and they can never fit."""
+    model = seeded_model("f32", TINY)
+    block = new_engine(model).stats()["cache_block_bytes"]
+    prompt = random_prompt(60, TINY.vocab_size)
+
+    def engine_of(limit):
+        return _core.Engine(model, threads=1, prefill_chunk_tokens=64, kv_cache_bytes=limit)
+
+    engine = engine_of(4 * block)
+    [output] = complete(engine, [prompt], max_new_tokens=4)
+    assert len(output) == 4 and engine.stats()["preempted"] == 0
+    with pytest.raises(InvalidArgument, match="kv_cache_bytes"):
+        submit(engine_of(4 * block - 1), prompt, max_new_tokens=4)
+
+
+def test_dynamic_rotation_begins_right_after_the_original_context():
+    """Positions below 20 rotate as if there were no scaling, to the bit; position 20 does not."""
+    shape = Shape(num_layers=1, head_dim=32)
+    plain, dynamic = (
+        new_engine(seeded_model("f32", shape, **changes)).logits(random_prompt(24))
+        for changes in ({}, {"rope_dynamic_factor": 4.0, "rope_dynamic_original_context": 20})
+    )
+    same = (plain == dynamic).all(axis=1)
+    assert same.tolist() == [True] * 20 + [False] * 4
 
 
 def test_blocks_go_back_when_a_request_is_cancelled():

@@ -28,6 +28,54 @@ def test_a_prefix_is_found_to_the_token():
     assert engine.stats()["prefix_hit_tokens"] == 77
 
 
+FIRST_BLOCK = [
+    *(2337, 471, 2436, 238, 3745, 1282, 3576, 4059, 1789, 1044, 1113, 3799, 694, 3221, 11, 7),
+]
+EQUAL_HASH = [
+    *(611, 325, 1221, 3563, 18, 709, 110, 3960, 3743, 1536, 15, 2146, 3696, 41, 3813, 755),
+]
+"""Two blocks of 16 tokens to which cache/prefix_tree.cpp gives the same hash, found by trying 2^27
+random ones."""
+
+
+def block_hash(tokens: list[int]) -> int:
+    """As chained_hash in cache/prefix_tree.cpp computes it, from the root."""
+    found = 0xCBF29CE484222325
+    for token in tokens:
+        found = (found ^ token) * 0x100000001B3 % 2**64
+        found ^= found >> 29
+    return found
+
+
+def test_a_prefix_of_equal_hash_is_not_taken_for_another():
+    assert block_hash(FIRST_BLOCK) == block_hash(EQUAL_HASH), "the hash changed: find another pair"
+    shape = Shape(vocab_size=4096, hidden_size=32, intermediate_size=32, num_layers=1, head_dim=32)
+    model = seeded_model("f32", shape)
+    rest = [5, 6, 7]
+    alone = _core.Engine(model, threads=1, prefill_chunk_tokens=64)
+    expected = complete(alone, [EQUAL_HASH + rest], max_new_tokens=8)
+    engine = _core.Engine(model, threads=1, prefill_chunk_tokens=64)
+    complete(engine, [FIRST_BLOCK + rest], max_new_tokens=8)
+    assert complete(engine, [EQUAL_HASH + rest], max_new_tokens=8) == expected
+    assert engine.stats()["prefix_hit_tokens"] == 0
+    complete(engine, [FIRST_BLOCK + rest], max_new_tokens=1)
+    assert engine.stats()["prefix_hit_tokens"] == 16 + 2
+
+
+@pytest.mark.parametrize("codec", ["exact", "int8", "turbo4"])
+def test_a_text_goes_on_where_its_prompt_or_its_output_ended(codec):
+    """Exact blocks are kept there, so that codes can be gone on from: after the 30 tokens of the
+    output, of which the last was not fed back, and after the last whole block of the prompt."""
+    engine = engine_of(kv_keys=codec, kv_values=codec, kv_window_tokens=16)
+    prompt = random_prompt(100)
+    [output] = complete(engine, [prompt], max_new_tokens=30)
+    whole = 100 if codec == "exact" else 96
+    for before, reused in (([*prompt, *output], 129), (prompt, whole)):
+        hits = engine.stats()["prefix_hit_tokens"]
+        complete(engine, [[*before, *((prompt[:9] + 1) % 300)]], max_new_tokens=1)
+        assert engine.stats()["prefix_hit_tokens"] - hits == reused
+
+
 def test_of_two_that_begin_alike_one_reads_the_beginning():
     """150 common tokens: they are computed once, and the 20 of each that follow."""
     engine = engine_of()

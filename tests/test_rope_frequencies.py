@@ -114,6 +114,25 @@ def test_yarn_ramp_and_attention_factor() -> None:
     assert mscale.rope.attention_factor == pytest.approx(expected)
 
 
+def test_yarn_reaches_max_position_embeddings_where_that_is_more() -> None:
+    """32 = 4 x 8 positions by the factor, and 64 by the config."""
+    scaling = {**YARN, "original_max_position_embeddings": 8}
+    assert spec_of(64, rope_scaling=scaling, max_position_embeddings=64).max_context == 64
+    assert spec_of(64, rope_scaling=scaling, max_position_embeddings=16).max_context == 32
+
+
+def test_a_yarn_ramp_may_end_beyond_half_the_head() -> None:
+    """head_dim 8, theta 4, 64 positions. The pair that turns once is 8 ln(64 / 2 pi) / (2 ln 4) =
+    6.7, rounded up to 7; the pair that turns 32 times is below 0. There are 4 pairs, so the ramp of
+    7 steps is cut after the fourth: of pair i, i / 7 is divided by the factor."""
+    scaling = {**YARN, "original_max_position_embeddings": 64}
+    found = frequencies(8, rope_theta=4.0, rope_scaling=scaling)
+    divided = np.arange(4) / 7
+    assert found / frequencies(8, rope_theta=4.0) == pytest.approx(
+        1 - divided + divided / 4, rel=1e-6
+    )
+
+
 def test_yarn_original_context_at_the_top_of_the_config() -> None:
     inside = spec_of(64, rope_scaling=YARN)
     scaling = {"rope_type": "yarn", "factor": 4.0}

@@ -231,6 +231,18 @@ class TestAcceptance:
         assert found.accepted / found.guessed > 0.95
         assert engine.stats()["steps"] < 25
 
+    def test_the_latest_match_is_the_guess(self):
+        """After the first token the text ends in 5, 7. That was followed by 6, and later by 8,
+        which is what the model writes. One match is as long as the other."""
+        steps = np.full((10, 10), -100.0)
+        for token, following in {5: 7, 7: 8, 8: 9}.items():
+            steps[token, following] = 0
+        prompt = [1, 5, 7, 6, 2, 5, 7, 8, 3, 5]
+        speculation = guessing(lookup=1)
+        found = run(table_engine(steps), prompt, speculation=speculation, max_new_tokens=3)
+        assert found.tokens == [7, 8, 9]
+        assert (found.guessed, found.accepted) == (1, 1)
+
     def test_half_of_the_guesses_of_a_coin_are_wrong(self):
         """A draft that is sure of token 0 guesses for a fair coin. Of 4 guesses 1/2, 1/4, 1/8 and
         1/16 are reached and right, .9375 in the mean, and a step brings 1.9375 tokens."""
@@ -394,3 +406,15 @@ class TestEnds:
         found = run(engine, [0], speculation=guessing(draft=4), **SAMPLED)
         assert said(found) == said(run(new_engine(model), [0], **SAMPLED))
         assert found.guessed == 0
+
+
+@pytest.mark.parametrize("dtype", ["int8", "bf16"])
+def test_a_wider_draft_leaves_nothing_in_the_padding_of_rows(dtype):
+    """Both models' rows are normalised into the same memory. The draft has 96 values a row, this
+    model 84, padded to 96: the padding has to be zero, or it would count in the scales of int8."""
+    narrow = Shape(vocab_size=40, hidden_size=84, num_layers=2)
+    model = seeded_model(dtype, narrow)
+    draft = seeded_model(dtype, Shape(vocab_size=40, hidden_size=96, num_layers=1), seed=9)
+    plain = run(new_engine(model), REPEATS, **SAMPLED)
+    found = run(new_engine(model, draft=draft), REPEATS, speculation=guessing(draft=4), **SAMPLED)
+    assert said(found) == said(plain)

@@ -99,16 +99,17 @@ def weight_shapes(shape: Shape) -> dict[str, list[tuple[int, ...]]]:
 
 
 def seeded_model(
-    dtype: str, shape: Shape | None = None, seed: int = 0, device: str = "cpu"
+    dtype: str, shape: Shape | None = None, seed: int = 0, device: str = "cpu", **spec: Any
 ) -> _core.Model:
     """Random weights, large enough that attention is sharp and the logits are well spread.
 
-    ``dtype`` is one of PACKED; beside "int4" the embedding and the head are in 8 bits.
+    ``dtype`` is one of PACKED; beside "int4" the embedding and the head are in 8 bits. ``spec``:
+    further fields of the spec.
     """
     shape = shape or Shape()
     generator = np.random.default_rng(seed)
     cache = dtype if dtype in ("f32", "bf16") else "f16"
-    builder = _core.ModelBuilder(spec_of(shape), cache, 2, device)
+    builder = _core.ModelBuilder(spec_of(shape, **spec), cache, 2, device)
     for name, shapes in weight_shapes(shape).items():
         parts = []
         for part in shapes:
