@@ -232,12 +232,12 @@ class TestAcceptance:
         assert engine.stats()["steps"] < 25
 
     def test_the_latest_match_is_the_guess(self):
-        """After the first token the text ends in 5, 7. That was followed by 6, and later by 8,
-        which is what the model writes. One match is as long as the other."""
+        """After the first token the text ends in 5, 7. A 7 was followed by 6, and later by 8, which
+        is what the model writes. Neither stood after a 5, so one match is as long as the other."""
         steps = np.full((10, 10), -100.0)
         for token, following in {5: 7, 7: 8, 8: 9}.items():
             steps[token, following] = 0
-        prompt = [1, 5, 7, 6, 2, 5, 7, 8, 3, 5]
+        prompt = [1, 2, 7, 6, 3, 4, 7, 8, 9, 5]
         speculation = guessing(lookup=1)
         found = run(table_engine(steps), prompt, speculation=speculation, max_new_tokens=3)
         assert found.tokens == [7, 8, 9]
