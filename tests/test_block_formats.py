@@ -97,7 +97,8 @@ def test_every_value_is_that_of_the_package(dtype: str) -> None:
     """All bytes of the blocks are random, so that every field of the layout takes part."""
     head = random_blocks(dtype, (64, COLUMNS), np.random.default_rng(1))
     expected = dequantised(head)
-    assert np.isfinite(expected).all() and len(np.unique(expected)) > 1000
+    assert np.isfinite(expected).all()
+    assert len(np.unique(expected)) > {"MXFP4": 25, "TQ1_0": 300, "TQ2_0": 300}.get(dtype, 1000)
     assert np.array_equal(head_as_read(head), expected)
 
 
@@ -113,6 +114,21 @@ def test_scales_at_the_ends_of_their_range(dtype: str) -> None:
         blocks[:, offset : offset + 2] = chosen[:, None].view(np.uint8)
     changed = head._replace(data=blocks.tobytes())
     assert np.array_equal(head_as_read(changed), dequantised(changed))
+
+
+def test_every_exponent_and_code_of_mxfp4() -> None:
+    """From float32 subnormals to where the largest codes overflow."""
+    codes = np.tile(np.arange(16, dtype=np.uint8) * 17, (256, 1))
+    exponents = np.arange(256, dtype=np.uint8)[:, None]
+    blocks = np.concatenate([exponents, codes], axis=1)
+    found = _core.kernels.repacked(blocks, "mxfp4", "f32")
+    values = [0, 0.5, 1, 1.5, 2, 3, 4, 6]
+    values = np.array(values + [-value for value in values], np.float64)
+    with np.errstate(over="ignore"):
+        scales = 2.0 ** (np.arange(256.0)[:, None] - 127)
+        assert np.array_equal(found[:, :16], (scales * values).astype(np.float32))
+    assert np.array_equal(found[:, :16], found[:, 16:])
+    assert np.array_equal(found, dequantised(Stored("MXFP4", (256, 32), blocks.tobytes())))
 
 
 def llama_of(
@@ -160,7 +176,7 @@ def test_the_core_refuses_what_is_no_row_of_blocks() -> None:
     shape = Shape(hidden_size=96)
     columns, rows = shape.hidden_size, shape.vocab_size
     builder = _core.ModelBuilder(spec_of(shape), "f32", 1)
-    for dtype in ("Q4_K", "Q5_K", "Q6_K"):
+    for dtype in ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS", "TQ1_0", "TQ2_0"):
         part = (bytes(1 << 20), dtype, (rows, columns), None)
         with pytest.raises(WeightError, match=f"rows of {dtype.lower()} blocks of 256"):
             builder.add("embed", [part], dtype="f32")
@@ -171,5 +187,5 @@ def test_the_core_refuses_what_is_no_row_of_blocks() -> None:
         part = (bytes(rows * row - 1), dtype, (rows, 512), None)
         with pytest.raises(WeightError, match=f"expected {rows} rows of {row}"):
             builder.add("embed", [part], dtype="f32")
-    with pytest.raises(InvalidArgument, match=r"'Q2_K', expected one of f32, .*q6_k, q5_0, q5_1$"):
-        builder.add("embed", [(b"", "Q2_K", (rows, 512), None)], dtype="f32")
+    with pytest.raises(InvalidArgument, match=r"'IQ1_S', expected one of f32, .*, tq1_0, tq2_0$"):
+        builder.add("embed", [(b"", "IQ1_S", (rows, 512), None)], dtype="f32")

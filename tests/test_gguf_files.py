@@ -35,6 +35,7 @@ from onward.weights.checkpoint import STORAGE
 from onward.weights.dtypes import WeightDtypes, choose_dtypes
 from onward.weights.gguf import GgufCheckpoint, halves_from_pairs, hugging_face_name
 from onward.weights.gguf_reader import read_gguf_header
+from onward.weights.mapped_file import MappedFile
 
 gguf = pytest.importorskip("gguf")
 
@@ -42,7 +43,7 @@ HEAD = "lm_head.weight"
 AUTO = {  # stored as -> what the model says it is, and what its matrices are packed in
     **{"F32": ("f32", "f32"), "F16": ("f16", "f16"), "BF16": ("bf16", "bf16")},
     **{"Q8_0": ("int8", "q8_0"), "Q4_0": ("int4", "q4_0"), "Q4_1": ("int4", "q4_1")},
-    **{"Q5_0": ("int8", "q8_0"), "Q5_1": ("int8", "q8_0")},
+    **{"Q5_0": ("int8", "q8_0"), "Q5_1": ("int8", "q8_0"), "MXFP4": ("int8", "q8_0")},
 }
 
 
@@ -260,15 +261,27 @@ def test_metadata_that_changes_nothing(tmp_path: Path) -> None:
     assert spec_of(write(tmp_path, **harmless)) == spec_of(write(tmp_path))
 
 
-def test_tensor_type_that_is_not_supported(tmp_path: Path) -> None:
-    tensors = {**tiny_gguf_tensors(), "output.weight": Stored("Q2_K", (16, 256), bytes(16 * 84))}
-    checkpoint = write(tmp_path, tensors)
-    listed = f"expected one of {', '.join(STORAGE)}$"
-    with pytest.raises(WeightError, match=f"tensor output.weight has type Q2_K, {listed}"):
+@pytest.mark.parametrize("dtype", ["IQ2_XXS", "NVFP4"])
+def test_tensor_type_that_is_not_supported(tmp_path: Path, dtype: str) -> None:
+    """By name, with what is read and what to do."""
+    head = Stored(dtype, (16, 32), bytes(4096))
+    checkpoint = write(tmp_path, {**tiny_gguf_tensors(), "output.weight": head})
+    listed = f"expected one of {', '.join(STORAGE)}; make the file anew .* llama-quantize"
+    with pytest.raises(
+        WeightError, match=f"tensor output.weight has unsupported dtype {dtype}, {listed}"
+    ):
         checkpoint.tensor(HEAD)
-    tensors["output.weight"] = Stored("Q2_K", (16, 32), bytes(16 * 84))
-    with pytest.raises(WeightError, match=rf"tensor {HEAD} has unsupported dtype Q2_K, {listed}"):
-        spec_of(write(tmp_path, tensors))
+    with pytest.raises(WeightError, match=f"tensor {HEAD} has unsupported dtype {dtype}, {listed}"):
+        spec_of(checkpoint)
+
+
+def test_tensor_type_that_the_format_does_not_have(tmp_path: Path) -> None:
+    data = gguf_bytes(TINY_GGUF, tiny_gguf_tensors())
+    path = tmp_path / "odd.gguf"
+    place = data.index(gguf_text("output.weight")) + 8 + len("output.weight") + 4 + 16
+    path.write_bytes(data[:place] + struct.pack("<I", 99) + data[place + 4 :])
+    with pytest.raises(WeightError, match=f"tensor {HEAD} has unsupported dtype number 99, expect"):
+        spec_of(GgufCheckpoint(path))
 
 
 def test_unexpected_and_misshapen_tensors(tmp_path: Path) -> None:
@@ -382,6 +395,34 @@ def test_header_of_many_small_things_is_read_in_a_second() -> None:
     assert header.metadata["a"] == [""] * (1 << 21)
     with pytest.raises(WeightError, match="arrays have 2097153 elements"):
         read_gguf_header(pair("a", 9, struct.pack("<IQ", 8, (1 << 21) + 1) + bytes(9 << 21)), "m")
+
+
+def test_arrays_that_are_too_large_together() -> None:
+    """Each is within the limit, which is for all of them."""
+    half = struct.pack("<IQ", 0, 1 << 20) + bytes(1 << 20)
+    arrays = [gguf_text(name) + struct.pack("<I", 9) + half for name in "ab"]
+    assert len(read_gguf_header(header(pairs=2, rest=b"".join(arrays)), "m").metadata) == 2
+    one_more = gguf_text("c") + struct.pack("<IIQ", 9, 0, 1) + bytes(1)
+    with pytest.raises(WeightError, match="arrays have 2097153 elements, expected 2097152"):
+        read_gguf_header(header(pairs=3, rest=b"".join(arrays) + one_more), "m")
+
+
+def test_metadata_above_its_limit(tmp_path: Path) -> None:
+    """In a sparse file that has the room: texts of 63 MB are read, with 2 MB more they are not."""
+    path = tmp_path / "sparse.gguf"
+    for more, message in ((1 << 10, None), (2 << 20, "bytes of text, but only")):
+        with open(path, "wb") as file:
+            file.write(header(pairs=2) + gguf_text("a") + struct.pack("<IQ", 8, 63 << 20))
+            file.seek(63 << 20, os.SEEK_CUR)
+            file.write(gguf_text("b") + struct.pack("<IQ", 8, more))
+            file.truncate(256 << 20)
+        mapped = MappedFile(path)
+        if message is None:
+            assert len(str(read_gguf_header(mapped.content, path.name).metadata["b"])) == more
+        else:
+            with pytest.raises(WeightError, match=message):
+                read_gguf_header(mapped.content, path.name)
+        mapped.close()
 
 
 def test_smollm2_of_the_wheel() -> None:

@@ -17,6 +17,8 @@ gguf = pytest.importorskip("gguf")
 
 GROUP = 32
 BLOCK_DTYPES = ("q8_0", "q4_0", "q4_1")
+# Formats of whole numbers and one f16 scale: q8_0 has the same codes.
+SAME_IN_Q8_0 = ("q3_k", "iq4_nl", "mxfp4", "tq1_0", "tq2_0")
 
 
 def quantised(w: F32, dtype: str) -> NDArray[np.uint8]:
@@ -91,9 +93,9 @@ def test_q4_k_keeps_its_codes_in_q4_1() -> None:
     ("stored", "packed"),
     [
         (stored, packed)
-        for stored in ("q8_0", "q4_0", "q4_1", "q4_k", "q5_k", "q6_k", "q5_0", "q5_1")
+        for stored in map(str.lower, BLOCKS)
         for packed in ("f32", "f16", "bf16", *BLOCK_DTYPES)
-        if (stored, packed) != ("q4_k", "q4_1")  # has a test of its own
+        if (stored, packed) not in (("q4_k", "q4_1"), ("iq4_xs", "q8_0"))  # have tests of their own
     ],
 )
 def test_any_block_becomes_any_dtype(stored: str, packed: str) -> None:
@@ -101,7 +103,39 @@ def test_any_block_becomes_any_dtype(stored: str, packed: str) -> None:
     blocks = random_bytes(stored, 48, 512)
     found = kernels.repacked(blocks, stored, packed)
     expected = dequantised(blocks, stored)
-    assert_bits(found, expected if stored == packed else rounded(expected, packed))
+    if stored in SAME_IN_Q8_0 and packed == "q8_0":
+        assert (found == expected).all() and len(np.unique(expected)) > 10
+    else:
+        assert_bits(found, expected if stored == packed else rounded(expected, packed))
+
+
+def test_iq4_xs_keeps_its_codes_in_q8_0() -> None:
+    """The product that is the scale of 32 weights is rounded to f16, nothing else is."""
+    blocks = random_bytes("iq4_xs", 80, 1024)
+    each = blocks.reshape(-1, STORAGE["IQ4_XS"][1])
+    d = each[:, :2].copy().view(np.float16).astype("f")
+    high = each[:, 2:4].copy().view(np.uint16) >> np.arange(0, 16, 2, dtype=np.uint16) & 3
+    low = (each[:, 4:8, None] >> np.array([0, 4], np.uint8)).reshape(-1, 8) & 15
+    scale = (d * (low + 16.0 * high - 32).astype("f")).astype("e").astype("f")
+    nibbles = (each[:, 8:].reshape(-1, 8, 1, 16) >> np.array([[0], [4]], np.uint8)) & 15
+    codes = np.array(gguf.quants.IQ4_NL.kvalues, "f")[nibbles].reshape(-1, 8, 32)
+    found = kernels.repacked(blocks, "iq4_xs", "q8_0")
+    assert (found == (scale[..., None] * codes).reshape(found.shape)).all()
+    exact = dequantised(blocks, "iq4_xs")
+    assert (found != exact).any()
+    assert np.abs(found - exact).max() < 2**-11 * np.abs(exact).max()
+
+
+def test_scales_that_f16_does_not_hold_are_rounded_anew() -> None:
+    """MXFP4 has powers of two from 2^-128 to 2^127: f16 has those from 2^-24 to 2^15."""
+    blocks = random_bytes("mxfp4", 256, 32)
+    blocks[:, 0] = np.arange(256)
+    with np.errstate(over="ignore"):
+        expected = dequantised(blocks, "mxfp4")
+    found = kernels.repacked(blocks, "mxfp4", "q8_0")
+    assert (found[104:144] == expected[104:144]).all()
+    outside = [*range(104), *range(144, 253)]  # beyond 252 the largest codes overflow float32
+    assert_bits(found[outside] + 0.0, rounded(expected[outside], "q8_0") + 0.0)
 
 
 # --- floats become fewer bits ---

@@ -27,6 +27,13 @@ constexpr DTypeFacts kFacts[] = {
     {"q6_k", 256, 128 + 64 + 16 + 2},  // 256 nibbles, 256 bit pairs, int8 scales, f16 scale
     {"q5_0", 32, 2 + 4 + 16},          // f16 scale, 32 fifth bits, 32 nibbles
     {"q5_1", 32, 4 + 4 + 16},          // f16 scale, f16 minimum, 32 fifth bits, 32 nibbles
+    {"q2_k", 256, 16 + 64 + 4},        // nibbles of scales and minimums, 256 bit pairs, their scales
+    {"q3_k", 256, 32 + 64 + 12 + 2},   // 256 third bits, 256 bit pairs, 16 scales of 6 bits, f16
+    {"iq4_nl", 32, 2 + 16},            // f16 scale, 32 nibbles
+    {"iq4_xs", 256, 4 + 4 + 128},      // f16 scale, 8 scales of 6 bits, 256 nibbles
+    {"mxfp4", 32, 1 + 16},             // 8 bits of exponent, 32 nibbles
+    {"tq1_0", 256, 48 + 4 + 2},        // 256 base-3 digits, 5 or 4 to a byte, f16 scale
+    {"tq2_0", 256, 64 + 2},            // 256 bit pairs, f16 scale
 };
 
 const DTypeFacts& facts(DType dtype) { return kFacts[static_cast<size_t>(dtype)]; }

@@ -7,7 +7,26 @@
 
 namespace onward {
 
-enum class DType : uint8_t { f32, f16, bf16, q8_0, q4_0, q4_1, q4_k, q5_k, q6_k, q5_0, q5_1 };
+enum class DType : uint8_t {
+  f32,
+  f16,
+  bf16,
+  q8_0,
+  q4_0,
+  q4_1,
+  q4_k,
+  q5_k,
+  q6_k,
+  q5_0,
+  q5_1,
+  q2_k,
+  q3_k,
+  iq4_nl,
+  iq4_xs,
+  mxfp4,
+  tq1_0,
+  tq2_0
+};
 
 // The names above in either case; InvalidArgument, which lists them, for anything else.
 DType parse_dtype(const std::string& name);
@@ -19,8 +38,8 @@ bool is_matrix_dtype(DType dtype);
 // Of a quantised weight: consecutive values of an output that share a scale.
 constexpr int64_t kGroupValues = 32;
 
-// Quantised formats store blocks of 32 values, or of 256 (the K formats); the others are blocks of
-// one.
+// Quantised formats store blocks of 32 values, or of 256 (the K formats, IQ4_XS, TQ1_0 and TQ2_0);
+// the others are blocks of one.
 int64_t dtype_block_values(DType dtype);
 int64_t dtype_block_bytes(DType dtype);
 

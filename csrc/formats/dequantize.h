@@ -20,4 +20,14 @@ struct Q4kRun {
 };
 Q4kRun read_q4_k_run(const void* row, int64_t first);
 
+// 32 values as one scale and whole numbers: scale * code. The formats that have such runs are Q3_K,
+// IQ4_NL, IQ4_XS, MXFP4, TQ1_0 and TQ2_0.
+struct ScaledRun {
+  float scale;
+  int8_t codes[32];
+};
+bool has_scaled_runs(DType dtype);
+// `dtype` is one of these.
+ScaledRun read_scaled_run(DType dtype, const void* row, int64_t first);
+
 }  // namespace onward

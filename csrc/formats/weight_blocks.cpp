@@ -157,11 +157,29 @@ uint16_t read_f16(const uint8_t* bytes) {
   return bits;
 }
 
+// A run of scaled whole numbers as q8_0. Its scale is an f16 in most formats; where it is none, it is
+// rounded to one if f16 has its full precision there, else the values are rounded anew.
+WeightBlock scaled_block(DType stored, const void* row, int64_t first) {
+  const ScaledRun run = read_scaled_run(stored, row, first);
+  WeightBlock block;
+  block.scale = float_to_f16(run.scale);
+  const float magnitude = std::fabs(run.scale);
+  const bool precise = magnitude >= 0x1p-14f && magnitude <= 65504.0f;
+  if (!precise && std::isfinite(run.scale) && f16_to_float(block.scale) != run.scale) {
+    float values[kValues];
+    read_row(stored, row, first, kValues, values);
+    return rounded_block(DType::q8_0, values);
+  }
+  for (int i = 0; i < kValues; ++i) block.codes[i] = static_cast<uint8_t>(run.codes[i] + 128);
+  return block;
+}
+
 }  // namespace
 
 bool holds_same_codes(DType stored, DType packed) {
   return (stored == packed && dtype_block_values(packed) == kGroupValues) ||
-         (stored == DType::q4_k && packed == DType::q4_1);
+         (stored == DType::q4_k && packed == DType::q4_1) ||
+         (packed == DType::q8_0 && has_scaled_runs(stored));
 }
 
 WeightBlock stored_block(DType stored, const void* row, int64_t first) {
@@ -173,6 +191,7 @@ WeightBlock stored_block(DType stored, const void* row, int64_t first) {
     std::copy_n(run.codes, kValues, block.codes);
     return block;
   }
+  if (has_scaled_runs(stored)) return scaled_block(stored, row, first);
   const uint8_t* bytes =
       static_cast<const uint8_t*>(row) + first / kValues * dtype_block_bytes(stored);
   block.scale = read_f16(bytes);

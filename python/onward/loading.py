@@ -26,7 +26,7 @@ from onward.message_text import label, labels, nearest, shown
 from onward.pack import contents
 from onward.spec import DecoderSpec
 from onward.weights import Checkpoint, open_checkpoint, packed
-from onward.weights.checkpoint import STORAGE
+from onward.weights.checkpoint import STORAGE, unsupported
 from onward.weights.dtypes import DTYPES, HEAD_DTYPES, WeightDtypes, choose_dtypes, head_name
 
 if TYPE_CHECKING:
@@ -227,10 +227,7 @@ def check_headers(plan: list[PlannedTensor], checkpoint: Checkpoint, spec: Decod
             if found != expected:
                 raise WeightError(f"{where} has shape {found}, expected {expected} by the config")
             if found_dtype not in STORAGE:
-                raise WeightError(
-                    f"{where} has unsupported dtype {found_dtype}, "
-                    f"expected one of {', '.join(STORAGE)}"
-                )
+                raise WeightError(f"{where} {unsupported(found_dtype)}")
 
 
 def _check_tied_head(spec: DecoderSpec, checkpoint: Checkpoint) -> None:

@@ -74,6 +74,8 @@ def random_blocks(dtype: str, shape: tuple[int, ...], generator: np.random.Gener
     """A matrix of random bytes, but for the f16 scales: values of the size of a model's weights."""
     values, size = STORAGE[dtype]
     blocks = generator.integers(0, 256, (math.prod(shape) // values, size), dtype=np.uint8)
+    if dtype == "MXFP4":
+        blocks[:, 0] = generator.integers(120, 124, len(blocks))
     for offset, reach in BLOCKS[dtype].items():
         signs = generator.choice([-1, 1], len(blocks))
         scales = signs * generator.uniform(0.05, 0.2, len(blocks)) / reach
@@ -120,13 +122,16 @@ def write_folder(
 # GGUF: value types by number, and the numbers of tensor types.
 GGUF_TYPES = {
     **{"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q5_1": 7, "Q8_0": 8, "Q2_K": 10},
-    **{"Q4_K": 12, "Q5_K": 13, "Q6_K": 14, "BF16": 30},
+    **{"Q3_K": 11, "Q4_K": 12, "Q5_K": 13, "Q6_K": 14, "IQ2_XXS": 16, "IQ4_NL": 20, "IQ4_XS": 23},
+    **{"BF16": 30, "TQ1_0": 34, "TQ2_0": 35, "MXFP4": 39, "NVFP4": 40},
 }
 # Block format: where in a block its f16 scales lie, and what integers each reaches up to.
 BLOCKS = {
     **{"Q8_0": {0: 128}, "Q4_0": {0: 8}, "Q4_1": {0: 15, 2: 1}, "Q5_0": {0: 16}},
     **{"Q5_1": {0: 31, 2: 1}, "Q4_K": {0: 15 * 63, 2: 63}, "Q5_K": {0: 31 * 63, 2: 63}},
-    **{"Q6_K": {208: 32 * 128}},
+    **{"Q6_K": {208: 32 * 128}, "Q2_K": {80: 3 * 15, 82: 15}, "Q3_K": {108: 4 * 32}},
+    **{"IQ4_NL": {0: 127}, "IQ4_XS": {0: 127 * 32}, "TQ1_0": {52: 1}, "TQ2_0": {64: 1}},
+    "MXFP4": {},  # it has an exponent
 }
 TINY_GGUF: dict[str, object] = {
     "general.architecture": "llama",

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-# dtype: (values in a block, bytes of a block). The quantised blocks are those of GGUF.
+# dtype: (values in a block, bytes of a block). The quantised blocks are those of GGUF. The core has
+# the same in csrc/base/dtype.cpp; tests hold both against the gguf package.
 STORAGE: dict[str, tuple[int, int]] = {
     "F32": (1, 4),
     "F16": (1, 2),
@@ -26,7 +27,25 @@ STORAGE: dict[str, tuple[int, int]] = {
     "Q4_K": (256, 2 + 2 + 12 + 128),
     "Q5_K": (256, 2 + 2 + 12 + 32 + 128),  # the same with 256 fifth bits
     "Q6_K": (256, 128 + 64 + 16 + 2),  # 256 nibbles, 256 bit pairs, 16 int8 scales, f16 scale
+    "Q2_K": (256, 16 + 64 + 4),  # nibbles of scales and minimums, 256 bit pairs, f16 scales of them
+    "Q3_K": (256, 32 + 64 + 12 + 2),  # 256 third bits, 256 bit pairs, 16 scales of 6 bits, f16
+    "IQ4_NL": (32, 2 + 16),  # f16 scale, 32 nibbles: places in a table of 16 values
+    "IQ4_XS": (256, 4 + 4 + 128),  # f16 scale, 8 scales of 6 bits, 256 nibbles of the same table
+    "MXFP4": (32, 1 + 16),  # an exponent of 8 bits, 32 floats of 4 bits
+    "TQ1_0": (256, 48 + 4 + 2),  # 256 base-3 digits, 5 or 4 to a byte, f16 scale
+    "TQ2_0": (256, 64 + 2),  # 256 bit pairs with 3 values, f16 scale
 }
+
+
+def unsupported(dtype: str) -> str:
+    """What a message says of a tensor whose dtype cannot be read, without a subject."""
+    advice = ""
+    if dtype.startswith(("Q", "IQ", "TQ", "NVFP")):  # a quantised format of GGUF
+        advice = (
+            "; make the file anew from the original weights in one of them, for example with "
+            "llama.cpp's llama-quantize and Q4_K_M"
+        )
+    return f"has unsupported dtype {dtype}, expected one of {', '.join(STORAGE)}{advice}"
 
 
 @dataclass(frozen=True)

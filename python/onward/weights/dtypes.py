@@ -20,7 +20,8 @@ HEAD_DTYPES = DTYPES[1:]
 _PACKED = {"f32": "f32", "f16": "f16", "bf16": "bf16", "int8": "q8_0", "int4": "q4_0"}
 _ASKED = {packed: asked for asked, packed in _PACKED.items()} | {"q4_1": "int4"}
 # What a quantised file's matrix is packed in. Q4_K has the codes of Q4_1, and scales that f16
-# rounds; the others are rounded to 8 bits.
+# rounds. All others become 8 bits: there Q3_K, IQ4_NL, MXFP4, TQ1_0 and TQ2_0 keep their values,
+# IQ4_XS its codes, and Q2_K, Q5_K, Q6_K, Q5_0 and Q5_1 are rounded.
 _NATIVE = {
     "F32": "f32",
     "F16": "f16",
@@ -59,7 +60,7 @@ def choose_dtypes(
         stored: the dtype of a tensor in the file, a key of STORAGE.
         dtype: one of DTYPES. "auto" keeps what the file has: bf16 or f16 where every matrix is
             stored so, the quantised formats as they are (those without a kernel of their own as
-            int8), else f32.
+            int8, where docs/quantization.md says which of them keep their values), else f32.
         head_dtype: the dtype of the embedding and the output head, one of HEAD_DTYPES; None: as
             ``dtype``, but int8 beside int4, unless the file itself has four bits there.
     """

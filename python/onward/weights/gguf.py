@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from onward.architectures.config_reader import ConfigReader
 from onward.errors import WeightError
 from onward.message_text import label
-from onward.weights.checkpoint import STORAGE, SourceFile, Tensor
+from onward.weights.checkpoint import STORAGE, SourceFile, Tensor, unsupported
 from onward.weights.gguf_reader import GgufTensor, read_gguf_header
 from onward.weights.mapped_file import MappedFile
 
@@ -113,8 +113,7 @@ class GgufCheckpoint:
     def _supported(self, tensor: GgufTensor) -> GgufTensor:
         if tensor.dtype not in STORAGE:
             raise WeightError(
-                f"{self._file.path.name}: tensor {label(tensor.name)} has type {tensor.dtype}, "
-                f"expected one of {', '.join(STORAGE)}"
+                f"{self._file.path.name}: tensor {label(tensor.name)} {unsupported(tensor.dtype)}"
             )
         return tensor
 
