@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _MAX_FILE_BYTES = 1 << 20
 _MAX_DEPTH = 48
+_GGUF_KEY = "tokenizer.chat_template"
 _NAMED_FOLDERS = ("additional_chat_templates", "chat_templates")
 
 
@@ -75,13 +76,8 @@ class ChatTemplate:
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, Any], tokenizer: Tokenizer) -> ChatTemplate:
         """The templates of a GGUF file's metadata."""
-        key = "tokenizer.chat_template"
-        sources = _configured(metadata.get(key))
-        for name, value in metadata.items():
-            if name.startswith(key + ".") and isinstance(value, str):
-                sources[name[len(key) + 1 :]] = value
-        absent = f"{key}: the GGUF file has no chat template; generate() works without one"
-        return cls(sources, tokenizer.special_tokens, absent)
+        absent = f"{_GGUF_KEY}: the GGUF file has no chat template; generate() works without one"
+        return cls(gguf_templates(metadata), tokenizer.special_tokens, absent)
 
     @property
     def sources(self) -> Mapping[str, str]:
@@ -201,6 +197,15 @@ def chat_prompt_ids(
             "begins a text, expected messages that give a prompt"
         )
     return ids
+
+
+def gguf_templates(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """The chat templates of a GGUF file by name; the usual one is "default"."""
+    sources = _configured(metadata.get(_GGUF_KEY))
+    for name, value in metadata.items():
+        if name.startswith(_GGUF_KEY + ".") and isinstance(value, str):
+            sources[name[len(_GGUF_KEY) + 1 :]] = value
+    return sources
 
 
 def _configured(value: object) -> dict[str, str]:

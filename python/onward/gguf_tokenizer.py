@@ -1,8 +1,8 @@
 """A `tokenizers.Tokenizer` from the tokenizer.ggml.* metadata of a GGUF file.
 
 Two kinds exist in practice: `gpt2`, byte-level BPE with explicit merges and a named pre-tokenizer,
-and `llama`, SentencePiece BPE with a score a piece and byte fallback. It does not know how the
-metadata is stored in the file, nor what becomes of the tokenizer.
+and `llama`, SentencePiece BPE with a score for each piece and byte fallback. This module does not
+know how the metadata is stored in the file, nor what is done with the tokenizer.
 """
 
 from __future__ import annotations
@@ -11,59 +11,45 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from onward.chat_template import gguf_templates
 from onward.errors import TokenizerError
+from onward.gguf_keys import MAX_MERGES, MAX_TOKENS, PREFIX, TokenizerKeys
+from onward.gguf_markers import (
+    BYTE,
+    CONTROL,
+    UNKNOWN,
+    UNUSED,
+    USER_DEFINED,
+    ends_of_answers,
+    token_types,
+)
+from onward.gguf_splittings import SPLITTINGS, Splitting
+from onward.message_text import shown
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
     from tokenizers.pre_tokenizers import PreTokenizer
 
-_KEY = "tokenizer.ggml."
-_MAX_TOKENS = 1 << 22
+_NO_TOKENIZER = (None, "none", "no_vocab")
 _SPACE = "\u2581"  # SentencePiece's visible space
+_MAX_ADDED = (
+    1 << 16
+)  # control and user-defined tokens; the largest published files have about 6,500
+# Of a SentencePiece vocabulary: characters of its pieces, and merge rules that they make. The
+# largest published one, of 262,144 pieces, has about 2 million and 600,000: two for a piece.
+_MAX_PIECE_CHARACTERS = 1 << 23
+_MAX_RULES = 1 << 20
+_RULES_FOR_A_PIECE, _MORE_RULES = 8, 1 << 16
+_LONGEST_MERGED = 512  # characters; a longer piece is no result of merges
 
-# Values of tokenizer.ggml.token_type
-_UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 2, 3, 4, 6
-
-_CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_REST = r"\s*[\r\n]+|\s+(?!\S)|\s+"
-_WORDS = rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+"
-_SYMBOLS = r" ?[^\s\p{L}\p{N}]+[\r\n]*"
-_UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
-_LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-_TEKKEN = (
-    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*"
-    rf"|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_REST}"
-)
-
-
-@dataclass(frozen=True)
-class _Splitting:
-    """How a pre-tokenizer cuts text into words before the merges."""
-
-    pattern: str = ""  # empty: the pattern of GPT-2
-    digits_alone: bool = False
-    composed: bool = False  # Unicode NFC first
-    ignore_merges: bool = False  # a word that is one token is that token
-    adds_bos: bool = False  # when the file does not say
-
-
-_GPT2 = _Splitting()
-_LLAMA3 = _Splitting(
-    rf"{_WORDS}|\p{{N}}{{1,3}}|{_SYMBOLS}|{_REST}", ignore_merges=True, adds_bos=True
-)
-_QWEN2 = _Splitting(rf"{_WORDS}|\p{{N}}|{_SYMBOLS}|{_REST}", composed=True)
-
-SPLITTINGS: Mapping[str, _Splitting] = {
-    "default": _GPT2,
-    "gpt-2": _GPT2,
-    "smollm": _Splitting(digits_alone=True),
-    "llama-bpe": _LLAMA3,
-    "llama3": _LLAMA3,
-    "llama-v3": _LLAMA3,
-    "qwen2": _QWEN2,
-    "deepseek-r1-qwen": _QWEN2,
-    "tekken": _Splitting(_TEKKEN, ignore_merges=True, adds_bos=True),
+# The name of a special token -> its key before "_token_id". A token that is missing is no harm.
+_OPTIONAL = {
+    **{"pad": "padding", "unk": "unknown", "sep": "seperator", "cls": "cls", "mask": "mask"},
+    **{"eot": "eot", "eom": "eom"},
 }
+_ENDS = ("eot", "eom")
+# The spelling of pieces without one of their own: noncharacters, which no text contains.
+_SPARE = "\ufdd0{}\ufdd1"
 
 
 @dataclass
@@ -77,72 +63,136 @@ class Built:
     more_eos_ids: list[int] = field(default_factory=list)
 
 
+def has_tokenizer(metadata: Mapping[str, Any]) -> bool:
+    """Whether the file says that it has a tokenizer, of a kind that is supported or not."""
+    return metadata.get(PREFIX + "model") not in _NO_TOKENIZER
+
+
 def build(metadata: Mapping[str, Any]) -> Built:
     """Build the tokenizer that `metadata` describes.
 
+    Warns about ids out of range of tokens that generation does without, and about pieces that look
+    like control tokens and are none.
+
     Raises:
-        TokenizerError: a key is missing or malformed, or the kind or its pre-tokenizer is unknown.
+        TokenizerError: a key is missing or malformed, the kind or its pre-tokenizer is unknown, or
+            the vocabulary is larger than the limits.
     """
-    kind = metadata.get(_KEY + "model")
+    keys = TokenizerKeys(metadata)
+    kind = keys.get("model")
     if kind not in ("gpt2", "llama"):
-        raise TokenizerError(
-            f"{_KEY}model: {_short(kind)} is not supported, expected gpt2 or llama"
-        )
-    tokens = _strings(metadata, "tokens")
-    ids: dict[str, int] = {}
-    for i, token in enumerate(tokens):
-        if ids.setdefault(token, i) != i:
-            raise TokenizerError(
-                f"{_KEY}tokens: {_short(token)} occurs twice, as {ids[token]} and {i}"
-            )
-    types = _integers(metadata, "token_type", len(tokens))
-    unknown = _token_id(metadata, "unknown_token_id", len(tokens))
+        raise keys.wrong("model", f"{shown(kind)} is not supported, expected gpt2 or llama")
+    tokens = keys.strings("tokens", MAX_TOKENS)
+    count = len(tokens)
+    ids = {name: keys.needed_id(f"{name}_token_id", count) for name in ("bos", "eos")}
+    for name, key in _OPTIONAL.items():
+        ids[name] = keys.optional_id(f"{key}_token_id", count)
+    named = [i for i in ids.values() if i is not None]
+    sources = gguf_templates(metadata)
+    given = keys.integers("token_type", count)
+    types = token_types(tokens, given, named, sources.values())
+    tokens, spare = _distinct(keys, tokens, types, named)
+    _check_added(keys, types, spare)
+    vocabulary = {token: i for i, token in enumerate(tokens)}
+    unknown = ids["unk"]
     try:
         if kind == "gpt2":
-            backend, adds_bos = _byte_level(metadata, ids)
+            backend, adds_bos = _byte_level(keys, vocabulary)
         else:
             unk = tokens[unknown] if unknown is not None else None
-            backend, adds_bos = _sentencepiece(metadata, tokens, ids, types, unk)
+            backend, adds_bos = _sentencepiece(keys, tokens, vocabulary, types, unk)
         _add_special(backend, tokens, types)
     except TokenizerError:
         raise
     except BaseException as error:  # a panic of the Rust library is no Exception
         if isinstance(error, (KeyboardInterrupt, SystemExit, MemoryError)):
             raise
-        raise TokenizerError(f"{_KEY}*: it is not a usable tokenizer: {error}") from error
-    special_tokens = {}
-    for name, key in (("bos_token", "bos"), ("eos_token", "eos"), ("pad_token", "padding")):
-        named = _token_id(metadata, f"{key}_token_id", len(tokens))
-        if named is not None:
-            special_tokens[name] = tokens[named]
-    if unknown is not None:
-        special_tokens["unk_token"] = tokens[unknown]
-    ends = (_token_id(metadata, f"{key}_token_id", len(tokens)) for key in ("eot", "eom"))
-    add_bos = _flag(metadata, "add_bos_token", adds_bos and "bos_token" in special_tokens)
+        raise TokenizerError(f"{PREFIX}*: it is not a usable tokenizer: {error}") from error
+    special_tokens = {
+        f"{name}_token": tokens[i] for name, i in ids.items() if i is not None and name not in _ENDS
+    }
+    ends = ends_of_answers(
+        tokens,
+        types,
+        named=[i for name in ("eos", *_ENDS) if (i := ids[name]) is not None],
+        unknown=unknown,
+        templates=sources,
+        special_tokens=special_tokens,
+    )
     return Built(
         backend,
         special_tokens,
-        add_bos=add_bos,
-        add_eos=_flag(metadata, "add_eos_token", False),
-        more_eos_ids=[i for i in ends if i is not None],
+        add_bos=keys.flag("add_bos_token", adds_bos and "bos_token" in special_tokens),
+        add_eos=keys.flag("add_eos_token", False),
+        more_eos_ids=ends,
     )
 
 
-def _byte_level(metadata: Mapping[str, Any], ids: dict[str, int]) -> tuple[Backend, bool]:
+def _distinct(
+    keys: TokenizerKeys, tokens: Sequence[str], types: list[int], named: Sequence[int]
+) -> tuple[list[str], int]:
+    """The pieces with a spelling for each, and how many got another than their own.
+
+    Empty pieces, and unused ones that are spelled like another piece, keep their ids, are control
+    tokens without text, and are never made of text. `types` is changed to say so. TokenizerError
+    where two pieces that are in use are spelled alike.
+    """
+    first: dict[str, int] = {}
+    in_use = set(named)
+    spare = set()
+    for i, token in enumerate(tokens):
+        before = first.setdefault(token, i)
+        if not token:
+            spare.add(i)
+        elif before != i:
+            if i not in in_use and _unused(token, types[i]):
+                spare.add(i)
+            elif before not in in_use and _unused(token, types[before]):
+                spare.add(before)
+                first[token] = i
+            else:
+                raise keys.wrong("tokens", f"{shown(token)} occurs twice, as {before} and {i}")
+    distinct = list(tokens)
+    for i in spare:
+        distinct[i] = _SPARE.format(i)
+        types[i] = CONTROL
+        if distinct[i] in first:
+            raise keys.wrong("tokens", f"piece {first[distinct[i]]} is spelled in noncharacters")
+    return distinct, len(spare)
+
+
+def _unused(token: str, kind: int) -> bool:
+    return kind == UNUSED or "unused" in token.lower()
+
+
+def _check_added(keys: TokenizerKeys, types: Sequence[int], spare: int) -> None:
+    added = sum(kind in (CONTROL, UNKNOWN, USER_DEFINED) for kind in types)
+    if added > _MAX_ADDED:
+        raise keys.wrong(
+            "token_type",
+            f"{added} control and user-defined tokens ({spare} of them empty or unused pieces), "
+            f"expected at most {_MAX_ADDED}",
+        )
+
+
+def _byte_level(keys: TokenizerKeys, ids: dict[str, int]) -> tuple[Backend, bool]:
     from tokenizers import Tokenizer, decoders, models, normalizers
 
-    name = metadata.get(_KEY + "pre", "default")
+    name = keys.get("pre")
+    if name is None:
+        name = "default"
     splitting = SPLITTINGS.get(name) if isinstance(name, str) else None
     if splitting is None:
-        raise TokenizerError(
-            f"{_KEY}pre: the pre-tokenizer {_short(name)} is not known, "
-            f"expected one of {', '.join(SPLITTINGS)}"
+        raise keys.wrong(
+            "pre",
+            f"the pre-tokenizer {shown(name)} is not supported, expected one of "
+            f"{', '.join(SPLITTINGS)}",
         )
     merges = []
-    for i, line in enumerate(_strings(metadata, "merges")):
+    for i, line in enumerate(keys.strings("merges", MAX_MERGES)):
         left, _, right = line.partition(" ")
         if not left or not right:
-            raise TokenizerError(f"{_KEY}merges: entry {i} is {_short(line)}, expected two pieces")
+            raise keys.wrong("merges", f"entry {i} is {shown(line)}, expected two pieces")
         merges.append((left, right))
     backend = Tokenizer(models.BPE(ids, merges, ignore_merges=splitting.ignore_merges))
     if splitting.composed:
@@ -152,21 +202,18 @@ def _byte_level(metadata: Mapping[str, Any], ids: dict[str, int]) -> tuple[Backe
     return backend, splitting.adds_bos
 
 
-def _pre_tokenizer(splitting: _Splitting) -> PreTokenizer:
+def _pre_tokenizer(splitting: Splitting) -> PreTokenizer:
     from tokenizers import Regex, pre_tokenizers
 
-    steps: list[PreTokenizer] = []
-    if splitting.digits_alone:
-        steps.append(pre_tokenizers.Digits(individual_digits=True))
-    if splitting.pattern:
-        steps.append(pre_tokenizers.Split(Regex(splitting.pattern), behavior="isolated"))
-    gpt2 = not splitting.pattern
-    steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=gpt2))
+    steps: list[PreTokenizer] = [
+        pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in splitting.patterns
+    ]
+    steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
     return pre_tokenizers.Sequence(steps)
 
 
 def _sentencepiece(
-    metadata: Mapping[str, Any],
+    keys: TokenizerKeys,
     tokens: Sequence[str],
     ids: dict[str, int],
     types: Sequence[int],
@@ -174,18 +221,18 @@ def _sentencepiece(
 ) -> tuple[Backend, bool]:
     from tokenizers import Tokenizer, decoders, models, normalizers
 
-    scores = _numbers(metadata, "scores", len(tokens))
-    plain = [kind not in (_UNKNOWN, _CONTROL, _BYTE) for kind in types]
+    scores = keys.numbers("scores", len(tokens))
+    plain = [kind not in (UNKNOWN, CONTROL, BYTE) for kind in types]
     backend = Tokenizer(
         models.BPE(
             ids,
-            _merges_of_scores(tokens, ids, scores, plain),
+            _merges_of_scores(keys, tokens, ids, scores, plain),
             unk_token=unk,
             fuse_unk=True,
             byte_fallback=True,
         )
     )
-    prefix_space = _flag(metadata, "add_space_prefix", True)
+    prefix_space = keys.flag("add_space_prefix", True)
     replace = normalizers.Replace(" ", _SPACE)
     backend.normalizer = (
         normalizers.Sequence([normalizers.Prepend(_SPACE), replace]) if prefix_space else replace
@@ -202,16 +249,34 @@ def _sentencepiece(
 
 
 def _merges_of_scores(
-    tokens: Sequence[str], ids: dict[str, int], scores: Sequence[float], plain: Sequence[bool]
+    keys: TokenizerKeys,
+    tokens: Sequence[str],
+    ids: dict[str, int],
+    scores: Sequence[float],
+    plain: Sequence[bool],
 ) -> list[tuple[str, str]]:
     """Merge rules that act as SentencePiece does: the pair whose result scores best goes first.
 
-    Every way of cutting a piece into two pieces is a rule of that piece's rank.
+    Every way of cutting a piece into two pieces is a rule of that piece's rank. Both the work and
+    the number of rules are bounded.
     """
-    rules = []
-    for i, token in enumerate(tokens):
-        if not plain[i] or len(token) > 512:
-            continue
+    merged = [i for i, token in enumerate(tokens) if plain[i] and len(token) <= _LONGEST_MERGED]
+    characters = sum(len(tokens[i]) for i in merged)
+    if characters > _MAX_PIECE_CHARACTERS:
+        raise keys.wrong(
+            "tokens",
+            f"the pieces have {characters} characters, expected at most {_MAX_PIECE_CHARACTERS}",
+        )
+    rules: list[tuple[float, int, int]] = []
+    for number, i in enumerate(merged):
+        token = tokens[i]
+        limit = min(_MAX_RULES, _RULES_FOR_A_PIECE * number + _MORE_RULES)
+        if len(rules) > limit:
+            raise keys.wrong(
+                "tokens",
+                f"{number} pieces can be made by merging two others in {len(rules)} ways, "
+                f"expected at most {limit}",
+            )
         for cut in range(1, len(token)):
             left, right = ids.get(token[:cut]), ids.get(token[cut:])
             if left is not None and right is not None and plain[left] and plain[right]:
@@ -225,79 +290,9 @@ def _add_special(backend: Backend, tokens: Sequence[str], types: Sequence[int]) 
 
     special, ordinary = [], []
     for token, kind in zip(tokens, types, strict=True):
-        if not token:
-            continue
-        if kind in (_CONTROL, _UNKNOWN):
+        if kind in (CONTROL, UNKNOWN):
             special.append(AddedToken(token, special=True, normalized=False))
-        elif kind == _USER_DEFINED:
+        elif kind == USER_DEFINED:
             ordinary.append(AddedToken(token, special=False, normalized=False))
     backend.add_special_tokens(special)
     backend.add_tokens(ordinary)
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _array(metadata: Mapping[str, Any], key: str) -> list[Any]:
-    value = metadata.get(_KEY + key)
-    if value is None:
-        raise TokenizerError(f"{_KEY}{key}: the key is missing")
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
-        raise TokenizerError(f"{_KEY}{key}: found a {type(value).__name__}, expected an array")
-    if len(value) > _MAX_TOKENS:
-        raise TokenizerError(f"{_KEY}{key}: {len(value)} entries, expected at most {_MAX_TOKENS}")
-    return list(value)
-
-
-def _strings(metadata: Mapping[str, Any], key: str) -> list[str]:
-    values = _array(metadata, key)
-    for i, value in enumerate(values):
-        if not isinstance(value, str):
-            raise TokenizerError(f"{_KEY}{key}: entry {i} is {_short(value)}, expected a string")
-    return values
-
-
-def _integers(metadata: Mapping[str, Any], key: str, count: int) -> list[int]:
-    if metadata.get(_KEY + key) is None:
-        return [1] * count
-    values = _array(metadata, key)
-    if len(values) != count or not all(type(value) is int for value in values):
-        raise TokenizerError(
-            f"{_KEY}{key}: {len(values)} entries, expected {count} integers, one a token"
-        )
-    return values
-
-
-def _numbers(metadata: Mapping[str, Any], key: str, count: int) -> list[float]:
-    values = _array(metadata, key)
-    if len(values) != count or not all(type(value) in (int, float) for value in values):
-        raise TokenizerError(
-            f"{_KEY}{key}: {len(values)} entries, expected {count} numbers, one a token"
-        )
-    return values
-
-
-def _token_id(metadata: Mapping[str, Any], key: str, count: int) -> int | None:
-    value = metadata.get(_KEY + key)
-    if value is None:
-        return None
-    if hasattr(value, "item"):
-        value = value.item()
-    if type(value) is not int or not 0 <= value < count:
-        if value == 0xFFFFFFFF:  # llama.cpp's "none"
-            return None
-        raise TokenizerError(f"{_KEY}{key}: found {_short(value)}, expected 0 to {count - 1}")
-    return value
-
-
-def _flag(metadata: Mapping[str, Any], key: str, default: bool) -> bool:
-    value = metadata.get(_KEY + key, default)
-    if hasattr(value, "item"):
-        value = value.item()
-    if not isinstance(value, bool):
-        raise TokenizerError(f"{_KEY}{key}: found {_short(value)}, expected true or false")
-    return value

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from onward.chat_template import ChatTemplate
 from onward.errors import TokenizerError
+from onward.gguf_tokenizer import has_tokenizer
 from onward.hub import ModelFiles
 from onward.pack import contents
 from onward.tokenizer import Tokenizer
@@ -27,13 +28,13 @@ def read_tokenizer(loaded: LoadedModel) -> tuple[Tokenizer | None, str]:
             return found, f"{files.path.name}: the model was packed without a tokenizer"
         if files.kind == "folder":
             return Tokenizer.from_folder(files.path), ""
+        if not has_tokenizer(loaded.metadata):
+            return None, f"{files.path.name}: the GGUF file has no tokenizer"
         return Tokenizer.from_gguf(loaded.metadata), ""
     except TokenizerError as error:
-        if files.kind == "folder":
-            present = any(files.path.glob("*token*")) or any(files.path.glob("vocab*"))
-        else:
-            present = any(key.startswith("tokenizer.ggml.tokens") for key in loaded.metadata)
-        if present or files.kind == "pack":
+        if files.kind != "folder":
+            raise
+        if any(files.path.glob("*token*")) or any(files.path.glob("vocab*")):
             raise
         return None, str(error)  # the exception itself would keep the whole model alive
 
