@@ -102,9 +102,9 @@ def test_save_and_load(chat: Any, tmp_path: Path) -> None:
     ("lines", "code", "told"),
     [
         ("/save\n", 2, "/save: has no file, expected one"),
-        ("/load\n", 2, "/load: is given nothing, expected a file"),
+        ("/load\n", 2, "/load: is given nothing, expected /load FILE"),
         ("/load absent\n", 1, "absent: cannot open"),
-        ("/edit\n", 2, "/edit: is given nothing, expected the text"),
+        ("/edit\n", 2, "/edit: is given nothing, expected /edit TEXT"),
         ("/edit x\n", 2, "/edit: there is no question yet"),
         ("/rewind\n", 2, "rewind: the conversation has no exchange"),
         ("hi\n/rewind x\n", 2, "/rewind: is given 'x', expected a number"),

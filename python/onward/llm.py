@@ -40,7 +40,7 @@ from onward.weights.dtypes import WeightDtypes
 from onward.workers import Workers
 
 if TYPE_CHECKING:
-    pass
+    from onward.options import ModelDefaults
 
 MAX_THREADS = 1024
 
@@ -264,6 +264,11 @@ class LLM(TextCalls):
     def kv_dtype(self) -> str:
         """What keys and values are held in, by its shortest name."""
         return self._kv.name
+
+    @property
+    def generation_defaults(self) -> ModelDefaults:
+        """What the model's own files say about generating with it."""
+        return self._submitter.defaults
 
     @property
     def cache(self) -> PrefixCache:

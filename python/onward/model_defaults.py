@@ -84,7 +84,7 @@ def read_model_defaults(
         *_read_eos(where, generation_config, vocab_size),
         *(token for token in tokenizer_eos if 0 <= token < vocab_size),
     }
-    return ModelDefaults(vocab_size, tuple(sorted(eos)), values, temperature)
+    return ModelDefaults(vocab_size, tuple(sorted(eos)), values, temperature, do_sample is not None)
 
 
 def without_counterpart(generation_config: Mapping[str, object]) -> list[str]:

@@ -124,6 +124,8 @@ class ModelDefaults:
     """Option name -> value, checked."""
     sampling_temperature: float = 1.0
     """The temperature when a call asks for sampling and names none."""
+    says_whether_to_sample: bool = False
+    """Whether generation_config.json has ``do_sample``."""
 
 
 def resolve(given: Mapping[str, object], model: ModelDefaults) -> GenerationOptions:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from onward.chat_template import chat_prompt_ids
 from onward.errors import ArgumentTypeError, Error, InvalidArgument, SessionError, not_copied
 from onward.message_text import label
-from onward.option_values import check_integer
+from onward.option_values import check_integer, wrong_type
 from onward.options import with_options
 from onward.progress import ProgressBar
 from onward.result import Usage
@@ -63,9 +63,16 @@ class SessionModel:
     origin: Origin
     context: int
 
-    def prompt(self, state: SessionState, messages: Sequence[Message]) -> Transcript:
-        """The prompt that asks for an answer to messages, of which the state tells the first."""
-        options = state.template_options
+    def prompt(
+        self, state: SessionState, messages: Sequence[Message], more: bool = False
+    ) -> Transcript:
+        """The prompt that asks for an answer to messages, of which the state tells the first.
+
+        ``more``: the last message is an answer, and the prompt ends where it ends so far.
+        """
+        options = dict(state.template_options)
+        if more:
+            options["continue_final_message"] = True
         return Transcript(self.tokenizer, state.segments).prompt(
             self.template.render(messages, **options),
             len(messages),
@@ -130,6 +137,28 @@ class Session(Viewed):
         leaves the conversation as it was."""
         return self._streamed(self._unanswered(), options)
 
+    @with_options
+    def more(self, **options: Unpack[GenerationKwargs]) -> Result:
+        """Go on with the last answer, which was cut by ``max_new_tokens`` or by closing its stream.
+
+        The result has the new text alone; the message in ``messages`` grows by it.
+        """
+        return self._answer(self._begun(), options, more=True)
+
+    @with_options
+    def stream_more(self, **options: Unpack[GenerationKwargs]) -> SessionStream:
+        """``more``, with the text handed out as it comes."""
+        return self._streamed(self._begun(), options, more=True)
+
+    def instruct(self, system: str | None) -> None:
+        """Replace the system message, or remove it with None. The other messages stay, and the next
+        answer reads all of them again."""
+        messages = [*self._ended().messages]
+        if messages and messages[0]["role"] == "system":
+            del messages[0]
+        read, _ = read_messages(system, messages, None)
+        self._state = replace(self._state, messages=tuple(read), segments=())
+
     def rewind(self, n: int = 1) -> None:
         """Take back the last ``n`` exchanges: a message of the user, and all that came after it."""
         begins = exchanges(self._ended().messages)
@@ -181,16 +210,24 @@ class Session(Viewed):
         """Of all answers so far, those that were taken back, too."""
         return self._state.usage
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, cache: bool = True) -> None:
         """Write the conversation and its keys and values to a file, which ``load`` goes on from.
+
+        With ``cache=False`` the keys and values are left out: the file is small and soon written,
+        and the first answer after ``load`` computes them again.
 
         Raises SessionError where the file cannot be written, or another kind of file is there.
         """
+        if not isinstance(cache, bool):
+            raise wrong_type("cache", cache, "True or False")
         state, file = self._ended(), session_path("path", path)
         ids = np.asarray(ids_of(state.segments), np.int32)
         with ProgressBar(f"saving {label(file.name)}") as progress:
             backend, blocks = self._model.driver.run(
-                lambda engine: (engine.backend, engine.store_prefix(ids) if len(ids) else [])
+                lambda engine: (
+                    engine.backend,
+                    engine.store_prefix(ids) if cache and len(ids) else [],
+                )
             )
             metadata = {**self._model.origin, "backend": backend}
             write_session(file, metadata, ids.tolist(), written_state(state), blocks, progress)
@@ -218,7 +255,7 @@ class Session(Viewed):
                 state = read_state(saved.conversation, saved.token_ids)
             except (InvalidArgument, ArgumentTypeError) as failure:
                 raise SessionError(f"{name}: {failure}") from None
-            if saved.token_ids:
+            if saved.blocks:
                 self._restore(name, saved.token_ids, saved.blocks)
             if saved.metadata.get("backend") != backend:
                 warnings.warn(
@@ -264,30 +301,47 @@ class Session(Viewed):
             raise InvalidArgument("resend: the conversation has no question, expected one")
         return messages
 
-    def _answer(self, messages: list[Message], options: Mapping[str, Any]) -> Result:
+    def _begun(self) -> list[Message]:
+        """The messages, of which the last is an answer that can go on."""
+        messages = [*self._ended().messages]
+        last = messages[-1] if messages else {"role": "none"}
+        if last["role"] != "assistant" or not isinstance(last.get("content"), str):
+            raise InvalidArgument("more: there is no answer to go on with, expected one")
+        return messages
+
+    def _answer(
+        self, messages: list[Message], options: Mapping[str, Any], *, more: bool = False
+    ) -> Result:
         submitter = self._model.submitter
         submitter.driver.check_open()
-        prompt = self._model.prompt(self._state, messages)
+        prompt = self._model.prompt(self._state, messages, more)
         call, generations, _ = submitter.begin(prompt.token_ids(), {**self._options, **options})
         result = submitter.finish(call, generations)[0]
-        self._take(messages, prompt, Answer(result.text, result.token_ids, result.usage))
+        self._take(messages, prompt, Answer(result.text, result.token_ids, result.usage), more)
         return result
 
-    def _streamed(self, messages: list[Message], options: Mapping[str, Any]) -> SessionStream:
+    def _streamed(
+        self, messages: list[Message], options: Mapping[str, Any], *, more: bool = False
+    ) -> SessionStream:
         submitter = self._model.submitter
         submitter.driver.check_open()
-        prompt = self._model.prompt(self._state, messages)
+        prompt = self._model.prompt(self._state, messages, more)
         ids = prompt.token_ids()
         given = {**self._options, **options}
         call, generations = submitter.submit([ids], False, given, streamed=True)
         stream = SessionStream(
-            call, generations[0], len(ids), lambda answer: self._take(messages, prompt, answer)
+            call,
+            generations[0],
+            len(ids),
+            lambda answer: self._take(messages, prompt, answer, more),
         )
         self._stream = weakref.ref(stream)
         return stream
 
-    def _take(self, messages: list[Message], prompt: Transcript, answer: Answer) -> None:
-        """Make an answer part of the conversation."""
+    def _take(
+        self, messages: list[Message], prompt: Transcript, answer: Answer, more: bool
+    ) -> None:
+        """Make an answer part of the conversation: a message, or more of the last one."""
         used, cost = self._state.usage, answer.usage
         usage = Usage(
             used.prompt_tokens + cost.prompt_tokens,
@@ -298,6 +352,9 @@ class Session(Viewed):
             self._state = replace(self._state, usage=usage)
             return
         said = {"role": "assistant", "content": self._content(answer)}
+        if more:
+            said = {**messages[-1], "content": messages[-1]["content"] + said["content"]}
+            messages = messages[:-1]
         told = prompt.answered(answer.token_ids, len(messages) + 1)
         self._state = replace(
             self._state, messages=(*messages, said), segments=told.segments, usage=usage

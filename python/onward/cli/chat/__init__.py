@@ -1,0 +1,134 @@
+"""onward chat: talk with a model; the conversation is kept.
+
+With a MESSAGE it answers that one and leaves; text on stdin belongs to the message. Without one it
+reads messages: from a person with a prompt, editing and history, from a pipe line by line. Ctrl-C
+stops an answer, Ctrl-D leaves. With --session the conversation goes on from a file, where each
+answer is saved. This file has the arguments and the run; the other files of the folder have the
+loop, the conversation, the commands, the input and the screen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import select
+import stat
+import sys
+from typing import TYPE_CHECKING
+
+from onward.cli import flags
+from onward.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from onward.cli.chat.conversation import Conversation
+    from onward.cli.chat.reading import Reader
+
+_PATIENCE_S = 2.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "message",
+        nargs="?",
+        metavar="MESSAGE",
+        help='answer this and leave; piped text is added to it; "-": all of stdin is the message',
+    )
+    parser.add_argument(
+        "--system", metavar="TEXT", help="a system message to begin with; default: none"
+    )
+    parser.add_argument(
+        "--session",
+        metavar="FILE",
+        help="go on from this file if there is one, and save the conversation there; default: none",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print each answer as one JSON object, a line each"
+    )
+    parser.add_argument(
+        "--plain", action="store_true", help="show answers as they are, not as rendered Markdown"
+    )
+    parser.add_argument(
+        "--no-history", action="store_true", help="neither read nor keep what was typed"
+    )
+    flags.add_model_arguments(parser)
+    flags.add_generation_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from onward.cli.chat.conversation import Conversation
+    from onward.cli.chat.loop import converse, kept_to_the_end
+    from onward.cli.chat.screen import Screen
+
+    options = flags.generation_options(arguments)
+    message = None if arguments.message is None else _with_stdin(arguments.message)
+    watched = message is None and sys.stdin.isatty()
+    screen = Screen(as_json=arguments.json, plain=arguments.plain, verbose=arguments.verbose)
+    with flags.load(arguments) as llm:
+        conversation = Conversation(
+            llm,
+            options,
+            screen,
+            system=arguments.system,
+            file=arguments.session,
+            watched=watched,
+        )
+        with kept_to_the_end(conversation):
+            if message is not None:
+                conversation.answer(message)
+            else:
+                converse(conversation, _reader(conversation, arguments.no_history))
+    return 0
+
+
+def _reader(conversation: Conversation, no_history: bool) -> Reader:
+    from onward.cli.chat.history import History, history_path
+    from onward.cli.chat.reading import can_edit, new_reader
+
+    if conversation.watched:
+        print("Talk to the model; /help shows the commands.", file=sys.stderr)
+        if missing := [name for name in _EXTRA if importlib.util.find_spec(name) is None]:
+            brings = " and ".join(_EXTRA[name] for name in missing)
+            print(f'(pip install "onward[chat]" brings {brings})', file=sys.stderr)
+        conversation.can_prefill = can_edit()
+    kept = conversation.watched and not no_history
+    return new_reader(History(history_path() if kept else None))
+
+
+_EXTRA = {
+    "prompt_toolkit": "messages of several lines",
+    "rich": "Markdown",
+}
+
+
+def _with_stdin(message: str) -> str:
+    """The message, an empty line, and the text that is piped in; for "-" the text alone."""
+    if message == "-":
+        text = flags.read_stdin()
+        if not text.strip():
+            raise InvalidArgument("stdin: is empty, expected the message")
+        return text
+    if not _is_piped():
+        return message
+    text = flags.read_stdin()
+    return f"{message}\n\n{text}" if text.strip() else message
+
+
+def _is_piped() -> bool:
+    """Whether stdin is a pipe or a file. Says what it waits for where nothing comes."""
+    try:
+        descriptor = sys.stdin.fileno()
+        mode = os.fstat(descriptor).st_mode
+    except (OSError, ValueError):
+        return False
+    if stat.S_ISREG(mode):
+        return True
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+        return False
+    if not select.select([descriptor], [], [], _PATIENCE_S)[0]:
+        print(
+            "onward: note: waiting for the end of stdin, which belongs to the message; "
+            "< /dev/null leaves it out",
+            file=sys.stderr,
+        )
+    return True

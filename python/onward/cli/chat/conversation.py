@@ -1,0 +1,229 @@
+"""The conversation of one chat: its session, the options of its answers, and its file."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from onward.cli import flags
+from onward.cli.chat.sampling import chat_options
+from onward.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from onward.cli.chat.screen import Screen
+    from onward.llm import LLM
+    from onward.options import ModelDefaults
+    from onward.result import Result
+    from onward.sessions.session import Session
+    from onward.sessions.stream import SessionStream
+
+
+class Conversation:
+    """What the commands of a chat work on. An error leaves it as it was.
+
+    Attributes:
+        session: the messages and their token ids.
+        options: those that were set, by flags or by ``/set``.
+        over: whether the chat is to end.
+        can_prefill: whether the next input can begin with a text.
+        prefill: this text.
+    """
+
+    def __init__(
+        self,
+        llm: LLM,
+        options: Mapping[str, Any],
+        screen: Screen,
+        *,
+        system: str | None = None,
+        file: str | None = None,
+        watched: bool = False,
+    ) -> None:
+        self._llm = llm
+        self._screen = screen
+        self._watched = watched
+        self._system = system
+        self._file = file
+        self._saves_itself = file is not None
+        self._changed = False  # since it was saved
+        self._whole = True  # whether the file has the keys and values, too
+        self._retries = 0
+        self.over = False
+        self.prefill = ""
+        self.can_prefill = False
+        self.options: dict[str, Any] = {}
+        self.choose(options)
+        self.session: Session = llm.session(system)
+        if file is not None:
+            self._begin_with(os.path.expanduser(file))
+
+    def _begin_with(self, path: str) -> None:
+        """Go on from the file if it is there; else see now that it can be written."""
+        folder = os.path.dirname(path) or "."
+        if not os.path.isdir(folder):
+            raise InvalidArgument(f"--session: {folder} is no folder, expected one for the file")
+        if os.path.lexists(path):
+            if self._system is not None:
+                raise InvalidArgument(
+                    f"--system: is given beside {path}, a conversation that has begun, "
+                    "expected one of them"
+                )
+            self.load(path)
+
+    @property
+    def watched(self) -> bool:
+        """Whether a person types the messages."""
+        return self._watched
+
+    @property
+    def defaults(self) -> ModelDefaults:
+        """What the model's files say about generating."""
+        return self._llm.generation_defaults
+
+    @property
+    def system(self) -> str | None:
+        """The text of the system message."""
+        messages = self.session.messages
+        if messages and messages[0]["role"] == "system":
+            return str(messages[0]["content"])
+        return None
+
+    @property
+    def questions(self) -> list[int]:
+        """Where the messages of the user are."""
+        return [i for i, said in enumerate(self.session.messages) if said["role"] == "user"]
+
+    def choose(self, options: Mapping[str, Any]) -> None:
+        """Take other options for the next answers. InvalidArgument or ArgumentTypeError where they
+        cannot be."""
+        effective = chat_options(options, self._llm.generation_defaults)
+        self._llm.session(**effective)
+        for name in ("best_of", "num_return_sequences"):
+            if effective.get("num_beams", 1) == 1 and (effective.get(name) or 1) > 1:
+                raise InvalidArgument(
+                    f"{name}: is {effective[name]}, expected 1 in a chat, which shows one answer "
+                    "while it is written"
+                )
+        self.options = dict(options)
+
+    def instruct(self, system: str | None) -> None:
+        """Replace the system message, or remove it."""
+        self.session.instruct(system)
+        self._system = system
+        self._change()
+
+    def reset(self) -> None:
+        """Forget all but the system message."""
+        self.session = self._llm.session(self._system)
+        self._changed = False
+
+    def rewind(self, count: int) -> None:
+        """Take back the last questions and their answers."""
+        self.session.rewind(count)
+        self._change()
+
+    def answer(self, message: str) -> None:
+        """Stream the answer to a message."""
+        self._retries = 0
+        self._show(self.session.stream(message, **self._effective()))
+
+    def retry(self) -> None:
+        """Stream another answer to the last question. A seed that was set counts on."""
+        if not self.questions:
+            raise InvalidArgument("/retry: there is no question yet, expected one")
+        options = self._effective()
+        self._retries += 1
+        if options.get("seed") is not None:
+            options["seed"] = (options["seed"] + self._retries) % 2**64
+        self._show(self.session.restream(**options))
+
+    def more(self) -> None:
+        """Stream what follows after the end of the last answer."""
+        if not self.session.messages or self.session.messages[-1]["role"] != "assistant":
+            raise InvalidArgument("/more: there is no answer to go on with, expected one")
+        self._show(self.session.stream_more(**self._effective()))
+
+    def edit(self, message: str) -> None:
+        """Stream the answer to what is said instead of the last question."""
+        if not self.questions:
+            raise InvalidArgument("/edit: there is no question yet, expected one to say otherwise")
+        other = self.session.fork()  # an error, and an answer that never began, change nothing
+        other.edit(self.questions[-1], message)
+        stream = other.restream(**self._effective())
+        before, self.session = self.session, other
+        try:
+            self._show(stream)
+        finally:
+            if other.messages[-1]["role"] != "assistant":
+                self.session = before
+
+    def save(self, file: str | None = None) -> None:
+        """Save to a file, which from then on is the conversation's."""
+        if file is None and self._file is None:
+            raise InvalidArgument("/save: has no file, expected one: /save FILE")
+        file = file or self._file
+        assert file is not None
+        self.session.save(file)
+        self._file, self._changed, self._whole = file, False, True
+        print(f"(saved {self._told()}: {file})", file=sys.stderr)
+
+    def load(self, file: str) -> None:
+        """Go on from a file, which from then on is the conversation's."""
+        self.session.load(file)
+        self._file, self._changed, self._whole = file, False, True
+        self._system = self.system
+        print(f"(loaded {self._told()}: {file})", file=sys.stderr)
+
+    def keep(self) -> None:
+        """Save what was said, without keys and values, where --session asks for a file. This is
+        done after each answer, so it has to be quick."""
+        if self._saves_itself and self._changed and self._file is not None:
+            self.session.save(self._file, cache=False)
+            self._changed, self._whole = False, False
+
+    def end(self) -> None:
+        """Save with keys and values where --session asks for a file, and something changed."""
+        if self._saves_itself and (self._changed or not self._whole):
+            self.save()
+
+    def _effective(self) -> dict[str, Any]:
+        options = chat_options(self.options, self._llm.generation_defaults)
+        return flags.with_prefill_bar(options) if self._watched else options
+
+    def _told(self) -> str:
+        return f"{len(self.session.messages)} messages, {len(self.session.token_ids)} tokens"
+
+    def _change(self) -> None:
+        self._changed = True
+        self.keep()
+
+    def _show(self, stream: SessionStream) -> None:
+        before = self.session.messages
+        try:
+            result = self._screen.show(stream)
+        finally:
+            self._changed = self._changed or self.session.messages != before
+        if not self._screen.json:
+            self._remark(result)
+        self.keep()
+
+    def _remark(self, result: Result) -> None:
+        """Say on stderr why an answer ended early, or that it is empty."""
+        remark = None
+        tokens = len(result.token_ids)
+        if result.finish_reason == "length":
+            if tokens < result.options.max_new_tokens:
+                remark = f"the context of {self._llm.context} tokens is full"
+                if self._watched:
+                    remark += "; /rewind takes questions back, /reset starts over"
+            elif self._watched:
+                remark = f"cut at {tokens} tokens; /more goes on, /set max-new-tokens N allows more"
+            else:
+                remark = f"cut at {tokens} tokens; --max-new-tokens N allows more"
+        elif self._watched and not result.text.strip():
+            remark = "the answer is empty; /retry asks again"
+        if remark is not None:
+            print(f"({remark})", file=sys.stderr)

@@ -1,0 +1,130 @@
+"""Where the messages of a chat come from: a terminal or a pipe.
+
+A message may have several lines: between lines of three double quotes, and on a terminal also after
+a backslash that ends a line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import sys
+from dataclasses import dataclass
+from typing import Protocol
+
+from onward.cli.chat.history import History
+from onward.errors import InvalidArgument
+
+PROMPT = "> "
+FENCE = '"""'
+
+
+@dataclass(frozen=True)
+class Typed:
+    """One message or command."""
+
+    text: str
+    quoted: bool = False
+    """Whether it stood between fences, so that it is never a command."""
+
+
+class Reader(Protocol):
+    """Reads what a person or a program says next."""
+
+    def read(self, prefill: str = "") -> Typed:
+        """The next message; ``prefill`` is text to begin with where it can be edited. EOFError at
+        the end, InvalidArgument for bytes that are not UTF-8."""
+        ...
+
+
+def new_reader(history: History) -> Reader:
+    """The best reader for stdin."""
+    if not sys.stdin.isatty():
+        return PipeReader()
+    if can_edit():
+        from onward.cli.chat.editor import EditingReader
+
+        return EditingReader(history)
+    return LineReader(history)
+
+
+def can_edit() -> bool:
+    """Whether stdin and stdout are a terminal that prompt_toolkit can use, and it is installed."""
+    terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    return terminal and importlib.util.find_spec("prompt_toolkit") is not None
+
+
+def is_open(text: str) -> bool:
+    """Whether a message goes on in the next line."""
+    return fence_is_open(text) or text.endswith("\\")
+
+
+def fence_is_open(text: str) -> bool:
+    """Whether a message began with a fence and has not ended with one yet."""
+    stripped = text.strip()
+    closed = len(stripped) >= 2 * len(FENCE) and stripped.endswith(FENCE)
+    return stripped.startswith(FENCE) and not closed
+
+
+def typed(text: str) -> Typed:
+    """A message without its fences."""
+    text = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    stripped = text.strip()
+    if not stripped.startswith(FENCE):
+        return Typed(text)
+    return Typed(stripped.removeprefix(FENCE).removesuffix(FENCE).strip("\n"), quoted=True)
+
+
+class PipeReader:
+    """Lines of a pipe or a file, each a message."""
+
+    def read(self, prefill: str = "") -> Typed:
+        text = self._line()
+        while fence_is_open(text):
+            try:
+                text += "\n" + self._line()
+            except EOFError:
+                break
+        return typed(text)
+
+    def _line(self) -> str:
+        try:
+            return input()
+        except UnicodeDecodeError:
+            raise InvalidArgument("stdin: is not UTF-8, expected text") from None
+
+
+class LineReader:
+    """A terminal without prompt_toolkit: arrow keys and history by readline, where there is one."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        # Where stdout is a file, the prompt is not for it.
+        self._prompts_on_stderr = not sys.stdout.isatty()
+        with contextlib.suppress(ImportError):
+            import readline
+
+            for entry in history.entries:
+                readline.add_history(entry)
+
+    def read(self, prefill: str = "") -> Typed:
+        text = self._line(PROMPT)
+        while is_open(text):
+            if not fence_is_open(text):
+                text = text[:-1]
+            try:
+                text += "\n" + self._line("  ")
+            except EOFError:
+                break
+        self._history.add(text)
+        return typed(text)
+
+    def _line(self, prompt: str) -> str:
+        try:
+            if self._prompts_on_stderr:
+                print(prompt, end="", file=sys.stderr, flush=True)
+                return input()
+            return input(prompt)
+        except UnicodeDecodeError:
+            raise InvalidArgument("the line is not UTF-8, expected text") from None

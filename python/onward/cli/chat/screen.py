@@ -1,0 +1,90 @@
+"""How an answer is shown: as one JSON object, as plain text, or as rendered Markdown."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Protocol
+
+from onward.cli import flags
+
+if TYPE_CHECKING:
+    from onward.result import Result
+    from onward.sessions.stream import SessionStream
+
+# What would move the cursor or change the terminal, as visible signs.
+_VISIBLE = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}
+_VISIBLE |= {0x7F: 0x2421, **dict.fromkeys(range(0x80, 0xA0), 0xFFFD)}
+
+
+class Answer(Protocol):
+    """An answer that is being shown."""
+
+    def write(self, piece: str) -> None: ...
+    def end(self) -> None: ...
+
+
+class Screen:
+    """Shows the answers of one chat on stdout."""
+
+    def __init__(self, *, as_json: bool, plain: bool, verbose: bool) -> None:
+        self._json = as_json
+        self._verbose = verbose
+        self._terminal = sys.stdout.isatty()
+        self._rendered = self._terminal and not (plain or as_json) and _can_render()
+
+    @property
+    def json(self) -> bool:
+        return self._json
+
+    def show(self, stream: SessionStream) -> Result:
+        """Write an answer while it comes."""
+        with stream:
+            if self._json:
+                for _ in stream:
+                    pass
+                flags.show(json.dumps(stream.result.to_dict()) + "\n")
+            else:
+                self._write(stream)
+        if self._verbose:
+            print(flags.timings_line(stream.result), file=sys.stderr)
+        return stream.result
+
+    def _write(self, stream: SessionStream) -> None:
+        answer = self._new_answer()
+        try:
+            for piece in stream:
+                answer.write(piece.translate(_VISIBLE) if self._terminal else piece)
+        except OSError:
+            raise  # there is nowhere to write to
+        except BaseException:
+            with contextlib.suppress(OSError):
+                answer.end()
+            raise
+        answer.end()
+
+    def _new_answer(self) -> Answer:
+        if self._rendered:
+            from onward.cli.chat.markdown import RenderedAnswer
+
+            return RenderedAnswer()
+        return _PlainAnswer()
+
+
+class _PlainAnswer:
+    """The text as it is."""
+
+    def write(self, piece: str) -> None:
+        flags.show(piece)
+
+    def end(self) -> None:
+        flags.show("\n")
+
+
+def _can_render() -> bool:
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return importlib.util.find_spec("rich") is not None
