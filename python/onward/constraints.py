@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from onward.distinct_texts import DistinctTexts
 from onward.errors import Error, InvalidArgument
 from onward.grammar import Grammar
 from onward.grammar_trial import LIMIT_S, read_in_time
@@ -71,9 +72,11 @@ class Constraint:
         *,
         skip_special_tokens: bool = True,
         outputs: int = 1,
+        distinct: bool = False,
     ) -> ConstraintRule:
         """The rule for one request, whose outputs all follow the same prompt; `outputs` is how
-        many of them, beams and samples, are under way at the same time."""
+        many of them, beams and samples, are under way at the same time; `distinct`: they are beams
+        that shall not spell the same text twice."""
         table, at_start = self._table, False
         if table.start_ids.size + table.silent_ids.size:
             skipped = self._tokenizer.special_ids if skip_special_tokens else frozenset()
@@ -82,7 +85,16 @@ class Constraint:
             )
         states = STATES + 2 * (outputs - 1)
         prompt_tokens = len(prompt_token_ids)
-        return ConstraintRule(table, self.grammar, prompt_tokens, stop_token_ids, at_start, states)
+        texts = None
+        if distinct:
+
+            def piece(token: int, first: bool) -> bytes:
+                return table.piece(token, at_start and first)
+
+            texts = DistinctTexts(piece, outputs)
+        return ConstraintRule(
+            table, self.grammar, prompt_tokens, stop_token_ids, at_start, states, texts
+        )
 
 
 class _State:
@@ -110,9 +122,10 @@ class ConstraintRule:
         stop_token_ids: Sequence[int],
         at_start: bool,
         states: int,
+        texts: DistinctTexts | None = None,
     ) -> None:
         """`at_start`: nothing of the prompt is text, so the output begins one; `states`: how many
-        are kept at most."""
+        are kept at most; `texts`: where no text shall be spelled twice."""
         self._table = table
         self._grammar = grammar
         self._prompt_tokens = prompt_tokens
@@ -121,21 +134,33 @@ class ConstraintRule:
         self._stops = frozenset(inside)
         self._at_start = at_start
         self._most_states = states
+        self._texts = texts
         self._states: dict[bytes, _State] = {}  # the one used last comes last
 
     def process(self, token_ids: NDArray[np.int32], scores: NDArray[np.float32]) -> None:
         """Lower to -inf the scores of all tokens that may not follow `token_ids`, prompt and
         output so far. Stop tokens may follow exactly where the output is complete."""
-        state = self._state(self._key(token_ids))
+        key = self._key(token_ids)
+        state = self._state(key)
         mask = self._mask(state) if state.mask is None else state.mask
         np.copyto(scores, -np.inf, where=~mask)
+        if self._texts is not None:
+            self._texts.lower(key, mask, scores)
         state.mask = None
 
     def ends(self, token_ids: NDArray[np.int32]) -> bool:
         """Whether the output, its last token just chosen, is complete and can only end."""
-        if len(token_ids) > self._prompt_tokens and int(token_ids[-1]) in self._stops:
+        key = self._key(token_ids)
+        if key and int(token_ids[-1]) in self._stops:
+            if self._texts is not None:
+                self._texts.stops(key)
             return True
-        state = self._state(self._key(token_ids))
+        complete = self._complete(key)
+        return complete if self._texts is None else self._texts.ends(key, complete)
+
+    def _complete(self, key: bytes) -> bool:
+        """Whether nothing may follow an output."""
+        state = self._state(key)
         if not state.matcher.is_accepting():
             return False
         if state.matcher.is_stopped():

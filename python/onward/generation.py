@@ -13,7 +13,9 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from onward.distinct_texts import is_repeated
 from onward.errors import Error, not_copied
+from onward.grammar import CONSTRAINT_OPTIONS
 from onward.result import (
     FinishReason,
     GeneratedSequence,
@@ -79,6 +81,15 @@ class _Output:
             self.finish_reason, self.stop_reason = "stop", self._sink.stopped
         return piece
 
+    @property
+    def text(self) -> str:
+        return self._sink.text if self._sink else ""
+
+    def repeated(self, length_penalty: float) -> bool:
+        """Whether a beam search found it only as another spelling of a text."""
+        assert self._score is not None
+        return is_repeated(self._score, len(self.token_ids), length_penalty)
+
     def mean_logprob(self) -> float:
         """By which best_of tells the outputs apart."""
         if not self.logprobs:
@@ -88,7 +99,7 @@ class _Output:
     def sequence(self, with_logprobs: bool) -> GeneratedSequence:
         assert self.finish_reason is not None
         return GeneratedSequence(
-            text=self._sink.text if self._sink else "",
+            text=self.text,
             token_ids=tuple(self.token_ids),
             finish_reason=self.finish_reason,
             stop_reason=self.stop_reason,
@@ -189,6 +200,15 @@ class Generation:
         assert self.finished
         options = self._options
         outputs = [self._outputs[index] for index in sorted(self._outputs)]
+        if options.num_beams > 1:
+            if any(getattr(options, name) is not None for name in CONSTRAINT_OPTIONS):
+                best_of_text: dict[str, _Output] = {}
+                for output in outputs:  # the best come first
+                    best_of_text.setdefault(output.text, output)
+                outputs = list(best_of_text.values())
+                power = options.length_penalty
+                outputs = [each for each in outputs if not each.repeated(power)] or outputs[:1]
+            del outputs[options.num_return_sequences :]
         tokens = sum(len(output.token_ids) for output in outputs)
         if options.best_of is not None:
             outputs.sort(key=_Output.mean_logprob, reverse=True)

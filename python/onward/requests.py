@@ -63,7 +63,10 @@ class RequestWriter:
                 options.stop_token_ids,
                 skip_special_tokens=options.skip_special_tokens,
                 outputs=max(options.num_beams, options.best_of or options.num_return_sequences),
+                distinct=options.num_beams > 1 and options.num_beam_groups == 1,
             )
+            if options.num_beams > 1:  # those that spell one text are one in the result
+                options = options.but(num_return_sequences=options.num_beams)
             end_rules.append(rule.ends)
         if options.stop and options.num_beams > 1:
             # The hypotheses that a stop string ends compete with the others in the engine.

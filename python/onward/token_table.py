@@ -74,6 +74,8 @@ class TokenTable:
         self.start_ids = np.array(changed, dtype=np.int64)
         self.start_entries = np.arange(vocab_size, vocab_size + len(changed))
         self.silent_ids = np.array(silent, dtype=np.int64)
+        self._pieces = inside
+        self._start_pieces = {i: start[i] for i in [*changed, *silent]}
         self._at_start = {i: [vocab_size + n] for n, i in enumerate(changed)}
         self._at_start.update((i, []) for i in silent)
         end = vocab_size + len(changed)
@@ -91,6 +93,11 @@ class TokenTable:
         if not matcher.is_error():
             matcher.compute_bitmask()
         return matcher
+
+    def piece(self, token: int, at_start: bool) -> bytes:
+        """The bytes that a token adds to a text, in the middle of it or as the first."""
+        inside = self._pieces[token]
+        return self._start_pieces.get(token, inside) if at_start else inside
 
     def at_start(self, token: int) -> list[int]:
         """The entry of a token that begins a text; none where it adds nothing to it."""
