@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 from tokenizers import processors
 
-from builders.tiny_tokenizers import byte_level, sentencepiece, smollm2, write_folder
+from builders.tiny_tokenizers import (
+    byte_level,
+    gguf_byte_level,
+    sentencepiece,
+    smollm2,
+    write_folder,
+)
 from onward.errors import ArgumentTypeError, InvalidArgument, TokenizerError
 from onward.tokenizer import Tokenizer
 
@@ -80,8 +86,14 @@ def test_add_bos_and_add_eos_of_the_configuration(
     tokenizer = Tokenizer.from_folder(folder)
     plain = tokenizer.encode("a", add_special_tokens=False)
     starts = [1] if (processor_adds if bos is None else bos) else []
-    assert tokenizer.encode("a") == starts + plain + ([2] if eos else [])
+    assert tokenizer.encode("a") == starts + plain  # a prompt never ends with the end token
     assert tokenizer.adds_bos == bool(starts)
+
+
+def test_add_eos_token_of_a_gguf_file_puts_nothing_after_a_prompt() -> None:
+    tokenizer = Tokenizer.from_gguf(gguf_byte_level(add_eos_token=True))
+    assert tokenizer.encode("a") == [97]
+    assert tokenizer.encode("<|end|>") == [259]  # what the caller writes stays
 
 
 def test_add_bos_without_bos_token_is_an_error(tmp_path: Path) -> None:
@@ -90,13 +102,13 @@ def test_add_bos_without_bos_token_is_an_error(tmp_path: Path) -> None:
         Tokenizer.from_folder(folder)
 
 
-def test_other_special_tokens_of_the_post_processor_stay(tmp_path: Path) -> None:
+def test_a_post_processor_puts_nothing_after_a_prompt(tmp_path: Path) -> None:
     backend = byte_level(special=("<s>", "</s>"))
     backend.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", special_tokens=[("<s>", 256), ("</s>", 257)]
     )
     tokenizer = Tokenizer.from_folder(write_folder(tmp_path, backend))
-    assert tokenizer.encode("a") == [256, 97, 257]
+    assert tokenizer.encode("a") == [256, 97]
 
 
 def test_named_tokens_become_special(tmp_path: Path) -> None:
@@ -109,7 +121,9 @@ def test_named_tokens_become_special(tmp_path: Path) -> None:
     assert tokenizer.encode("a<e>b") == [97, end, 98]
     assert tokenizer.decode([97, 257, 98]) == "ab"
     assert tokenizer.decode([97, 257, 98], skip_special_tokens=False) == "a<e>b"
-    assert tokenizer.token_to_id("<image>") is None  # the model has no row for a new id
+    assert tokenizer.encode("<image>") == [258]
+    rows = Tokenizer.from_folder(tmp_path, 258)  # the model has no row for a new id
+    assert rows.token_to_id("<image>") is None
     assert tokenizer.special_tokens["image_token"] == "<image>"
 
 
@@ -122,10 +136,8 @@ def test_added_tokens_of_the_configuration(tmp_path: Path) -> None:
         }
     }
     tokenizer = Tokenizer.from_folder(write_folder(tmp_path, byte_level(), config))
-    assert tokenizer.encode("<x><y>") == [257, 258]
-    assert tokenizer.decode([257, 258]) == "<y>"
-    assert tokenizer.token_to_id("<z>") is None
-    assert tokenizer.vocab_size == 259
+    assert tokenizer.encode("<x><y><z>") == [257, 258, 900]
+    assert tokenizer.decode([257, 258, 900]) == "<y><z>"
 
 
 def test_special_tokens_map_is_read(tmp_path: Path) -> None:
@@ -240,7 +252,12 @@ def test_odd_configurations_do_no_harm(tmp_path: Path) -> None:
         },
         "extra_special_tokens": 5,
     }
-    tokenizer = Tokenizer.from_folder(write_folder(tmp_path, byte_level(), config))
+    with pytest.warns(UserWarning) as told:
+        tokenizer = Tokenizer.from_folder(write_folder(tmp_path, byte_level(), config))
+    text = " ".join(str(warning.message) for warning in told)
+    for key in ("eos_token", "bos_token", "decoder[x]", "decoder[-1]", "decoder[99999999999999]"):
+        assert key in text
+    assert "extra_special_tokens is 5" in text
     assert tokenizer.eos_token_ids == []
     assert tokenizer.decode([97, 256]) == "a"
 

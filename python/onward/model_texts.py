@@ -27,7 +27,7 @@ def read_tokenizer(loaded: LoadedModel) -> tuple[Tokenizer | None, str]:
             found = contents.read_tokenizer(loaded.texts, files.path.name)
             return found, f"{files.path.name}: the model was packed without a tokenizer"
         if files.kind == "folder":
-            return Tokenizer.from_folder(files.path), ""
+            return Tokenizer.from_folder(files.path, loaded.spec.vocab_size), ""
         if not has_tokenizer(loaded.metadata):
             return None, f"{files.path.name}: the GGUF file has no tokenizer"
         return Tokenizer.from_gguf(loaded.metadata), ""

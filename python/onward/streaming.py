@@ -28,6 +28,7 @@ from copy import copy
 from functools import cache
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from onward import tokenizer_calls
 from onward.errors import InvalidArgument
 from onward.stop_strings import Symbol, automata_of
 
@@ -87,7 +88,7 @@ class Decoding:
 
     def decode(self, ids: list[int], skip_special_tokens: bool) -> str:
         """Text of `ids` on their own."""
-        return self.backend.decode(ids, skip_special_tokens=skip_special_tokens)
+        return tokenizer_calls.decode(self.backend, ids, skip_special_tokens)
 
     def _spelling(self, token_id: int) -> str | None:
         try:

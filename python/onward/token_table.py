@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from onward import tokenizer_calls
 from onward.errors import Error, MissingExtra
 from onward.streaming import Decoding
 
@@ -190,7 +191,7 @@ def _bytes_of_tokens(
 
 
 def _decoded(tokenizer: Tokenizer, batch: Sequence[list[int]]) -> list[str]:
-    return tokenizer.backend.decode_batch(list(batch), skip_special_tokens=True)
+    return tokenizer_calls.decode_batch(tokenizer.backend, batch, True)
 
 
 def _plainest(decoding: Decoding, known: Sequence[int], texts: Sequence[str]) -> list[int]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from onward.chat_template import ChatTemplate
 from onward.errors import PackError
+from onward.message_text import shown
 from onward.spec import DecoderSpec, RopeSpec
 from onward.tokenizer import Tokenizer
 from onward.weights.dtypes import WeightDtypes
@@ -75,7 +76,6 @@ def tokenizer_texts(tokenizer: Tokenizer | None) -> dict[str, str]:
             {
                 "special_tokens": tokenizer.special_tokens,
                 "add_bos_token": tokenizer.add_bos,
-                "add_eos_token": tokenizer.add_eos,
                 "eos_token_ids": tokenizer.eos_token_ids,
                 "config": tokenizer.config,
             }
@@ -114,16 +114,30 @@ def read_tokenizer(texts: Texts, where: str) -> Tokenizer | None:
     """None where the model was packed without one."""
     if "tokenizer.json" not in texts:
         return None
-    told = _object(texts, "tokenizer_config")
+    stated = _object(texts, "tokenizer_config")
+    special, ids = stated.get("special_tokens", {}), stated.get("eos_token_ids", [])
+    checks = {
+        "special_tokens": isinstance(special, dict) and all(map(_is_text, special.values())),
+        "add_bos_token": stated.get("add_bos_token") in (None, True, False),
+        "eos_token_ids": isinstance(ids, list) and all(type(i) is int and i >= 0 for i in ids),
+        "config": isinstance(stated.get("config", {}), dict),
+    }
+    for key, fits in checks.items():
+        if not fits:
+            found = shown(stated.get(key))
+            raise PackError(f"{where}: tokenizer_config.{key} is {found}, expected another type")
     return Tokenizer.from_text(
         texts["tokenizer.json"],
-        special_tokens=told.get("special_tokens"),
-        add_bos=told.get("add_bos_token"),
-        add_eos=told.get("add_eos_token"),
-        more_eos_ids=told.get("eos_token_ids", ()),
-        config=told.get("config"),
+        special_tokens=special,
+        add_bos=stated.get("add_bos_token"),
+        more_eos_ids=ids,
+        config=stated.get("config"),
         where=where,
     )
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
 def of_template(texts: Texts) -> dict[str, str]:
