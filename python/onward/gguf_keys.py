@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from onward.caller import warn_caller
 from onward.errors import TokenizerError
 from onward.message_text import shown
 
@@ -66,7 +66,7 @@ class TokenizerKeys:
         try:
             return self.needed_id(key, count)
         except TokenizerError as error:
-            warnings.warn(f"{error}; the key is ignored", stacklevel=2)
+            warn_caller(f"{error}; the key is ignored")
             return None
 
     def flag(self, key: str, default: bool) -> bool:

@@ -8,10 +8,10 @@ module decides both from the types, the named ids, well-known spellings and the 
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from onward.caller import warn_caller
 from onward.errors import Error
 from onward.message_text import labels
 
@@ -71,10 +71,9 @@ def token_types(
         elif barred:
             left.append(token)
     if left:
-        warnings.warn(
+        warn_caller(
             f"tokenizer.ggml.token_type: {labels(left)}: looks like a control token, but the file "
-            "says that it is an ordinary piece; in a prompt it is spelled in letters",
-            stacklevel=2,
+            "says that it is an ordinary piece; in a prompt it is spelled in letters"
         )
     return found
 

@@ -1,4 +1,4 @@
-"""A GGUF file again, with some of its tensors in other blocks and all else as it was.
+"""A GGUF file again, in one part, with some of its tensors in other blocks and all else as it was.
 
 Written by the ``gguf`` package, so that whatever reads the source reads the result: the metadata
 with its types, the names and the order of the rows are the source's. Knows no model.
@@ -6,7 +6,7 @@ with its types, the names and the order of the rows are the source's. Knows no m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,11 +17,13 @@ from onward.errors import MissingExtra
 from onward.quantization.whole_output import appearing
 from onward.weights import Tensor
 from onward.weights.gguf import hugging_face_name
+from onward.weights.gguf_parts import SPLIT_KEYS
 
 # Numbers of the format's general.file_type: what most of the tensors are.
 _FILE_TYPES = {"Q4_0": 2, "Q4_1": 3, "Q8_0": 7}
 _BLOCKS_VERSION = 2  # general.quantization_version: of the layout of the blocks
 _WRITTEN_ANYWAY = ("general.architecture", "general.alignment")
+_OF_THE_SOURCE = ("general.file_type", "general.quantization_version", *SPLIT_KEYS)
 
 
 def require_gguf() -> ModuleType:
@@ -36,15 +38,17 @@ def require_gguf() -> ModuleType:
     return gguf
 
 
-def write_gguf(source: Path, target: Path, dtype: str, replaced: Mapping[str, Tensor]) -> None:
-    """Write ``target``: the file ``source`` with the tensors of ``replaced``, by Hugging Face's
-    names, in place of its own. ``dtype`` is what most of them have. ``source`` has been read and
-    checked by our own reader before: the package's trusts it."""
+def write_gguf(
+    parts: Sequence[Path], target: Path, dtype: str, replaced: Mapping[str, Tensor]
+) -> None:
+    """Write ``target``: a file, or all parts of one, with the tensors of ``replaced``, by Hugging
+    Face's names, in place of its own. ``dtype`` is what most of them have. The parts have been
+    read and checked by our own reader before: the package's trusts them."""
     gguf = require_gguf()
-    reader = gguf.GGUFReader(source)
-    writer = gguf.GGUFWriter(None, _text(reader, "general.architecture"))
-    _copy_metadata(gguf, reader, writer, _FILE_TYPES[dtype])
-    for tensor in reader.tensors:
+    readers = [gguf.GGUFReader(part) for part in parts]
+    writer = gguf.GGUFWriter(None, _text(readers[0], "general.architecture"))
+    _copy_metadata(gguf, readers[0], writer, _FILE_TYPES[dtype])
+    for tensor in (tensor for reader in readers for tensor in reader.tensors):
         new = replaced.get(hugging_face_name(tensor.name))
         if new is None:
             writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
@@ -61,9 +65,7 @@ def write_gguf(source: Path, target: Path, dtype: str, replaced: Mapping[str, Te
 
 def _copy_metadata(gguf: ModuleType, reader: Any, writer: Any, file_type: int) -> None:
     for field in reader.fields.values():
-        if field.name.startswith("GGUF.") or field.name in _WRITTEN_ANYWAY:
-            continue
-        if field.name in ("general.file_type", "general.quantization_version"):
+        if field.name.startswith("GGUF.") or field.name in (*_WRITTEN_ANYWAY, *_OF_THE_SOURCE):
             continue
         kind = field.types[0]
         inner = field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None

@@ -174,7 +174,8 @@ class Rewriting:
     def write(self, target: Path, layers: BlockFormat, said: Mapping[str, str]) -> None:
         """The result beside the source: a file for a file, a folder for a folder."""
         if self._files.kind == "gguf":
-            write_gguf(self._files.path, target, layers.dtype, self._made)
+            parts = [Path(source.path) for source in self._checkpoint.sources()]
+            write_gguf(parts, target, layers.dtype, self._made)
         else:
             write_folder(self._files.path, target, self._checkpoint.config, said, self._tensors())
 

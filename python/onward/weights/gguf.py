@@ -1,4 +1,4 @@
-"""Opens a GGUF file and speaks of it in Hugging Face's words.
+"""Opens a GGUF file, with its parts if it has several, and gives it in Hugging Face's words.
 
 The metadata becomes a config as config.json would say it, the tensors get Hugging Face's names,
 and the rows of q and k, which the converters of the llama family reorder for another way of
@@ -20,7 +20,8 @@ from onward.architectures.config_reader import ConfigReader
 from onward.errors import WeightError
 from onward.message_text import label
 from onward.weights.checkpoint import STORAGE, SourceFile, Tensor, unsupported
-from onward.weights.gguf_reader import GgufTensor, read_gguf_header
+from onward.weights.gguf_parts import open_parts
+from onward.weights.gguf_reader import GgufTensor
 from onward.weights.mapped_file import MappedFile
 
 _ARCHITECTURES = ("llama", "qwen2", "qwen3")
@@ -63,17 +64,26 @@ _ROPE_FACTORS = "rope_freqs.weight"
 
 
 class GgufCheckpoint:
-    """A GGUF file as a config and Hugging Face tensors."""
+    """A GGUF file as a config and Hugging Face tensors.
+
+    `path` is the file, or any part of a model in parts.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._file = MappedFile(path)
+        parts = open_parts(path)
+        self._files = [part.file for part in parts]
         try:
-            header = read_gguf_header(self._file.content, path.name)
-            self._tensors = {hugging_face_name(name): t for name, t in header.tensors.items()}
-            self.where = f"{path.name} (metadata as config.json would say it)"
-            self.metadata: Mapping[str, object] = header.metadata
+            self._tensors: dict[str, GgufTensor] = {}
+            self._holders: dict[str, MappedFile] = {}
+            for part in parts:
+                for own_name, tensor in part.header.tensors.items():
+                    name = hugging_face_name(own_name)
+                    self._tensors[name], self._holders[name] = tensor, part.file
+            first = parts[0]
+            self.where = f"{first.name} (metadata as config.json would say it)"
+            self.metadata: Mapping[str, object] = first.header.metadata
             self.generation_config: dict[str, Any] = {}
-            self.config = self._make_config(path.name)
+            self.config = self._make_config(first.name)
         except BaseException:
             self.close()
             raise
@@ -88,32 +98,34 @@ class GgufCheckpoint:
         return tensor.dtype, tensor.shape
 
     def file_of(self, name: str) -> str:
-        """The name of the one file."""
-        return self._file.path.name
+        """The name of the file, or of the part that holds the tensor."""
+        return self._holders[name].path.name
 
     def sources(self) -> list[SourceFile]:
-        """The one file."""
-        return [self._file.source()]
+        """The file, or its parts in order."""
+        return [file.source() for file in self._files]
 
     def tensor(self, name: str) -> Tensor:
         """The bytes of a tensor; WeightError if its dtype is not supported."""
-        tensor = self._supported(self._tensors[name])
-        buffer = self._file.view(tensor.begin, tensor.end)
+        tensor = self._supported(name)
+        buffer = self._holders[name].view(tensor.begin, tensor.end)
         return Tensor(buffer, tensor.dtype, tensor.shape, self._row_order(name, tensor.shape))
 
     def release(self, name: str) -> None:
         """Give the memory of a tensor's pages back."""
         tensor = self._tensors[name]
-        self._file.release(tensor.begin, tensor.end)
+        self._holders[name].release(tensor.begin, tensor.end)
 
     def close(self) -> None:
-        """Give up the file."""
-        self._file.close()
+        """Give up the files."""
+        for file in self._files:
+            file.close()
 
-    def _supported(self, tensor: GgufTensor) -> GgufTensor:
+    def _supported(self, name: str) -> GgufTensor:
+        tensor = self._tensors[name]
         if tensor.dtype not in STORAGE:
             raise WeightError(
-                f"{self._file.path.name}: tensor {label(tensor.name)} {unsupported(tensor.dtype)}"
+                f"{self.file_of(name)}: tensor {label(tensor.name)} {unsupported(tensor.dtype)}"
             )
         return tensor
 
@@ -128,7 +140,7 @@ class GgufCheckpoint:
             return None
         if type(heads) is not int or heads < 1 or shape[0] % (2 * heads):
             raise WeightError(
-                f"{self._file.path.name}: tensor {self._tensors[name].name} has {shape[0]} rows, "
+                f"{self.file_of(name)}: tensor {self._tensors[name].name} has {shape[0]} rows, "
                 f"expected a multiple of 2 * {heads} heads"
             )
         return halves_from_pairs(heads, shape[0] // heads)
@@ -214,7 +226,7 @@ class GgufCheckpoint:
                 raise keys.error("rope.scaling.type", f"is linear, beside a tensor {_ROPE_FACTORS}")
             config["rope_scaling"] = {"rope_type": "linear", "factor": factor or 1.0}
         elif factors is not None:
-            config["rope_scaling"] = {"rope_type": "factors", "factors": self._factors(factors)}
+            config["rope_scaling"] = {"rope_type": "factors", "factors": self._factors()}
 
     def _yarn(self, keys: ConfigReader, factor: float) -> dict[str, Any]:
         yarn: dict[str, Any] = {"rope_type": "yarn", "factor": factor or None}
@@ -225,17 +237,16 @@ class GgufCheckpoint:
             yarn[field] = keys.number(f"rope.scaling.{key}", 0, 1e6, default=None)
         return {field: value for field, value in yarn.items() if value is not None}
 
-    def _factors(self, tensor: GgufTensor) -> list[float]:
+    def _factors(self) -> list[float]:
         """One divisor per pair: how a GGUF file says llama3."""
-        self._supported(tensor)
+        tensor = self._supported(_ROPE_FACTORS)
         if tensor.dtype != "F32" or len(tensor.shape) != 1 or tensor.shape[0] > 1 << 16:
             raise WeightError(
-                f"{self._file.path.name}: tensor {label(tensor.name)} is {tensor.dtype} of shape "
-                f"{tensor.shape}, expected one dimension of F32"
+                f"{self.file_of(_ROPE_FACTORS)}: tensor {label(tensor.name)} is {tensor.dtype} of "
+                f"shape {tensor.shape}, expected one dimension of F32"
             )
-        return list(
-            struct.unpack(f"<{tensor.shape[0]}f", self._file.view(tensor.begin, tensor.end))
-        )
+        values = self._holders[_ROPE_FACTORS].view(tensor.begin, tensor.end)
+        return list(struct.unpack(f"<{tensor.shape[0]}f", values))
 
 
 def hugging_face_name(name: str) -> str:
