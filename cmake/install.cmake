@@ -22,6 +22,10 @@ endif()
 install(TARGETS onward EXPORT onwardTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY csrc/include/onward DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN "*.h")
+if(SKBUILD)
+  # The documents that messages name; `onward doctor --docs` prints them.
+  install(DIRECTORY docs/ DESTINATION docs FILES_MATCHING PATTERN "*.md" PATTERN plots EXCLUDE)
+endif()
 install(EXPORT onwardTargets NAMESPACE onward:: DESTINATION ${ONWARD_CMAKE_DIR})
 
 configure_package_config_file(cmake/onwardConfig.cmake.in onwardConfig.cmake

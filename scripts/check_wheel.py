@@ -67,7 +67,8 @@ def environment(folder: Path, *packages: str | Path) -> Path:
 def check_contents(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     suffix = ".dylib" if sys.platform == "darwin" else ".so"
-    expected = {f"onward/{name}" for name in NATIVE} | {f"onward/lib/libonward{suffix}"}
+    documents = {f"onward/docs/{path.name}" for path in ROOT.glob("docs/*.md")}
+    expected = documents | {f"onward/{name}" for name in NATIVE} | {f"onward/lib/libonward{suffix}"}
     assert expected <= names, expected - names
     stray = {name for name in names if name.split("/")[0] not in ("onward", _info(names))}
     assert not stray, stray

@@ -393,7 +393,7 @@ def test_generate_without_a_prompt_on_a_terminal_is_wrong_usage(
 # doctor
 
 
-def test_doctor_tells_everything_and_ends_with_a_block(
+def test_doctor_shows_everything_and_ends_with_the_next_command(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["doctor"]) == 0
@@ -404,7 +404,7 @@ def test_doctor_tells_everything_and_ends_with_a_block(
     block = out.split("```")[1]
     assert f"onward {onward.__version__}" in block
     assert "/" not in re.sub(r"GB/s|GFLOP/s", "", block), "a path in the block"
-    assert out.endswith("```\n")
+    assert out.endswith('```\n\nNext: onward chat "What is gravity?"\n')
 
 
 def test_doctor_json_and_measure(capsys: pytest.CaptureFixture[str]) -> None:

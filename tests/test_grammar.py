@@ -97,5 +97,5 @@ class TestErrors:
     def test_without_llguidance(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "llguidance", None)
         tokenizer = Tokenizer(byte_level())
-        with pytest.raises(MissingExtra, match=r"pip install 'onward\[grammar\]'"):
+        with pytest.raises(MissingExtra, match=r"pip install 'llguidance>=1\.9'"):
             constraint_of(tokenizer, regex="a")

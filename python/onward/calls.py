@@ -212,8 +212,8 @@ class TextCalls:
         template_options: Mapping[str, Any] | None = None,
         **options: Unpack[SessionKwargs],
     ) -> Session:
-        """A conversation that remembers (docs/sessions.md), begun with these messages. The options
-        hold for all of its answers, unless a call on the session gives others."""
+        """A conversation that remembers (onward doctor --docs sessions), begun with these messages.
+        The options hold for all of its answers, unless a call on the session gives others."""
         refuse_unknown(options, _OF_SESSIONS)
         variables, generation = split(options, template_options)
         tokenizer, template = self._text_tokenizer(), self._chat_template()

@@ -1,7 +1,7 @@
 """Output that obeys a grammar: before every token, what may follow is asked for.
 
 The engine asks the request's ConstraintRule, which lowers to -inf the scores of all tokens that may
-not follow. llguidance (the extra ``onward[grammar]``) knows what may; token_table.py has told it
+not follow. llguidance (the extra ``grammar``) knows what may; token_table.py has told it
 what the tokens mean. This module does not know the engine, nor how a grammar was written.
 
 A request may have several outputs at once: samples, beams that fork, drafted tokens that are taken

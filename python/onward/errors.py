@@ -66,7 +66,7 @@ class DeviceError(Error, RuntimeError):
 
 
 class MissingExtra(Error, ImportError):
-    """An optional dependency is needed; the message says which extra brings it."""
+    """An optional dependency is needed; the message gives the command that installs it."""
 
 
 class NativeFilesNotFound(Error, FileNotFoundError):

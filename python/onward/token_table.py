@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from onward import tokenizer_calls
 from onward.errors import Error, MissingExtra
+from onward.extras import install_command
 from onward.streaming import Decoding
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class TokenTable:
         except ImportError as failure:
             raise MissingExtra(
                 "json_schema, regex, choices, grammar: llguidance is not installed, expected it "
-                "for constrained output: pip install 'onward[grammar]'"
+                f"for constrained output: {install_command('grammar')}"
             ) from failure
         decoding = Decoding(tokenizer)
         foreseeing = _FORESEEING.intersection(decoding.steps)

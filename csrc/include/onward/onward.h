@@ -7,7 +7,7 @@
 //   engine.run([](const onward::Event& event) { if (event.has_token()) print(event.token); });
 //
 // Errors are exceptions (error.h). How to find the library from CMake or pkg-config, and more
-// examples, is written in docs/native.md.
+// examples, is written in the document native (onward doctor --docs native).
 #pragma once
 
 #include "onward/engine.h"

@@ -15,9 +15,9 @@
  * In a forked child handles stay good; an engine there begins without requests, and says
  * ONWARD_CLOSED where the fork fell into another thread's step.
  *
- * What the options of a request mean is written in docs/generation.md, what the options of the
- * cache mean in docs/cache.md; names and defaults are Python's. How it all goes together:
- * docs/c-interface.md.
+ * `onward doctor --docs NAME` prints a document: generation explains the options of a request, cache
+ * explains the options of the cache, and c-interface explains how to use these functions. Names and
+ * defaults are Python's.
  *
  * For those who change this file: functions and values are only added. A field is added at the end
  * of its struct, at a multiple of 8: what is padding in an older caller's struct is not zero. */

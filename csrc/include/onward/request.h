@@ -1,6 +1,6 @@
 // Part of onward/onward.h: what a caller asks for, with vectors and functions in the place of
-// pointers. Knows no engine: Engine::submit hands it in. What the options mean is written in
-// docs/generation.md; the fields that come from C structs are listed in onward_c.h.
+// pointers. Knows no engine: Engine::submit hands it in. `onward doctor --docs generation`
+// explains the options; the fields that come from C structs are listed in onward_c.h.
 #pragma once
 
 #include <cstdint>

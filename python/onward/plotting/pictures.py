@@ -13,6 +13,7 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from onward.errors import Error, InvalidArgument, MissingExtra
+from onward.extras import pip_install
 from onward.message_text import label
 from onward.plotting.charts import COLOURS, GRID, LEVEL, Chart, marks
 from onward.plotting.marks import FONT, HEIGHT, TEXT, TITLE_FONT, WIDTH, Dot, Mark, Stroke
@@ -100,8 +101,8 @@ def _matplotlib() -> Any:
         return importlib.import_module("matplotlib.figure")
     except ImportError as failure:
         raise MissingExtra(
-            "plot: a PNG is drawn by matplotlib, which is not installed: pip install matplotlib; "
-            "a file ending in .svg needs nothing more"
+            f"plot: a PNG is drawn by matplotlib, which is not installed: "
+            f"{pip_install('matplotlib')}; a file ending in .svg needs nothing more"
         ) from failure
 
 

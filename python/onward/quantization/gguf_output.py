@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from onward.errors import MissingExtra
+from onward.extras import install_command
 from onward.quantization.whole_output import appearing
 from onward.weights import Tensor
 from onward.weights.gguf import hugging_face_name
@@ -33,7 +34,7 @@ def require_gguf() -> ModuleType:
     except ImportError as failure:
         raise MissingExtra(
             "quantize: to write a GGUF file the package gguf is needed: "
-            "pip install 'onward[quantize]'"
+            f"{install_command('quantize')}"
         ) from failure
     return gguf
 

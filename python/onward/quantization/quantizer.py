@@ -73,7 +73,7 @@ def quantize(
             is quantised already) or "round", to the nearest as GGUF's converters do, which needs
             neither text nor tokenizer.
         calibration: a file of UTF-8 text; None is the package's own calibration.txt and topics of
-            Python's help (docs/quantization.md).
+            Python's help (onward doctor --docs quantization).
         calibration_tokens: tokens of it that are used, spread evenly over the text.
         threads: of the core; None is the number of processors this process may use. numpy's
             linear algebra has its own.

