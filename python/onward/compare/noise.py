@@ -47,9 +47,9 @@ def of_side(description: Description) -> float:
 
 def same_bits(a: Description, b: Description) -> bool:
     """Whether the engine promises the same bits: one core, device, model and dtype, whatever the
-    threads and with the cache or without (onward doctor --docs design, decision 5), and where bf16 is
-    multiplied, one instruction set. Without the cache nothing is coded, so that codes promise
-    nothing there."""
+    threads and with the cache or without (onward doctor --docs design, decision 5), and where
+    bf16 is multiplied, one instruction set. Without the cache nothing is coded, so that codes
+    promise nothing there."""
     fields = ("core", "device", "fingerprint", "weight_dtypes", "kv_dtype")
     if any(getattr(a, field) != getattr(b, field) for field in fields):
         return False
