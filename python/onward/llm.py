@@ -49,8 +49,10 @@ class LLM(TextCalls):
     """A model in memory.
 
     Args:
-        model: a folder, a .gguf file, a pack (onward doctor --docs pack) or a hub id; None is the
-            default model.
+        model: a folder, a .gguf file, a pack (onward doctor --docs pack) or a model of the hub:
+            "user/repo", "user/repo:Q4_K_M" for one GGUF file of it, "user/repo@revision" (onward
+            doctor --docs models). None is the default model.
+        revision: branch, tag or commit of a model of the hub, as "@revision" gives it.
         device: what computes: "cpu", "cuda" or "cuda:1" (``onward.devices()`` tells which there
             are, and why not).
         dtype: what the weights are held in: "f32", "f16", "bf16", "int8" or "int4" (groups of 32
@@ -87,6 +89,7 @@ class LLM(TextCalls):
         self,
         model: str | os.PathLike[str] | None = None,
         *,
+        revision: str | None = None,
         device: str = "cpu",
         dtype: str = "auto",
         head_dtype: str | None = None,
@@ -119,7 +122,7 @@ class LLM(TextCalls):
             attention_window,
             prefix_cache,
         )
-        files = find_model(model)
+        files = find_model(model, revision)
 
         def load(files: ModelFiles, kept: Any, kv_dtype: object = "auto") -> LoadedModel:
             with ProgressBar(f"loading {files.name}") as progress:

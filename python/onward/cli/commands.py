@@ -19,15 +19,21 @@ from onward.cli import (
     doctor,
     generate,
     kv,
+    list_,
     pack,
+    pull,
     quantize,
+    rm,
     streams,
     tokenize,
 )
 from onward.cli.parsing import Parser, no_such_command, usage
 from onward.errors import InvalidArgument
 
-COMMANDS = (generate, chat, tokenize, detokenize, doctor, bench, quantize, pack, kv, compare)
+COMMANDS = (
+    *(generate, chat, tokenize, detokenize, pull, list_, rm, doctor, bench),
+    *(quantize, pack, kv, compare),
+)
 
 _EXIT_CODES = (
     "exit codes: 0 done, 1 model or engine failed, 2 wrong usage, 130 interrupted by Ctrl-C, "
@@ -105,4 +111,8 @@ def run(words: Sequence[str]) -> int:
         )
     if getattr(arguments, "output", None) is None:
         streams.check_stdout()
+    if getattr(arguments, "revision", None) is not None:
+        from onward.hub import named
+
+        arguments.model = named(arguments.model, arguments.revision)
     return int(arguments.run(arguments))

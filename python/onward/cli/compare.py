@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onward.cli import output, values
+from onward.cli import flags, output, values
 from onward.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("b", nargs="?", metavar="B", help="the same; left out, A is only saved")
     parser.add_argument("-m", "--model", metavar="MODEL", help="of both; default: SmolLM2-135M")
+    flags.add_revision_argument(parser)
     group = parser.add_argument_group("what is compared")
     group.add_argument(
         "--prompt",

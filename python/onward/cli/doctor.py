@@ -210,17 +210,10 @@ def _version(package: str) -> str | None:
 
 def _default_model() -> dict[str, Any]:
     """Where the default model is, without asking the network."""
-    before = os.environ.get("HF_HUB_OFFLINE")
-    os.environ["HF_HUB_OFFLINE"] = "1"
     try:
-        files = hub.find_model(None)
+        files = hub.find_model(None, offline=True)
     except Error as error:
         return {"found": False, "problem": str(error)}
-    finally:
-        if before is None:
-            del os.environ["HF_HUB_OFFLINE"]
-        else:
-            os.environ["HF_HUB_OFFLINE"] = before
     home, path = os.path.expanduser("~"), str(files.path)
     if path.startswith(home + os.sep):
         path = "~" + path[len(home) :]

@@ -46,8 +46,10 @@ def add_loading_arguments(parser: argparse.ArgumentParser) -> argparse._Argument
         "-m",
         "--model",
         metavar="MODEL",
-        help="folder, .gguf file, pack or hub id; default: SmolLM2-135M",
+        help="folder, .gguf file, pack, or a model of the hub: user/repo, user/repo:Q4_K_M; "
+        "default: SmolLM2-135M",
     )
+    add_revision_argument(group)
     add_dtype_arguments(group)
     add_threads_argument(group)
     group.add_argument(
@@ -57,6 +59,15 @@ def add_loading_arguments(parser: argparse.ArgumentParser) -> argparse._Argument
         "default: none",
     )
     return group
+
+
+def add_revision_argument(group: argparse._ActionsContainer) -> None:
+    """--revision, of a model of the hub."""
+    group.add_argument(
+        "--revision",
+        metavar="NAME",
+        help="branch, tag or commit of a model of the hub, as user/repo@NAME; default: main",
+    )
 
 
 def add_dtype_arguments(group: argparse._ActionsContainer) -> None:

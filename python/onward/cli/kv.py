@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from onward.cli import output, values
+from onward.cli import flags, output, values
 from onward.errors import Error, InvalidArgument
 from onward.kv.plan import BATCHES, CONTEXTS, Policy
 from onward.kv_dtypes import KV_DTYPES
@@ -25,9 +25,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "model",
         nargs="?",
         metavar="MODEL",
-        help="folder, config.json, .gguf file, pack, or a published shape such as llama-3.1-8b; "
-        "default: SmolLM2-135M",
+        help="folder, config.json, .gguf file, pack, a model of the hub, or a published shape such "
+        "as llama-3.1-8b; default: SmolLM2-135M",
     )
+    flags.add_revision_argument(parser)
     group = parser.add_argument_group("what is counted")
     group.add_argument(
         "--context",

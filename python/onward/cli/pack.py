@@ -31,8 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "model",
         nargs="?",
         metavar="MODEL",
-        help="folder, .gguf file or hub id; default: SmolLM2-135M",
+        help="folder, .gguf file or a model of the hub; default: SmolLM2-135M",
     )
+    flags.add_revision_argument(parser)
     parser.add_argument(
         "-o", "--output", metavar="OUT.onward", help="the file to write; default: none"
     )

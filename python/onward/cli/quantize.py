@@ -26,7 +26,8 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="folder, .gguf file or hub id")
+    parser.add_argument("model", metavar="MODEL", help="folder, .gguf file or a model of the hub")
+    flags.add_revision_argument(parser)
     parser.add_argument(
         "-o",
         "--output",

@@ -19,7 +19,7 @@ KEYS = {
     "head": "head_dtype",
     "isa": "instruction set, in a process of its own under ONWARD_CPU_ISA",
     "kv": "kv_dtype",
-    "model": "another model than --model, a path without ':' or a hub id",
+    "model": "another model than --model: a path without ':', or a model of the hub",
     "threads": "threads that compute",
     "window": "kv_window_tokens",
 }
@@ -90,7 +90,7 @@ def parse_setting(text: str) -> Setting:
             raise InvalidArgument(
                 f"setting: is {shown(text)}, expected python=PATH, then a comma, DEVICE:DTYPE"
             )
-    device, *parts = rest.split(":")
+    device, *parts = _parts(rest)
     if parts and parts[0].isdecimal():  # cuda:0
         device = f"{device}:{parts.pop(0)}"
     dtype = "auto"
@@ -102,6 +102,17 @@ def parse_setting(text: str) -> Setting:
             f"or a saved result ending in {RESULT_SUFFIX}"
         )
     return Setting(text, device, dtype, python, keys=_keys(text, parts))
+
+
+def _parts(text: str) -> list[str]:
+    """The text at its colons, apart from the colon of model=user/repo:TAG."""
+    parts: list[str] = []
+    for part in text.split(":"):
+        if parts and parts[-1].startswith("model=") and "=" not in part:
+            parts[-1] += f":{part}"
+        else:
+            parts.append(part)
+    return parts
 
 
 def _keys(text: str, parts: list[str]) -> dict[str, str]:

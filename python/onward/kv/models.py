@@ -17,6 +17,7 @@ from onward.bench.costs import packed_bytes
 from onward.bench.shapes import SHAPES
 from onward.errors import ModelNotFound
 from onward.hub import ModelFiles, find_model
+from onward.hub.names import parse
 from onward.json_file import read_json_object
 from onward.loading import check_dtypes, check_headers, load_model
 from onward.message_text import label
@@ -64,9 +65,11 @@ def read_subject(model: str | None, dtype: str) -> Subject:
         return _with_weights(find_model(model), dtype)
     if model.lower() in SHAPES:
         return _without_weights(model.lower(), SHAPES[model.lower()], model.lower(), dtype)
+    if parse(model) is not None:
+        return _with_weights(find_model(model), dtype)
     raise ModelNotFound(
         f"{label(model)}: no such file or folder, expected a model folder, a config.json, a .gguf "
-        f"file or one of {', '.join(SHAPES)}"
+        f"file, a model of the hub or one of {', '.join(SHAPES)}"
     )
 
 

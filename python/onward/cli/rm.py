@@ -1,0 +1,61 @@
+"""onward rm: remove a model from the hub's cache."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from onward.cli import flags
+from onward.errors import InvalidArgument
+from onward.hub import names
+from onward.message_text import label
+
+EXAMPLES = """\
+  onward rm user/repo
+  onward rm user/repo:Q4_K_M
+  onward rm user/repo@main -y
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        help="as onward list shows it: user/repo with all its revisions and files, user/repo:TAG "
+        "for one GGUF file, or user/repo@revision",
+    )
+    parser.add_argument(
+        "-y", "--yes", action="store_true", help="do not ask; needed where stdin is no terminal"
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from onward.hub.cache import removal
+    from onward.hub.fetching import readable_bytes
+
+    name = names.parse(arguments.model)
+    if name is None:
+        raise InvalidArgument(f"rm: {label(arguments.model)}: expected {names.SPELLING}")
+    found = removal(name)
+    if not arguments.yes:
+        if not sys.stdin.isatty():
+            raise InvalidArgument("rm: stdin is no terminal to ask at, expected -y")
+        print(f"remove {', '.join(found.names)}", file=sys.stderr)
+        print(
+            f"frees {readable_bytes(found.freed_bytes)}; remove? [y/N] ",
+            end="",
+            file=sys.stderr,
+            flush=True,
+        )
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            flags.show("nothing removed\n")
+            return 0
+    found.execute()
+    if arguments.json:
+        facts = {"removed": list(found.names), "freed_bytes": found.freed_bytes}
+        flags.show(json.dumps(facts) + "\n")
+    else:
+        flags.show(f"removed {', '.join(found.names)}: {readable_bytes(found.freed_bytes)} freed\n")
+    return 0
