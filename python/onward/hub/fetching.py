@@ -115,7 +115,7 @@ def _cached(hub: Any, name: HubName) -> tuple[ModelFiles | None, str]:
         named = set(shards.values()) if isinstance(shards, dict) else set()
         if lacking := sorted(str(shard) for shard in named if shard not in selection.files):
             return None, f"the cache has only a part of it (without {lacking[0]})"
-    return _files(name, folder, selection), ""
+    return _files(name, folder, selection), "it is in the cache"
 
 
 def _files(name: HubName, folder: Path, selection: Selection) -> ModelFiles:
