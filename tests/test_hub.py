@@ -130,13 +130,9 @@ def test_default_model_from_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_revision_of_what_has_none(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "tiny")
-    with pytest.raises(
-        InvalidArgument, match=r"revision: .*tiny, which is on this machine"
-    ):
+    with pytest.raises(InvalidArgument, match=r"revision: .*tiny, which is on this machine"):
         find_model(folder, "main")
-    with pytest.raises(
-        InvalidArgument, match=r"revision: .*tiny, expected a model of the hub"
-    ):
+    with pytest.raises(InvalidArgument, match=r"revision: .*tiny, expected a model of the hub"):
         named(str(folder), "main")
     with pytest.raises(InvalidArgument, match="revision: is given for the default model"):
         named(None, "main")

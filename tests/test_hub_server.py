@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
+import re
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -260,7 +264,11 @@ class TestCommands:
     def test_a_terminal_sees_what_is_fetched(self, hub: Hub, tmp_path: Path) -> None:
         first = at_a_terminal(hub, tmp_path, "", "pull", "owner/ggufs:Q8_0")
         assert f"fetching owner/ggufs:Q8_0: 1 file, {len(GGUF) / 1000:.1f} kB" in first
-        assert "100%" in first
+        assert first.endswith('Next: onward chat -m owner/ggufs:Q8_0 "What is gravity?"\n')
+        hub.repositories["owner/slow"] = Repository({"main": {"m.gguf": b"GGUF" + bytes(10**7)}})
+        hub.bytes_per_s = 4e6
+        slow = at_a_terminal(hub, tmp_path, "", "pull", "owner/slow")
+        assert re.search(r"\rfetching 10\.0 MB \[#*\.*\] +\d+%", slow)
         again = at_a_terminal(hub, tmp_path, "", "pull", "owner/ggufs:Q8_0")
         assert "fetching" not in again
         assert "%" not in again
@@ -297,12 +305,13 @@ class TestCommands:
 def at_a_terminal(hub: Hub, home: Path, answer: str, *words: str) -> str:
     """What ``onward`` writes to a terminal, which answers with a line."""
     ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
     with subprocess.Popen(
         [sys.executable, "-m", "onward", *words],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
-        env=hub.environment(home, TERM="xterm", COLUMNS="100"),
+        env=hub.environment(home, TERM="xterm"),
     ) as child:
         os.close(theirs)
         os.write(ours, answer.encode() + b"\n")

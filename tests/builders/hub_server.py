@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -52,6 +53,8 @@ class Hub:
     """The answer to everything, in place of the right one."""
     cut_after: int | None = None
     """The next file breaks off after this number of bytes."""
+    bytes_per_s: float | None = None
+    """How fast files are sent; None is at once."""
     sizes: dict[str, int] = field(default_factory=dict)
     """Sizes that the listing gives in place of the real ones, by file."""
     requests: list[str] = field(default_factory=list)
@@ -205,6 +208,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.hub.cut_after = None
             self.wfile.write(body[:limit])
             self.close_connection = True
+            return
+        if serves_file and self.hub.bytes_per_s is not None:
+            piece = 1 << 20
+            for begin in range(0, len(body), piece):
+                self.wfile.write(body[begin : begin + piece])
+                time.sleep(piece / self.hub.bytes_per_s)
             return
         self.wfile.write(body)
 

@@ -10,6 +10,7 @@ import glob
 import os
 import shutil
 import sys
+import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,8 +23,10 @@ from onward.hub.local import ModelFiles
 from onward.hub.names import HubName
 from onward.hub.selection import Selection, select
 from onward.json_file import read_json_object
+from onward.progress import ProgressBar
 
 _PATIENCE_S = 10.0
+_LOOK_S = 0.2  # between two looks at the bytes on the disk
 
 
 def client() -> Any:
@@ -135,8 +138,7 @@ def _has_blob(name: HubName, sibling: Any) -> bool:
     digest = (lfs.get("sha256") if isinstance(lfs, Mapping) else getattr(lfs, "sha256", None)) or (
         sibling.blob_id
     )
-    repository = Path(failures.cache_folder()) / f"models--{name.repo.replace('/', '--')}"
-    return digest is not None and (repository / "blobs" / str(digest)).is_file()
+    return digest is not None and (_repository(name) / "blobs" / str(digest)).is_file()
 
 
 def _check_room(name: HubName, size: int) -> None:
@@ -153,21 +155,58 @@ def _check_room(name: HubName, size: int) -> None:
 
 @contextlib.contextmanager
 def _progress(hub: Any, name: HubName, files: int, size: int) -> Iterator[None]:
-    """The client's own bars, on a terminal and for a download alone; quiet otherwise."""
-    watched = files > 0 and sys.stderr is not None and sys.stderr.isatty()
-    if watched:
-        what = "1 file" if files == 1 else f"{files} files"
-        print(f"fetching {name}: {what}, {readable_bytes(size)}", file=sys.stderr)
-    bars = hub.utils
-    quiet = not (watched or bars.are_progress_bars_disabled())
-    if quiet and "HF_HUB_DISABLE_PROGRESS_BARS" not in os.environ:
-        bars.disable_progress_bars()
+    """One bar for the whole download on a terminal; quiet otherwise.
+
+    The bar follows the bytes on the disk. The client's own bars differ between its versions, and
+    draw over what is written after them, so they are off meanwhile.
+    """
+    with contextlib.ExitStack() as stack:
+        bars = hub.utils
+        if "HF_HUB_DISABLE_PROGRESS_BARS" not in os.environ and not (
+            bars.are_progress_bars_disabled()
+        ):
+            bars.disable_progress_bars()
+            stack.callback(bars.enable_progress_bars)
+        if files > 0 and sys.stderr is not None and sys.stderr.isatty():
+            what = "1 file" if files == 1 else f"{files} files"
+            print(f"fetching {name}: {what}, {readable_bytes(size)}", file=sys.stderr)
+            stack.enter_context(_bar(name, size))
+        yield
+
+
+@contextlib.contextmanager
+def _bar(name: HubName, size: int) -> Iterator[None]:
+    """A bar over the bytes that the repository's folder in the cache gains."""
+    folder = _repository(name) / "blobs"
+    before = _bytes_in(folder)
+    over = threading.Event()
+
+    def follow(bar: ProgressBar) -> None:
+        while not over.wait(_LOOK_S):
+            bar(min(_bytes_in(folder) - before, size - 1), size)
+
+    with ProgressBar(f"fetching {readable_bytes(size)}") as bar:
+        follower = threading.Thread(target=follow, args=(bar,), daemon=True)
+        follower.start()
         try:
             yield
         finally:
-            bars.enable_progress_bars()
-    else:
-        yield
+            over.set()
+            follower.join()
+
+
+def _repository(name: HubName) -> Path:
+    """The folder of a repository in the cache."""
+    return Path(failures.cache_folder()) / f"models--{name.repo.replace('/', '--')}"
+
+
+def _bytes_in(folder: Path) -> int:
+    total = 0
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(folder):
+            with contextlib.suppress(OSError):
+                total += entry.stat(follow_symlinks=False).st_size
+    return total
 
 
 def readable_bytes(size: int) -> str:
