@@ -15,6 +15,7 @@ EXTRAS = {
     "hub": ("huggingface_hub>=0.24",),
     "grammar": ("llguidance>=1.9",),
     "quantize": ("gguf>=0.10",),
+    "chat": ("prompt_toolkit>=3.0", "rich>=13"),
 }
 """Requirements of each extra, as pyproject.toml states them."""
 

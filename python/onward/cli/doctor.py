@@ -24,6 +24,8 @@ OPTIONAL = {
     "huggingface_hub": ("hub", "fetches models by name"),
     "gguf": ("quantize", "writes GGUF files for onward quantize"),
     "llguidance": ("grammar", "makes output obey a schema or a grammar"),
+    "prompt_toolkit": ("chat", "messages of several lines in onward chat"),
+    "rich": ("chat", "Markdown in onward chat"),
 }
 # What is measured, with its unit -> the core's name for it.
 PROBES = {

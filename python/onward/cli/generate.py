@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print the result, with all its outputs, as one JSON object at the end",
     )
-    group = parser.add_argument_group("batches of rows (docs/command-line.md)")
+    group = parser.add_argument_group("batches of rows (onward doctor --docs command-line)")
     group.add_argument(
         "--jsonl",
         metavar="FILE",

@@ -60,7 +60,7 @@ def choose_dtypes(
         stored: the dtype of a tensor in the file, a key of STORAGE.
         dtype: one of DTYPES. "auto" keeps what the file has: bf16 or f16 where every matrix is
             stored so, the quantised formats as they are (those without a kernel of their own as
-            int8, where docs/quantization.md says which of them keep their values), else f32.
+            int8; onward doctor --docs quantization says which keep their values), else f32.
         head_dtype: the dtype of the embedding and the output head, one of HEAD_DTYPES; None: as
             ``dtype``, but int8 beside int4, unless the file itself has four bits there.
     """

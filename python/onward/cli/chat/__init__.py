@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from onward.cli import flags
 from onward.errors import InvalidArgument
+from onward.extras import install_command
 
 if TYPE_CHECKING:
     from onward.cli.chat.conversation import Conversation
@@ -89,7 +90,7 @@ def _reader(conversation: Conversation, no_history: bool) -> Reader:
         print("Talk to the model; /help shows the commands.", file=sys.stderr)
         if missing := [name for name in _EXTRA if importlib.util.find_spec(name) is None]:
             brings = " and ".join(_EXTRA[name] for name in missing)
-            print(f'(pip install "onward[chat]" brings {brings})', file=sys.stderr)
+            print(f"({install_command('chat')} brings {brings})", file=sys.stderr)
         conversation.can_prefill = can_edit()
     kept = conversation.watched and not no_history
     return new_reader(History(history_path() if kept else None))
