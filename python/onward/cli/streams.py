@@ -9,6 +9,7 @@ import io
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
@@ -128,6 +129,7 @@ def _discard(descriptor: int) -> None:
 def catch_signals() -> None:
     """Let SIGTERM and SIGHUP unwind the command as Ctrl-C does. A signal that the parent ignores,
     as ``nohup`` does, stays ignored."""
+    sys.unraisablehook = _note_unraisable
     for number in _ENDING:
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _end)
@@ -141,6 +143,25 @@ def ignore_signals() -> None:
 
 def _end(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
+
+
+def _note_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
+    """What is raised where nothing can catch it, such as in a weakref's callback. A signal that
+    arrives there is sent again; anything else is a line."""
+    error = unraisable.exc_value
+    number = 0
+    if isinstance(error, KeyboardInterrupt):
+        number = int(signal.SIGINT)
+    elif isinstance(error, SystemExit) and isinstance(error.code, int):
+        number = error.code - 128
+    if number > 0:
+        again = threading.Timer(0.01, os.kill, (os.getpid(), number))
+        again.daemon = True
+        with contextlib.suppress(RuntimeError):  # the process is at its end
+            again.start()
+    elif sys.stderr is not None:
+        said = " ".join(str(error).split())
+        print(f"onward: note: {unraisable.exc_type.__name__}: {said}", file=sys.stderr)
 
 
 def finish(code: int, complain: Callable[[str], object]) -> int:
