@@ -44,3 +44,16 @@ def test_the_python_of_the_readme_runs() -> None:
     )
     assert (run.returncode, run.stderr) == (0, "")
     assert "gravity" in run.stdout.lower()
+
+
+def test_the_page_on_the_command_line_has_every_flag() -> None:
+    """As the parser has them: after a change, python scripts/command_line_doc.py writes it anew."""
+    script = ROOT / "scripts" / "command_line_doc.py"
+    run = subprocess.run(
+        [sys.executable, str(script), "--check"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (run.returncode, run.stderr) == (0, ""), "python scripts/command_line_doc.py"

@@ -17,7 +17,7 @@ import stat
 import sys
 from typing import TYPE_CHECKING
 
-from onward.cli import flags
+from onward.cli import flags, values
 from onward.errors import InvalidArgument
 from onward.extras import install_command
 
@@ -26,17 +26,28 @@ if TYPE_CHECKING:
     from onward.cli.chat.reading import Reader
 
 _PATIENCE_S = 2.0
+EXAMPLES = """\
+  onward chat
+  onward chat "What is gravity?" -n 64
+  onward chat --session planets.session
+  onward chat "Name the main points." < story.txt
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "message",
         nargs="?",
+        type=values.text,
         metavar="MESSAGE",
-        help='answer this and leave; piped text is added to it; "-": all of stdin is the message',
+        help="answer this, or @FILE, and leave; piped text is added to it; "
+        '"-": all of stdin is the message',
     )
     parser.add_argument(
-        "--system", metavar="TEXT", help="a system message to begin with; default: none"
+        "--system",
+        type=values.text,
+        metavar="TEXT",
+        help="a system message to begin with; default: none",
     )
     parser.add_argument(
         "--session",

@@ -13,6 +13,7 @@ import sys
 from dataclasses import dataclass
 from typing import Protocol
 
+from onward.cli import streams
 from onward.cli.chat.history import History
 from onward.errors import InvalidArgument
 
@@ -79,6 +80,9 @@ def typed(text: str) -> Typed:
 class PipeReader:
     """Lines of a pipe or a file, each a message."""
 
+    def __init__(self) -> None:
+        self._lines = streams.stdin_lines()
+
     def read(self, prefill: str = "") -> Typed:
         text = self._line()
         while fence_is_open(text):
@@ -89,10 +93,10 @@ class PipeReader:
         return typed(text)
 
     def _line(self) -> str:
-        try:
-            return input()
-        except UnicodeDecodeError:
-            raise InvalidArgument("stdin: is not UTF-8, expected text") from None
+        line = next(self._lines, None)
+        if line is None:
+            raise EOFError
+        return line
 
 
 class LineReader:
