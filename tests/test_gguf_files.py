@@ -295,6 +295,13 @@ def test_unexpected_and_misshapen_tensors(tmp_path: Path) -> None:
         spec_of(write(tmp_path, {**tiny_gguf_tensors(), "output_norm.weight": stored(np.ones(33))}))
 
 
+def test_two_names_of_one_tensor(tmp_path: Path) -> None:
+    tensors = tiny_gguf_tensors()
+    tensors["model.norm.weight"] = tensors["output_norm.weight"]
+    with pytest.raises(WeightError, match=r"output_norm.weight and model.norm.weight are both mod"):
+        write(tmp_path, tensors)
+
+
 # Broken files.
 
 GOOD = gguf_bytes(TINY_GGUF, tiny_gguf_tensors())

@@ -119,6 +119,15 @@ def test_marks_inside_an_answer_are_tokens_that_are_shown() -> None:
     assert len(tokenizer.encode("<b>")) == 3  # no template writes it
 
 
+def test_a_piece_that_merges_make_is_no_marker() -> None:
+    """<b> is text like any other in a vocabulary that learned it, also where a template has it."""
+    found = metadata(["</s>", "<b", "<b>"], kind=NORMAL, template=CHATML + "{# <b> #}")
+    found["tokenizer.ggml.merges"] = ["< b", "<b >"]
+    tokenizer = Tokenizer.from_gguf(found)
+    assert tokenizer.encode("<b>") == [FIRST + 2]
+    assert set(tokenizer.backend.get_added_tokens_decoder()) == {FIRST}
+
+
 def test_other_markers_that_are_ordinary_pieces_are_named() -> None:
     markers = ["</s>", "<|user|>", "<\uff5cturn\uff5c>", "<|b d|>"]
     with pytest.warns(UserWarning, match=r"token_type: <\|user\|>, <.turn.>: looks like a control"):

@@ -43,13 +43,15 @@ def token_types(
     types: Sequence[int] | None,
     named: Iterable[int],
     templates: Iterable[str],
+    merges: Sequence[str],
 ) -> list[int]:
     """The type of each token, with the markers that the file calls ordinary as control tokens.
 
     `types` is None where the file has none. `named` are the ids that the file gives a meaning, such
     as BOS and EOS. A marker is such a token, one of the well-known ends of a turn, or a piece of
     the shape of a marker that a template writes. Ordinary pieces of that shape that no template
-    writes stay as they are, and a warning names them.
+    writes stay as they are, and a warning names them. A piece that the `merges` (two pieces and a
+    space each) make of text is no marker.
     """
     if types is None:
         found = [BYTE if _BYTE_PIECE.fullmatch(token) else NORMAL for token in tokens]
@@ -59,23 +61,34 @@ def token_types(
         if found[i] in (NORMAL, UNUSED):
             found[i] = CONTROL
     written = {match for text in templates for match in _IN_TEMPLATE.findall(text)}
+    written.update(_TURN_ENDS)
+    looks = {
+        i
+        for i, token in enumerate(tokens)
+        if found[i] == NORMAL and (token in written or _is_barred(token))
+    }
+    made = {merge.replace(" ", "", 1) for merge in merges} if looks else set()
     left = []
-    for i, token in enumerate(tokens):
-        if found[i] != NORMAL:
+    for i in sorted(looks):
+        token = tokens[i]
+        if token in made:
             continue
-        barred = token[:2] in ("<|", "<\uff5c") and _BARRED.fullmatch(token)
-        if token in _TURN_ENDS or (token in written and (barred or token == _TURN_START)):
-            found[i] = CONTROL
-        elif token in written:
-            found[i] = USER_DEFINED  # a mark inside an answer: <tool_call>, for example
-        elif barred:
+        if token not in written:
             left.append(token)
+        elif _is_barred(token) or token in _TURN_ENDS or token == _TURN_START:
+            found[i] = CONTROL
+        else:
+            found[i] = USER_DEFINED  # a mark inside an answer: <tool_call>, for example
     if left:
         warn_caller(
             f"tokenizer.ggml.token_type: {labels(left)}: looks like a control token, but the file "
             "says that it is an ordinary piece; in a prompt it is spelled in letters"
         )
     return found
+
+
+def _is_barred(token: str) -> bool:
+    return token[:2] in ("<|", "<\uff5c") and _BARRED.fullmatch(token) is not None
 
 
 def ends_of_answers(

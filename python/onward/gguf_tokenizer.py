@@ -59,7 +59,6 @@ class Built:
     backend: Backend
     special_tokens: dict[str, str]
     add_bos: bool
-    add_eos: bool
     more_eos_ids: list[int] = field(default_factory=list)
 
 
@@ -90,14 +89,15 @@ def build(metadata: Mapping[str, Any]) -> Built:
     named = [i for i in ids.values() if i is not None]
     sources = gguf_templates(metadata)
     given = keys.integers("token_type", count)
-    types = token_types(tokens, given, named, sources.values())
+    merges = keys.strings("merges", MAX_MERGES) if kind == "gpt2" else []
+    types = token_types(tokens, given, named, sources.values(), merges)
     tokens, spare = _distinct(keys, tokens, types, named)
     _check_added(keys, types, spare)
     vocabulary = {token: i for i, token in enumerate(tokens)}
     unknown = ids["unk"]
     try:
         if kind == "gpt2":
-            backend, adds_bos = _byte_level(keys, vocabulary)
+            backend, adds_bos = _byte_level(keys, vocabulary, merges)
         else:
             unk = tokens[unknown] if unknown is not None else None
             backend, adds_bos = _sentencepiece(keys, tokens, vocabulary, types, unk)
@@ -123,7 +123,6 @@ def build(metadata: Mapping[str, Any]) -> Built:
         backend,
         special_tokens,
         add_bos=keys.flag("add_bos_token", adds_bos and "bos_token" in special_tokens),
-        add_eos=keys.flag("add_eos_token", False),
         more_eos_ids=ends,
     )
 
@@ -175,7 +174,9 @@ def _check_added(keys: TokenizerKeys, types: Sequence[int], spare: int) -> None:
         )
 
 
-def _byte_level(keys: TokenizerKeys, ids: dict[str, int]) -> tuple[Backend, bool]:
+def _byte_level(
+    keys: TokenizerKeys, ids: dict[str, int], lines: Sequence[str]
+) -> tuple[Backend, bool]:
     from tokenizers import Tokenizer, decoders, models, normalizers
 
     name = keys.get("pre")
@@ -189,7 +190,7 @@ def _byte_level(keys: TokenizerKeys, ids: dict[str, int]) -> tuple[Backend, bool
             f"{', '.join(SPLITTINGS)}",
         )
     merges = []
-    for i, line in enumerate(keys.strings("merges", MAX_MERGES)):
+    for i, line in enumerate(lines):
         left, _, right = line.partition(" ")
         if not left or not right:
             raise keys.wrong("merges", f"entry {i} is {shown(line)}, expected two pieces")

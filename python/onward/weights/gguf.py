@@ -78,6 +78,11 @@ class GgufCheckpoint:
             for part in parts:
                 for own_name, tensor in part.header.tensors.items():
                     name = hugging_face_name(own_name)
+                    if name in self._tensors:
+                        raise WeightError(
+                            f"{part.name}: tensors {label(self._tensors[name].name)} and "
+                            f"{label(own_name)} are both {label(name)}, expected one of them"
+                        )
                     self._tensors[name], self._holders[name] = tensor, part.file
             first = parts[0]
             self.where = f"{first.name} (metadata as config.json would say it)"
