@@ -122,7 +122,7 @@ def test_marks_inside_an_answer_are_tokens_that_are_shown() -> None:
 def test_a_piece_that_merges_make_is_no_marker() -> None:
     """<b> is text like any other in a vocabulary that learned it, also where a template has it."""
     found = metadata(["</s>", "<b", "<b>"], kind=NORMAL, template=CHATML + "{# <b> #}")
-    found["tokenizer.ggml.merges"] = ["< b", "<b >"]
+    found |= {"tokenizer.ggml.merges": ["< b", "<b >"], "tokenizer.ggml.pre": "bloom"}
     tokenizer = Tokenizer.from_gguf(found)
     assert tokenizer.encode("<b>") == [FIRST + 2]
     assert set(tokenizer.backend.get_added_tokens_decoder()) == {FIRST}

