@@ -15,12 +15,15 @@ from closed_form import IMPOSSIBLE, byte_alphabet, chain, write_bytes_tokenizer,
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 _END, _LETTERS, _DICE, _RUN = 0, 1, 2, 3
+# An answer begins with the byte that decides what the model says.
+_CHOICE = "'\\x02' if 'dice' in {0} else '\\x03' if 'run' in {0} else '\\x01'"
+_BEGIN = "<assistant>{{{{ " + _CHOICE + " }}}}"
 _TEMPLATE = (
-    "{% for m in messages %}<{{ m.role }}>{{ m.content }}"
-    "{% if not (loop.last and continue_final_message) %}\n{% endif %}{% endfor %}"
-    "{% if add_generation_prompt %}<assistant>"
-    "{% set asked = messages[-1].content %}"
-    "{{ '\\x02' if 'dice' in asked else '\\x03' if 'run' in asked else '\\x01' }}{% endif %}"
+    "{% for m in messages %}{% if m.role == 'assistant' %}"
+    + _BEGIN.format("messages[loop.index0 - 1].content")
+    + "{% else %}<{{ m.role }}>{% endif %}{{ m.content }}"
+    "{% if not (loop.last and continue_final_message) %}{{ '\\n' }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}" + _BEGIN.format("messages[-1].content") + "{% endif %}"
 )
 
 
