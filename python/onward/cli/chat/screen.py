@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 from onward.cli import flags
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from onward.result import Result
     from onward.sessions.stream import SessionStream
 
@@ -42,7 +44,7 @@ class Screen:
 
     def show(self, stream: SessionStream) -> Result:
         """Write an answer while it comes."""
-        with stream:
+        with stream, _without_echo():
             if self._json:
                 for _ in stream:
                     pass
@@ -82,6 +84,27 @@ class _PlainAnswer:
 
     def end(self) -> None:
         flags.show("\n")
+
+
+@contextlib.contextmanager
+def _without_echo() -> Iterator[None]:
+    """Keep what is typed during an answer out of it; the next input begins with it."""
+    try:
+        import termios
+
+        descriptor = sys.stdin.fileno()
+        before = termios.tcgetattr(descriptor)
+    except (ImportError, OSError, ValueError, termios.error):  # not a terminal
+        yield
+        return
+    quiet = [*before]
+    quiet[3] &= ~termios.ECHO
+    termios.tcsetattr(descriptor, termios.TCSANOW, quiet)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(termios.error):  # the terminal is gone
+            termios.tcsetattr(descriptor, termios.TCSANOW, before)
 
 
 def _can_render() -> bool:
