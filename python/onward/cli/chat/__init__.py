@@ -101,7 +101,7 @@ def _reader(conversation: Conversation, no_history: bool) -> Reader:
         print("Talk to the model; /help shows the commands.", file=sys.stderr)
         if missing := [name for name in _EXTRA if importlib.util.find_spec(name) is None]:
             brings = " and ".join(_EXTRA[name] for name in missing)
-            print(f"({install_command('chat')} brings {brings})", file=sys.stderr)
+            print(f"({install_command('chat')}\n brings {brings})", file=sys.stderr)
         conversation.can_prefill = can_edit()
     kept = conversation.watched and not no_history
     return new_reader(History(history_path() if kept else None))
