@@ -36,6 +36,8 @@ NOT_HERE = {
     "isa=avx": "needs a processor with AVX2",
     "ONWARD_CPU_ISA=avx": "needs a processor with AVX2 or AVX-512",
     "generate smollm2.onward": "runs a program in C (tests/test_native_examples.py)",
+    "onward pull": "needs a hub (tests/test_hub_server.py has one)",
+    "onward rm": "needs models in the hub's cache (tests/test_hub_server.py has one)",
     "DTYPE": "stands for several names",
 }
 # A line that begins so -> what it prints, or a file it writes.
@@ -46,6 +48,8 @@ SAYS = {
     "onward help": r"^usage: onward ",
     "onward tokenize": r"^\d+( \d+)*\n$|token_ids|\S",
     "onward detokenize": r"\S",
+    "onward list": r"\S",
+    "onward doctor --docs": r"\S",
     "onward doctor": r"instruction set|\"isa\"",
     "onward bench": r"prefill|decode|length +ms with|^$",
     "onward quantize": r"run it with: onward generate",

@@ -28,6 +28,7 @@ WORKING = {
     "chat": "chat hi -n 2 -m MODEL",
     "tokenize": "tokenize abc -m MODEL",
     "detokenize": "detokenize -m MODEL",
+    "list": "list",
     "doctor": "doctor",
     "quantize": "quantize MODEL -o quantized-$$ --method round",
     "pack": "pack MODEL -o model.onward --force",
