@@ -25,11 +25,14 @@ from builders.core_engine import (
     seeded_model,
     submit,
 )
+from builders.scripted_engine import FakeEvent, Spelled
 from builders.seeded_folder import write_seeded
 from closed_form import write_pieces_tokenizer
 from onward import LLM, _core
 from onward.driver import Call, Driver
 from onward.errors import Error
+from onward.generation import Generation
+from onward.options import ModelDefaults, resolve
 from onward.process import FORK_PATIENCE_S
 
 ENDLESS = 100_000
@@ -200,6 +203,19 @@ class TestWhoIsWoken:
         assert first is not None and each is not None and each > 0
         assert 0 < first < timings.total_s < time.perf_counter() - before
         assert first + 49 * each == pytest.approx(timings.total_s)
+
+    @pytest.mark.parametrize("firsts", [(3.0, 7.0), (7.0, 3.0)])
+    def test_the_first_token_is_that_of_the_earliest_output(
+        self, firsts: tuple[float, float]
+    ) -> None:
+        options = resolve({"num_return_sequences": 2, "temperature": 1.0}, ModelDefaults(10**6))
+        generation = Generation("prompt", (1,), options, Spelled)
+        begin = time.perf_counter()
+        for sequence, first in enumerate(firsts):
+            event = FakeEvent(0, sequence=sequence, finish_reason="length", time=begin + 20)
+            event.gathered = ([5, 6], [], begin + first)  # type: ignore[assignment]
+            generation.push(event)  # type: ignore[arg-type]
+        assert generation.result().timings.time_to_first_token_s == pytest.approx(3.0, abs=1)
 
 
 class TestBesideEachOther:

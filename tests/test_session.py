@@ -100,6 +100,25 @@ def test_stop_strings_and_stop_tokens_are_cut_from_what_was_said(
     assert session.messages[-1]["content"] == result.text.removesuffix("</s>")
 
 
+def test_an_answer_that_is_only_the_stop_token_is_an_answer(
+    tmp_path: Path, open_llm: OpenLLM
+) -> None:
+    folder = write_script(tmp_path / "m", ["<pad>", "<s>", "</s>", "one", " two", "U", "A"])
+    template = "{% for m in messages %}{{ m.content }}U{% endfor %}A"
+    names = {"chat_template": template, "eos_token": "</s>", "bos_token": "<s>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(names))
+    session = open_llm(folder).session()
+    result = session.send("one")
+    assert (result.text, result.token_ids, result.finish_reason) == ("", (2,), "stop")
+    assert session.messages == [
+        {"role": "user", "content": "one"},
+        {"role": "assistant", "content": ""},
+    ]
+    with session.stream("one") as stream:
+        assert "".join(stream) == ""
+    assert len(session.messages) == 4
+
+
 def test_what_a_stop_string_cut_off_is_not_in_the_next_prompt(llm: LLM) -> None:
     session = llm.session(max_new_tokens=40)
     whole = session.send("hello there")

@@ -220,3 +220,40 @@ def test_long_stop_strings_cost_little() -> None:
         stream.push(token_id)
     assert stream.finish()
     assert time.perf_counter() - start < 5
+
+
+def test_what_either_automaton_may_need_is_held() -> None:
+    """`b` alone begins the stop string as text, and `b<|end|>` begins it with the hidden token."""
+    tokenizer = Tokenizer(byte_level())
+    ids = [97, 98, 256, 99, 100]
+    assert _run(tokenizer, ids, ["b<|end|>cd"]) == (["a", "", "", "", ""], "b<|end|>cd")
+    # The text as it is shown, bcd, cannot become the stop string, but is held all the same.
+    assert _run(tokenizer, [97, 98, 256, 99, 101], ["b<|end|>cd"]) == (
+        ["a", "", "", "", "bce", ""],
+        None,
+    )
+
+
+def test_the_longest_hidden_token_of_a_stop_string_counts() -> None:
+    tokenizer = Tokenizer(byte_level(special=("<|e", "<|e|>")))
+    pieces, stopped = _run(tokenizer, [97, 98, 257, 99], ["b<|e|>c"])
+    assert ("".join(pieces), stopped) == ("a", "b<|e|>c")
+    # Spelled with the shorter token and two letters, the text is the same, the tokens are not.
+    pieces, stopped = _run(tokenizer, [97, 98, 256, *b"|>c"], ["b<|e|>c"])
+    assert ("".join(pieces), stopped) == ("ab|>c", None)
+
+
+def test_the_stripped_space_at_the_start_of_a_text_completes_no_stop_string() -> None:
+    """A decoder drops the first space of a text, so a generation that begins with the byte of a
+    space has no text yet."""
+    tokenizer = Tokenizer(sentencepiece())
+    space, hello, a = 3 + 0x20, tokenizer.token_to_id("hello"), 3 + 0x61
+    assert hello is not None
+    assert tokenizer.decode([space, a]) == "a"
+    assert _run(tokenizer, [space, hello], [" "]) == (["", "hello", ""], None)
+    pieces, stopped = _run(tokenizer, [space, a, hello], [" a"])
+    assert ("".join(pieces), stopped) == ("ahello", None)
+    assert _run(tokenizer, [space, a, hello], ["a"])[1] == "a"
+    # After a text the space is there.
+    assert _run(tokenizer, [space, a], [" a"], prompt=(hello,)) == (["", ""], " a")
+    assert _run(tokenizer, [space, space, a], [" a"])[1] == " a"
