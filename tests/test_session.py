@@ -103,8 +103,8 @@ def test_stop_strings_and_stop_tokens_are_cut_from_what_was_said(
 def test_an_answer_that_is_only_the_stop_token_is_an_answer(
     tmp_path: Path, open_llm: OpenLLM
 ) -> None:
-    folder = write_script(tmp_path / "m", ["<pad>", "<s>", "</s>", "one", " two", "U", "A"])
-    template = "{% for m in messages %}{{ m.content }}U{% endfor %}A"
+    folder = write_script(tmp_path / "m", ["<pad>", "<s>", "</s>", "one", " two"])
+    template = "{% for m in messages %}{{ m.content }}|<s>|{% endfor %} two"
     names = {"chat_template": template, "eos_token": "</s>", "bos_token": "<s>"}
     (folder / "tokenizer_config.json").write_text(json.dumps(names))
     session = open_llm(folder).session()

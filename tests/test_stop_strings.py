@@ -227,6 +227,8 @@ def test_what_either_automaton_may_need_is_held() -> None:
     tokenizer = Tokenizer(byte_level())
     ids = [97, 98, 256, 99, 100]
     assert _run(tokenizer, ids, ["b<|end|>cd"]) == (["a", "", "", "", ""], "b<|end|>cd")
+    pieces, stopped = _run(tokenizer, [97, 98, 256, 99, 256, 100], ["b<|end|>c<|end|>d"])
+    assert ("".join(pieces), stopped) == ("a", "b<|end|>c<|end|>d")
     # The text as it is shown, bcd, cannot become the stop string, but is held all the same.
     assert _run(tokenizer, [97, 98, 256, 99, 101], ["b<|end|>cd"]) == (
         ["a", "", "", "", "bce", ""],
