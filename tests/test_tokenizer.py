@@ -111,6 +111,7 @@ def test_a_post_processor_puts_nothing_after_a_prompt(tmp_path: Path) -> None:
     assert tokenizer.encode("a") == [256, 97]
 
 
+@pytest.mark.filterwarnings("ignore:.*not in the vocabulary")
 def test_named_tokens_become_special(tmp_path: Path) -> None:
     """A vocabulary entry that the configuration calls EOS is special, as in transformers."""
     backend = byte_level([("<", "e"), ("<e", ">")], special=())
@@ -186,6 +187,19 @@ def test_decode_takes_any_integers() -> None:
     for value, error in wrong:
         with pytest.raises(error, match="decode: token id"):
             tokenizer.decode([value])
+
+
+def test_arguments_of_a_wrong_type() -> None:
+    tokenizer = Tokenizer(byte_level())
+    assert tokenizer.id_to_token(-1) is tokenizer.id_to_token(2**40) is None
+    calls: list[Any] = [
+        lambda: tokenizer.id_to_token("a"),  # type: ignore[arg-type]
+        lambda: tokenizer.token_to_id(3),  # type: ignore[arg-type]
+        lambda: tokenizer.decode([97], skip_special_tokens="no"),  # type: ignore[arg-type]
+    ]
+    for call in calls:
+        with pytest.raises(ArgumentTypeError, match="expected"):
+            call()
 
 
 NESTED = '{"a":' + "[" * 100_000

@@ -175,7 +175,7 @@ def check_device(device: object) -> str:
     none, DeviceError for one that cannot be used."""
     from onward import _core
 
-    if not isinstance(device, str):
+    if not isinstance(device, str) or not device.isascii():
         raise InvalidArgument(f"device: is {shown(device)}, expected a name")
     return _core.device_name(device)
 

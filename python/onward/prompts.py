@@ -43,9 +43,11 @@ class PromptReader:
     context: int
 
     def read(self, where: str, prompt: object, encoder: Encoder | None) -> NDArray[np.int32]:
-        """The ids of one prompt: at least one, all in the vocabulary, within the context."""
-        if isinstance(prompt, str):
-            assert encoder is not None
+        """The ids of one prompt: at least one, all in the vocabulary, within the context.
+
+        Without an ``encoder`` only token ids are taken.
+        """
+        if isinstance(prompt, str) and encoder is not None:
             ids = self.ids(where, self._encode(where, prompt, encoder))
         else:
             ids = self.ids(where, prompt)

@@ -146,12 +146,17 @@ class Tokenizer:
         return self.bos_token_id is not None and self._prefix[:1] == [self.bos_token_id]
 
     def token_to_id(self, text: str) -> int | None:
-        """Id of the token spelled `text` in the vocabulary, or None."""
+        """Id of the token spelled `text` in the vocabulary, or None. ArgumentTypeError for what is
+        not a str."""
+        if not isinstance(text, str):
+            raise ArgumentTypeError(f"text is a {type(text).__name__}, expected a str")
         return None if _lone_surrogate(text) is not None else self.backend.token_to_id(text)
 
     def id_to_token(self, token_id: int) -> str | None:
-        """Spelling of a token in the vocabulary, or None when the id is not in it."""
-        return self.backend.id_to_token(token_id)
+        """Spelling of a token in the vocabulary, or None when the id is not in it.
+        ArgumentTypeError for what is not an integer."""
+        value = _integer("token id", token_id)
+        return self.backend.id_to_token(value) if 0 <= value < 2**32 else None
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Token ids of `text`, by default with what the tokenizer puts in front, such as BOS.
@@ -179,17 +184,14 @@ class Tokenizer:
             InvalidArgument: an id is negative or does not fit into 32 bits.
             TokenizerError: the tokenizer's own files make it fail.
         """
-        checked = []
-        for i in ids:
-            try:
-                value = operator.index(i)
-            except TypeError:
-                raise ArgumentTypeError(
-                    f"decode: token id {literal(i)} is a {type(i).__name__}, expected an integer"
-                ) from None
+        if not isinstance(skip_special_tokens, bool):
+            raise ArgumentTypeError(
+                f"skip_special_tokens: is {literal(skip_special_tokens)}, expected True or False"
+            )
+        checked = [_integer("decode: token id", i) for i in ids]
+        for value in checked:
             if not 0 <= value < 2**32:
                 raise InvalidArgument(f"decode: token id {value}, expected 0 to 4294967295")
-            checked.append(value)
         return tokenizer_calls.decode(self.backend, checked, skip_special_tokens)
 
     def _encode(self, text: str, add_special_tokens: bool) -> list[int]:
@@ -227,6 +229,15 @@ class Tokenizer:
             raise TokenizerError(f"{self._where}: add_bos_token is true but bos_token is missing")
         prefix = [i for i in prefix if i != bos]
         return [bos, *prefix] if add_bos and bos is not None else prefix
+
+
+def _integer(where: str, value: object) -> int:
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise ArgumentTypeError(
+            f"{where} {literal(value)} is a {type(value).__name__}, expected an integer"
+        ) from None
 
 
 def _lone_surrogate(text: str) -> int | None:

@@ -34,6 +34,7 @@ from onward.errors import (
     SessionError,
     WeightError,
 )
+from onward.file_names import is_file_name
 from onward.json_file import parse_json_object
 from onward.message_text import label, sentence, shown
 from onward.sessions.origin import Origin, difference
@@ -68,7 +69,7 @@ def session_path(name: str, path: object) -> Path:
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
     if not isinstance(text, str):
         raise ArgumentTypeError(f"{name}: is {shown(path)}, expected the path of a file")
-    if not text.strip() or "\0" in text:
+    if not is_file_name(text):
         raise InvalidArgument(f"{name}: is {shown(text)}, expected the path of a file")
     return Path(os.path.expanduser(text))
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from onward.errors import ArgumentTypeError, InvalidArgument, WeightError
+from onward.file_names import is_file_name
 from onward.message_text import label
 from onward.spec import DecoderSpec
 from onward.weights.checkpoint import SourceFile
@@ -45,7 +46,7 @@ def check_folder(folder: object) -> Path | None:
             f"packed_cache: {type(folder).__name__} given, expected the path of a folder or None"
         )
     path = os.path.expanduser(text)
-    if not text.strip() or "\0" in text or (os.path.exists(path) and not os.path.isdir(path)):
+    if not is_file_name(text) or (os.path.exists(path) and not os.path.isdir(path)):
         raise InvalidArgument(
             f"packed_cache: {label(text)!r} cannot be a folder, expected the path of one"
         )

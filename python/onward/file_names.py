@@ -1,0 +1,14 @@
+"""Whether the system can have a file under a name that a caller gave."""
+
+from __future__ import annotations
+
+import os
+
+
+def is_file_name(text: str) -> bool:
+    """False for a blank name, and for one with a zero or a lone surrogate, which no file has."""
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+    return bool(text.strip()) and "\0" not in text
