@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from builders.alphabet import ALPHABET, messages_in, write_alphabet
@@ -200,6 +201,32 @@ class TestSampling:
         penalties = [options["repetition_penalty"], options["frequency_penalty"]]
         if temperature == 0 or fields.get("do_sample"):
             assert penalties == [1.0, 0.0]
+
+    def test_an_answer_that_repeats_itself_is_stopped(self, chat: Chat, tmp_path: Path) -> None:
+        """Four tokens for ever: they repeat for 64 tokens at the first look after 65 or more."""
+        code, out, err = chat("run\n/more\n", "--session", tmp_path / "s", "-n", "200")
+        said, more = out.splitlines()
+        assert code == 0 and 64 <= len(said) < 96 and set(said.split()[:-1]) == {"UVW"}
+        assert "(stopped: the answer repeats itself)\n(cut at 200 tokens" in err
+        assert len(more) == 200
+        _, out, err = chat("run\n", "-n", "200", "--temperature", "0")
+        assert len(out.strip("\n")) == 200 and "repeats itself" not in err
+
+    @pytest.mark.parametrize(
+        ("ids", "repeats"),
+        [
+            ([7] * 64, True),
+            ([*range(100), *[7] * 60], False),
+            ([*range(16)] * 4, True),
+            ([*range(16)] * 3 + [0] * 16, False),
+            ([*range(64)] * 4, True),
+            ([*range(64)] * 3, False),
+            ([*range(65)] * 8, False),
+            ([*range(64)], False),
+        ],
+    )
+    def test_what_repeats_itself(self, ids: list[int], repeats: bool) -> None:
+        assert sampling._repeats(np.asarray(ids, np.int32)) is repeats
 
     def test_the_library_stays_greedy(self, model: str) -> None:
         with LLM(model) as llm:

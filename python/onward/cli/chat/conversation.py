@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from onward.cli import flags
-from onward.cli.chat.sampling import chat_options
+from onward.cli.chat.sampling import RepetitionGuard, chat_options, uses_defaults
 from onward.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class Conversation:
         self._changed = False  # since it was saved
         self._whole = True  # whether the file has the keys and values, too
         self._retries = 0
+        self._guard = RepetitionGuard()
         self.over = False
         self.prefill = ""
         self.can_prefill = False
@@ -99,7 +100,7 @@ class Conversation:
     def choose(self, options: Mapping[str, Any]) -> None:
         """Take other options for the next answers. InvalidArgument or ArgumentTypeError where they
         cannot be."""
-        effective = chat_options(options, self._llm.generation_defaults)
+        effective = chat_options(options, self.defaults)
         self._llm.session(**effective)
         for name in ("best_of", "num_return_sequences"):
             if effective.get("num_beams", 1) == 1 and (effective.get(name) or 1) > 1:
@@ -144,7 +145,7 @@ class Conversation:
         """Stream what follows after the end of the last answer."""
         if not self.session.messages or self.session.messages[-1]["role"] != "assistant":
             raise InvalidArgument("/more: there is no answer to go on with, expected one")
-        self._show(self.session.stream_more(**self._effective()))
+        self._show(self.session.stream_more(**self._effective(guarded=False)))
 
     def edit(self, message: str) -> None:
         """Stream the answer to what is said instead of the last question."""
@@ -189,8 +190,12 @@ class Conversation:
         if self._saves_itself and (self._changed or not self._whole):
             self.save()
 
-    def _effective(self) -> dict[str, Any]:
-        options = chat_options(self.options, self._llm.generation_defaults)
+    def _effective(self, guarded: bool = True) -> dict[str, Any]:
+        """The options of an answer; a guarded one ends where it repeats itself."""
+        options = chat_options(self.options, self.defaults)
+        self._guard = RepetitionGuard()
+        if guarded and uses_defaults(self.options, self.defaults):
+            options["stopping_criteria"] = [self._guard]
         return flags.with_prefill_bar(options) if self._watched else options
 
     def _told(self) -> str:
@@ -206,7 +211,7 @@ class Conversation:
             result = self._screen.show(stream)
         finally:
             self._changed = self._changed or self.session.messages != before
-        if not self._screen.json:
+        if self._guard.fired or not self._screen.json:
             self._remark(result)
         self.keep()
 
@@ -214,7 +219,11 @@ class Conversation:
         """Say on stderr why an answer ended early, or that it is empty."""
         remark = None
         tokens = len(result.token_ids)
-        if result.finish_reason == "length":
+        if self._guard.fired:
+            remark = "stopped: the answer repeats itself"
+            if self._watched:
+                remark += "; /retry asks again, /more goes on"
+        elif result.finish_reason == "length":
             if tokens < result.options.max_new_tokens:
                 remark = f"the context of {self._llm.context} tokens is full"
                 if self._watched:

@@ -9,21 +9,52 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from onward.options import ModelDefaults
 
-# Sampling alone still falls into loops now and then. A mild penalty of repeated tokens prevents
-# that, and a model can still quote what was said, which the stronger DRY would not let it do.
+# A mild penalty of repeated tokens makes loops rare, and a model can still quote what was said,
+# which the stronger DRY would not let it do. RepetitionGuard ends the loops that are left.
 CHAT_SAMPLING: dict[str, Any] = {"temperature": 0.7, "top_p": 0.9, "repetition_penalty": 1.1}
 
 
-def chat_options(given: Mapping[str, Any], model: ModelDefaults) -> dict[str, Any]:
-    """The options of a chat's answers: the given ones, and ``CHAT_SAMPLING`` where it applies.
+_LONGEST_PIECE = 64  # tokens that are repeated
+_LEAST_TIMES = 4
+_LEAST_TOKENS = 64
+_EVERY = 16  # tokens between two looks
 
-    It does not apply to a model whose generation_config.json says whether to sample, to a chat with
-    ``temperature`` 0, and to beam search.
-    """
+
+class RepetitionGuard:
+    """A stopping criterion: the answer ends with one piece of up to 64 tokens, four times or more
+    and for at least 64 tokens."""
+
+    def __init__(self) -> None:
+        self.fired = False
+
+    def __call__(self, token_ids: NDArray[np.int32]) -> bool:
+        if len(token_ids) % _EVERY == 0:
+            self.fired = self.fired or _repeats(token_ids)
+        return self.fired
+
+
+def _repeats(token_ids: NDArray[np.int32]) -> bool:
+    for piece in range(1, _LONGEST_PIECE + 1):
+        length = max(_LEAST_TOKENS, _LEAST_TIMES * piece)
+        end = token_ids[-length:]
+        if len(end) == length and (end[piece:] == end[:-piece]).all():
+            return True
+    return False
+
+
+def chat_options(given: Mapping[str, Any], model: ModelDefaults) -> dict[str, Any]:
+    """The options of a chat's answers: the given ones, and ``CHAT_SAMPLING`` where it applies."""
+    return {**CHAT_SAMPLING, **given} if uses_defaults(given, model) else dict(given)
+
+
+def uses_defaults(given: Mapping[str, Any], model: ModelDefaults) -> bool:
+    """Whether a chat chooses tokens by the defaults here: not with a model whose
+    generation_config.json says whether to sample, with ``temperature`` 0, and in beam search."""
     beams = given.get("num_beams", model.values.get("num_beams", 1))
     greedy = given.get("temperature") == 0
-    if model.says_whether_to_sample or greedy or beams != 1:
-        return dict(given)
-    return {**CHAT_SAMPLING, **given}
+    return not (model.says_whether_to_sample or greedy or beams != 1)
