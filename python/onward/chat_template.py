@@ -1,17 +1,21 @@
 """Conversations to prompts, by the template that comes with a model.
 
-It finds the template, checks the messages and states the rules for BOS. How a template runs is
-template_sandbox.py's matter. It does not know the engine, and keeps no conversation.
+It finds the template, renders it and states the rules for BOS. Which messages a template receives
+is in template_messages.py, how it runs in template_sandbox.py.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from onward.errors import ArgumentTypeError, InvalidArgument, TemplateError
+from onward.errors import InvalidArgument, TemplateError
+from onward.template_continuation import Continuation
+from onward.template_messages import Message, plain, read_messages, text_parts, with_joined_parts
 
 if TYPE_CHECKING:
     import jinja2
@@ -19,7 +23,6 @@ if TYPE_CHECKING:
     from onward.tokenizer import Tokenizer
 
 _MAX_FILE_BYTES = 1 << 20
-_MAX_DEPTH = 48
 _GGUF_KEY = "tokenizer.chat_template"
 _NAMED_FOLDERS = ("additional_chat_templates", "chat_templates")
 
@@ -93,17 +96,22 @@ class ChatTemplate:
         messages: Sequence[Mapping[str, Any]],
         add_generation_prompt: bool | None = None,
         *,
-        continue_final_message: bool = False,
+        continue_final_message: bool | str = False,
         chat_template: str | None = None,
         **extra: Any,
     ) -> str:
         """The prompt for a conversation.
 
         Args:
-            messages: dicts with a `role` and a `content` (a str, or a list of parts).
+            messages: dicts with a `role` and a `content`: a str, or a list of parts such as
+                `{"type": "text", "text": "hi"}`, which are joined by newlines for a template that
+                takes text only. Reasoning is found under `reasoning_content`, `thinking` or
+                `reasoning`, whichever of them the template reads.
             add_generation_prompt: whether the prompt ends where the answer begins; by default it
                 does, unless the final message is to be continued.
-            continue_final_message: end the prompt with the final message, left open.
+            continue_final_message: end the prompt with the final message, left open, right after
+                its text. A name, such as "reasoning_content", continues that field instead of
+                "content".
             chat_template: name of the template; by default "tool_use" where there are tools and
                 the model has it, and "default" otherwise.
             extra: further variables of the template, such as `tools` or `documents`, made of
@@ -115,30 +123,37 @@ class ChatTemplate:
             TemplateError: there is no such template, it failed, it refused the conversation (the
                 message says what it said) or it went over its budget.
         """
-        checked = _check_messages(messages)
         if continue_final_message and add_generation_prompt:
             raise InvalidArgument(
                 "chat: add_generation_prompt and continue_final_message are both set, expected one"
             )
+        name = chat_template
+        if name is None:
+            name = "tool_use" if extra.get("tools") and "tool_use" in self._sources else "default"
+        source = self._sources.get(name, "")
+        conversation = read_messages(messages, source)
         variables = {
             **self._special_tokens,
             "tools": None,
             "documents": None,
-            **{name: _plain(value, name) for name, value in extra.items()},
-            "messages": checked,
+            **{name: plain(value, name) for name, value in extra.items()},
             "add_generation_prompt": (
                 not continue_final_message
                 if add_generation_prompt is None
                 else add_generation_prompt
             ),
         }
-        name = chat_template
-        if name is None:
-            name = "tool_use" if extra.get("tools") and "tool_use" in self._sources else "default"
-        text = self._run(name, variables)
-        return _cut_after(text, checked[-1]) if continue_final_message else text
+        run = partial(self._run, name, variables, perf_counter())
+        if not continue_final_message:
+            return _rendered(run, conversation)
+        field = continue_final_message if isinstance(continue_final_message, str) else "content"
+        continued = Continuation(conversation, field, source)
+        return continued.cut(_rendered(run, continued.messages))
 
-    def _run(self, name: str, variables: Mapping[str, Any]) -> str:
+    def _run(
+        self, name: str, variables: Mapping[str, Any], began: float, messages: list[Message]
+    ) -> str:
+        """One rendering. All of one call have the same time, from ``began`` on."""
         from onward import template_sandbox as sandbox
         from onward.template_budget import Budget, BudgetExceeded
         from onward.template_filters import RaisedByTemplate
@@ -150,22 +165,46 @@ class ChatTemplate:
             raise TemplateError(
                 f"chat template: there is none named {name!r}, found {', '.join(self._sources)}"
             )
+        every = {**variables, "messages": messages}
         try:
-            budget = Budget(_size(variables))
+            budget = Budget(_size(every), began)
             with self._lock:
                 if name not in self._compiled:
                     self._compiled[name] = sandbox.compile_template(source)
             template = self._compiled[name]
-            return sandbox.render_template(template, variables, budget)
+            return sandbox.render_template(template, every, budget)
         except RaisedByTemplate as error:
-            raise TemplateError(f"chat template: {error}") from None
+            raise _Refused(f"chat template: {error}") from None
         except BudgetExceeded as error:
-            raise TemplateError(f"chat template: over its budget: {error}") from None
+            raise _Refused(f"chat template: over its budget: {error}") from None
         except Exception as error:
             line = _line_of(error)
             at = f", line {line}" if line else ""
             said = str(error)[:1000] or type(error).__name__
             raise TemplateError(f"chat template{at}: {said}") from error
+
+
+class _Refused(TemplateError):
+    """The template refused the conversation, or was stopped: another form of it does not help."""
+
+
+def _rendered(run: Callable[[list[Message]], str], messages: list[Message]) -> str:
+    """The text of a conversation. Contents of parts are given to the template as they are, and
+    joined to one text each where it cannot use them: where it fails, drops a text, or prints the
+    list."""
+    parts = [message["content"] for message in messages if isinstance(message.get("content"), list)]
+    if not parts:
+        return run(messages)
+    try:
+        text = run(messages)
+        shown = all(part.strip() in text for message in messages for part in text_parts(message))
+        if shown and not any(content and str(content) in text for content in parts):
+            return text
+    except _Refused:
+        raise
+    except TemplateError:
+        pass  # a template that adds the content to a text, say
+    return run(with_joined_parts(messages))
 
 
 def chat_prompt_ids(
@@ -221,64 +260,6 @@ def _configured(value: object) -> dict[str, str]:
     return sources
 
 
-def _check_messages(messages: object) -> list[dict[str, Any]]:
-    if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Sequence):
-        raise ArgumentTypeError(
-            f"messages: found a {type(messages).__name__}, expected a list of dicts"
-        )
-    if not messages:
-        raise InvalidArgument("messages: found none, expected at least one")
-    checked = []
-    for i, message in enumerate(messages):
-        where = f"messages[{i}]"
-        if not isinstance(message, Mapping):
-            raise ArgumentTypeError(f"{where}: found a {type(message).__name__}, expected a dict")
-        copy = _plain(message, where)
-        if "role" not in copy:
-            raise InvalidArgument(f"{where}: it has no role")
-        if not isinstance(copy["role"], str):
-            raise ArgumentTypeError(
-                f"{where}.role: found a {type(copy['role']).__name__}, expected a str"
-            )
-        content = copy.get("content")
-        if content is None and not copy.get("tool_calls"):
-            raise InvalidArgument(f"{where}: it has neither content nor tool_calls")
-        if content is not None and not isinstance(content, (str, list)):
-            raise ArgumentTypeError(
-                f"{where}.content: found a {type(content).__name__}, "
-                "expected a str or a list of parts"
-            )
-        checked.append(copy)
-    return checked
-
-
-def _plain(value: Any, where: str, depth: int = 0) -> Any:
-    """A copy made of builtin types only, so that a template can neither change nor call it."""
-    if depth > _MAX_DEPTH:
-        raise InvalidArgument(f"{where}: it is nested more than {_MAX_DEPTH} deep")
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, str):
-        return str.__str__(value)
-    if isinstance(value, int):
-        if value.bit_length() > 64:
-            raise InvalidArgument(f"{where}: an integer has {value.bit_length()} bits")
-        return int(value)
-    if isinstance(value, float):
-        return float(value)
-    if isinstance(value, Mapping):
-        return {
-            _plain(key, where, depth + 1): _plain(item, f"{where}.{key}", depth + 1)
-            for key, item in value.items()
-        }
-    if isinstance(value, (list, tuple)):
-        return [_plain(item, f"{where}[{i}]", depth + 1) for i, item in enumerate(value)]
-    raise ArgumentTypeError(
-        f"{where}: found a {type(value).__name__}, "
-        "expected dicts, lists, strings, numbers, booleans or None"
-    )
-
-
 def _size(value: Any) -> int:
     """Characters and items in a plain value."""
     if isinstance(value, str):
@@ -288,24 +269,6 @@ def _size(value: Any) -> int:
     if isinstance(value, list):
         return 16 + sum(map(_size, value))
     return 16
-
-
-def _cut_after(text: str, message: Mapping[str, Any]) -> str:
-    """`text` up to the end of the final message, as transformers cuts it."""
-    content = message.get("content")
-    if isinstance(content, list):
-        parts = [part.get("text") for part in content if isinstance(part, Mapping)]
-        content = next((part for part in reversed(parts) if isinstance(part, str)), None)
-    if not isinstance(content, str):
-        raise InvalidArgument("continue_final_message: the final message has no text")
-    start = text.rfind(content.strip())
-    if start < 0:
-        raise TemplateError(
-            "continue_final_message: the chat template does not show the final message as it is"
-        )
-    whole = content.lstrip()
-    end = start + len(whole)
-    return text[:end] if text[start:end] == whole else text[: start + len(content.strip())]
 
 
 def _line_of(error: BaseException) -> int | None:

@@ -32,9 +32,10 @@ class BudgetExceeded(BaseException):
 class Budget:
     """Time, memory and weight left to one rendering."""
 
-    def __init__(self, input_weight: int = 0) -> None:
-        """`input_weight` is the weight of what the caller passes: more may be made of more."""
-        self.deadline = perf_counter() + TIME_BUDGET_S
+    def __init__(self, input_weight: int = 0, began: float | None = None) -> None:
+        """`input_weight` is the weight of what the caller passes: more may be made of more. The
+        time counts from `began`, a reading of perf_counter, or from now."""
+        self.deadline = (perf_counter() if began is None else began) + TIME_BUDGET_S
         self.bytes_left = MEMORY_BUDGET_BYTES + 64 * input_weight
         self.max_weight = MAX_WEIGHT + 8 * input_weight
         self.calls = 0

@@ -27,19 +27,18 @@ from onward.template_budget import MAX_DEPTH, BudgetExceeded, budget_in_use
 _MAX_WIDTH = 10_000
 
 # Filters of jinja2 that are used as they are. Those that never make a list of a text are frugal.
-_FRUGAL_NAMES = "capitalize count d default first last length lower trim upper"
+_FRUGAL_NAMES = "capitalize count d default first last length lower upper"
 _OTHER_NAMES = (
     "abs attr dictsort float groupby items map max min reject rejectattr reverse select selectattr "
     "sort title truncate unique"
 )
 _TEXT_QUESTIONS = (
     "count endswith find index isalnum isalpha isascii isdecimal isdigit isidentifier islower "
-    "isnumeric isprintable isspace istitle isupper rfind rindex startswith"
+    "isnumeric isprintable isspace istitle isupper startswith"
 )
-_TEXT_CHANGES = (
-    "capitalize casefold lower lstrip partition removeprefix removesuffix rpartition rstrip strip "
-    "swapcase title upper"
-)
+_TEXT_CHANGES = "capitalize casefold lower partition removeprefix removesuffix swapcase title upper"
+_MAX_COMPARISONS = 50_000_000
+"""Of characters, in one call whose time is the product of two lengths."""
 
 
 class RaisedByTemplate(TemplateError):
@@ -51,6 +50,30 @@ class QuietNamespace(Namespace):
 
     def __repr__(self) -> str:
         return "<namespace>"
+
+
+class QuietCycler(Cycler):
+    """A cycler that prints no address."""
+
+    def __repr__(self) -> str:
+        return "<cycler>"
+
+
+class QuietJoiner(Joiner):
+    """A joiner that prints no address."""
+
+    def __repr__(self) -> str:
+        return "<joiner>"
+
+
+class Function:
+    """What a template may call, as a value that prints no address."""
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        self.name, self.function = name, function
+
+    def __repr__(self) -> str:
+        return f"<function {self.name}>"
 
 
 def _concat(parts: Iterable[Any]) -> str:
@@ -113,16 +136,67 @@ def _check_width(width: Any) -> None:
         raise BudgetExceeded(f"a width is {width}, expected at most {_MAX_WIDTH}")
 
 
-def _split(method: Callable[..., list[str]]) -> Callable[..., list[str]]:
-    def split(text: str, sep: str | None = None, maxsplit: int = -1) -> list[str]:
-        parts = text.count(sep) + 1 if sep else len(text) // 2 + 1
-        if maxsplit >= 0:
-            parts = min(parts, maxsplit + 1)
-        budget = budget_in_use()
-        budget.pay(64 * parts + budget.text_size(text))
-        return method(text, sep, maxsplit)
+def _split(text: str, sep: str | None = None, maxsplit: int = -1) -> list[str]:
+    _pay_parts(text, sep, maxsplit)
+    return text.split(sep, maxsplit)
 
-    return split
+
+def _pay_parts(text: str, sep: str | None, maxsplit: int) -> None:
+    parts = text.count(sep) + 1 if sep else len(text) // 2 + 1
+    if maxsplit >= 0:
+        parts = min(parts, maxsplit + 1)
+    budget = budget_in_use()
+    budget.pay(64 * parts + budget.text_size(text))
+
+
+# Searches from the right. Python's own take the product of both lengths at worst; those from the
+# left are linear, so that the text is turned round.
+
+
+def _rsplit(text: str, sep: str | None = None, maxsplit: int = -1) -> list[str]:
+    _pay_parts(text, sep, maxsplit)
+    if not sep:
+        return text.rsplit(sep, maxsplit)
+    budget_in_use().pay(2 * budget_in_use().text_size(text))
+    return [part[::-1] for part in reversed(text[::-1].split(sep[::-1], maxsplit))]
+
+
+def _rpartition(text: str, sep: str) -> tuple[str, str, str]:
+    budget_in_use().pay(3 * budget_in_use().text_size(text))
+    after, found, before = text[::-1].partition(sep[::-1])
+    return before[::-1], found[::-1], after[::-1]
+
+
+def _rfind(text: str, part: str, start: int | None = None, end: int | None = None) -> int:
+    first, last, _ = slice(start, end).indices(len(text))
+    if first > last or (start is not None and start > len(text)):
+        return -1
+    budget_in_use().pay(2 * budget_in_use().text_size(text))
+    at = text[first:last][::-1].find(part[::-1])
+    return -1 if at < 0 else last - at - len(part)
+
+
+def _rindex(text: str, part: str, start: int | None = None, end: int | None = None) -> int:
+    found = _rfind(text, part, start, end)
+    if found < 0:
+        raise ValueError("substring not found")
+    return found
+
+
+def _stripped(method: Callable[..., str]) -> Callable[..., str]:
+    def strip(text: Any, chars: str | None = None) -> str:
+        text = str(text)
+        budget_in_use().pay(budget_in_use().text_size(text))
+        if chars is not None:
+            chars = "".join(dict.fromkeys(chars))
+            if len(text) * len(chars) > _MAX_COMPARISONS:
+                raise BudgetExceeded(
+                    f"strip: compares {len(text)} characters with {len(chars)}, expected at most "
+                    f"{_MAX_COMPARISONS} comparisons"
+                )
+        return method(text, chars)
+
+    return strip
 
 
 def _count_lines(text: str) -> int:
@@ -282,15 +356,16 @@ def _dict(*pairs: Any, **items: Any) -> dict[Any, Any]:
     return dict(*pairs, **items)
 
 
-FUNCTIONS: dict[str, Any] = {
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "range": safe_range,
     "dict": _dict,
     "namespace": QuietNamespace,
-    "cycler": Cycler,
-    "joiner": Joiner,
+    "cycler": QuietCycler,
+    "joiner": QuietJoiner,
     "raise_exception": _raise_exception,
     "strftime_now": _strftime_now,
 }
+FUNCTIONS = {name: Function(name, function) for name, function in _FUNCTIONS.items()}
 
 METHODS: dict[type, dict[str, Callable[..., Any]]] = {
     str: {
@@ -300,11 +375,17 @@ METHODS: dict[type, dict[str, Callable[..., Any]]] = {
         "format": _format,
         "join": _join_text,
         "ljust": _padded(str.ljust),
+        "lstrip": _stripped(str.lstrip),
         "replace": _replace,
+        "rfind": _rfind,
+        "rindex": _rindex,
         "rjust": _padded(str.rjust),
-        "rsplit": _split(str.rsplit),
-        "split": _split(str.split),
+        "rpartition": _rpartition,
+        "rsplit": _rsplit,
+        "rstrip": _stripped(str.rstrip),
+        "split": _split,
         "splitlines": _splitlines,
+        "strip": _stripped(str.strip),
         "zfill": _padded(str.zfill),
     },
     dict: {
@@ -338,6 +419,7 @@ _OWN: dict[str, Callable[..., Any]] = {
     "string": _string,
     "sum": _sum,
     "tojson": _tojson,
+    "trim": _stripped(str.strip),
 }
 
 ALLOWED_FILTERS: dict[str, Callable[..., Any]] = {

@@ -1,15 +1,17 @@
 """Chat templates are programs from strangers: this is where they run.
 
 A jinja2 environment in which only the filters, methods and functions of template_filters.py exist.
-The syntax tree of a template is changed before it is compiled, so that loops, literals, slices, `~`
-and output ask the Budget as well. There is no loader: nothing opens a file. It does not know
-messages or tokenizers.
+The syntax tree of a template is changed before it is compiled, so that loops, literals, slices,
+comparisons, `~` and output ask the Budget as well. There is no loader: nothing opens a file.
+
+The Budget is checked between steps. A single step takes time in proportion to its operands, whose
+size is bounded, so that a rendering ends in time and other threads run meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial, wraps
 from typing import Any, cast
 
 from jinja2 import Template, Undefined, nodes, pass_context
@@ -18,11 +20,12 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.runtime import BlockReference, Context, LoopContext, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.tests import TESTS
 from jinja2.utils import Joiner
 from jinja2.visitor import NodeTransformer
 
 from onward.template_budget import Budget, BudgetExceeded, budget_in_use
-from onward.template_filters import ALLOWED_FILTERS, FUNCTIONS, METHODS, percent
+from onward.template_filters import ALLOWED_FILTERS, FUNCTIONS, METHODS, Function, percent
 
 MAX_SOURCE_CHARACTERS = 64 << 10  # the largest published templates have about 30 KB
 MAX_NODES = 16_000
@@ -88,6 +91,11 @@ class _Guarding(NodeTransformer):
         ]
         return node
 
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
+        self.generic_visit(node)
+        node.expr = _filtered(node.expr, "@ticked")
+        return node
+
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
         self.generic_visit(node)
         return _filtered(nodes.List(node.nodes, lineno=node.lineno), "@concat")
@@ -142,9 +150,21 @@ class _Environment(ImmutableSandboxedEnvironment):
             raise BudgetExceeded("an operand of ** is larger than 64")
         return budget.made(super().call_binop(context, operator, left, right))
 
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        budget_in_use().tick()
+        return _quiet(obj, attribute, super().getattr(obj, attribute))
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        budget_in_use().tick()
+        return _quiet(obj, argument, super().getitem(obj, argument))
+
     def call(self, context: Context, obj: Any, *args: Any, **kwargs: Any) -> Any:
         budget = budget_in_use()
+        if isinstance(obj, _Block):
+            obj = obj.reference
         if isinstance(obj, (Macro, LoopContext, BlockReference, Joiner, Undefined)):
+            if isinstance(obj, LoopContext) and args:
+                args = (budget.listed(args[0]), *args[1:])
             budget.enter()
             result = budget.made(super().call(context, obj, *args, **kwargs))
             budget.calls -= 1
@@ -152,16 +172,53 @@ class _Environment(ImmutableSandboxedEnvironment):
         budget.tick()
         kwargs.pop("_loop_vars", None)  # what jinja2 tells its own functions
         kwargs.pop("_block_vars", None)
-        if obj in FUNCTIONS.values():
-            return budget.made(obj(*args, **kwargs))
-        owner, name = getattr(obj, "__self__", None), getattr(obj, "__name__", "")
-        for kind, methods in METHODS.items():
-            if isinstance(owner, kind) and name in methods:
-                return budget.made(methods[name](owner, *args, **kwargs))
-        raise SecurityError(f"a chat template may not call {name or type(obj).__name__}")
+        if isinstance(obj, Function):
+            return budget.made(obj.function(*args, **kwargs))
+        raise SecurityError(f"a chat template may not call {type(obj).__name__}")
 
     def wrap_str_format(self, value: Any) -> None:
         return None  # str.format is called as any other method, see _format
+
+
+class _Block:
+    """A block of the template as a value, without the address that jinja2's own object prints."""
+
+    def __init__(self, reference: BlockReference) -> None:
+        self.reference = reference
+
+    def __repr__(self) -> str:
+        return "<block>"
+
+
+def _quiet(owner: Any, name: Any, value: Any) -> Any:
+    """The value of an attribute. Methods become objects that ``call`` knows and that print no
+    address; the text of a prompt must be the same in every process."""
+    if isinstance(value, BlockReference):
+        return _Block(value)
+    if not callable(value) or isinstance(value, (Macro, Undefined, Joiner, LoopContext, Function)):
+        return value
+    for kind, methods in METHODS.items():
+        if isinstance(owner, kind) and name in methods:
+            return Function(name, partial(methods[name], owner))
+    return Function(str(name)[:60], _refused(str(name)[:60]))
+
+
+def _refused(name: str) -> Callable[..., Any]:
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise SecurityError(f"a chat template may not call {name}")
+
+    return refuse
+
+
+def _ticking(test: Callable[..., Any]) -> Callable[..., Any]:
+    """A test such as `is in`, which filters call for each item."""
+
+    @wraps(test)
+    def ticking(*args: Any, **kwargs: Any) -> Any:
+        budget_in_use().tick()
+        return test(*args, **kwargs)
+
+    return ticking
 
 
 def _is_small(value: Any) -> bool:
@@ -184,6 +241,11 @@ def _made(value: Any) -> Any:
     return budget_in_use().made(value)
 
 
+def _ticked(value: Any) -> Any:
+    budget_in_use().tick()
+    return value
+
+
 @cache
 def _environment() -> _Environment:
     environment = _Environment(
@@ -197,5 +259,7 @@ def _environment() -> _Environment:
     environment.filters = dict(ALLOWED_FILTERS)
     environment.filters["@each"] = _each
     environment.filters["@made"] = _made
+    environment.filters["@ticked"] = _ticked
+    environment.tests = {name: _ticking(cast(Any, test)) for name, test in TESTS.items()}
     environment.globals = dict(FUNCTIONS)
     return environment

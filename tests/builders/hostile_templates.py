@@ -103,3 +103,37 @@ HUNGRY = [
     "{% for x in y %}" * 50 + "{% endfor %}" * 50,
     "{{ " + "9" * 50_000 + " }}",
 ]
+
+# A million characters, made cheaply, and what is searched in them.
+TEXTS = "{% set a = '" + "a" * 1000 + "' * 1000 %}{% set b = '" + "a" * 1000 + "' * 500 %}"
+MANY = "{% set many = ['" + "x" * 20 + "'] * 60000 %}"
+PATH = ".".join("0" * 5_000)
+HEAVY = [
+    *(
+        TEXTS + "{{ " + call + " }}"
+        for call in (
+            "a.rfind('b' ~ b)",
+            "a.rindex('b' ~ b)",
+            "a.rpartition('b' ~ b)[0]|length",
+            "a.rsplit('b' ~ b)|length",
+            "a.find(b ~ 'b')",
+            "a.count(b ~ 'b')",
+            "a.replace(b ~ 'b', '')|length",
+            "a.strip(b ~ 'b')|length",
+            "a.rstrip(b)|length",
+            "a|trim(b)|length",
+            "a|float",
+            "[" + ", ".join(["b ~ 'b' in a"] * 2) + "]",
+            "[" + ", ".join(["b in a ~ 'c'"] * 2) + "]",
+        )
+    ),
+    TEXTS + "{% set c = b ~ 'b' %}{{ [" + ", ".join(["c in a"] * 2_000) + "]|length }}",
+    MANY + "{{ [" + ", ".join(["many < many"] * 3_000) + "]|length }}",
+    MANY
+    + "{% for x in [0] recursive %}{% if x is number %}{{ loop(many) }}{% endif %}{% endfor %}",
+    "{% for x in [0] recursive %}{% if x < 2 %}{{ loop([x + 1] * 3000) }}{% endif %}{% endfor %}",
+    MANY + "{{ many|reject('defined')|list|length }}" * 30,
+    MANY + f"{{{{ many|sort(attribute='{PATH}')|length }}}}",
+    MANY + f"{{{{ many|rejectattr('{PATH}', 'none')|list|length }}}}",
+]
+"""They may render, and have to end in time."""
