@@ -62,7 +62,7 @@ def quantize(
     """Write a model again with its matrices in blocks of 4 or 8 bits.
 
     Args:
-        model: a folder, a .gguf file or a hub id; None is the default model.
+        model: a folder, a .gguf file or a model of the hub; None is the default model.
         output: a path where nothing is yet; folders above it are made. A .gguf file becomes a
             .gguf file (which needs the extra ``quantize``), a folder becomes a folder.
         format: of the matrices of all layers, in blocks of 32 values: "int4" (GGUF's Q4_0: 4 bits
