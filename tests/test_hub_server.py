@@ -283,6 +283,18 @@ class TestCommands:
         assert main([command, name]) == 2
         assert "expected user/repo, user/repo:Q4_K_M for one GGUF" in capsys.readouterr().err
 
+    def test_the_commands_of_the_document(self, hub: Hub, tmp_path: Path) -> None:
+        """All of docs/models.md that is typed, in its order."""
+        hub.repositories["user/repo"] = hub.repositories["owner/ggufs"]
+        document = Path(__file__).parent.parent / "docs" / "models.md"
+        typed = re.findall(r"^    onward (.*?) *#", document.read_text(encoding="utf-8"), re.M)
+        assert [line.split()[0] for line in typed] == ["pull", "list", "rm"]
+        for line in typed:
+            words = [*line.split(), *(["-y"] if line.startswith("rm") else [])]
+            done = hub.run(tmp_path, *words)
+            assert (done.returncode, done.stderr) == (0, ""), line
+            assert "user/repo:Q4_K_M" in done.stdout
+
     def test_every_command_takes_a_name(self, hub: Hub, tmp_path: Path) -> None:
         """Those that load it; pack, quantize, kv, compare and bench use the same function."""
         hub.repositories["owner/tiny"].revisions["dev"] = {"config.json": b"{}"}
