@@ -248,6 +248,11 @@ def _tokens_to_add(
     if missing:
         listed = labels(dict.fromkeys(missing))
         _warn(f"{where}: special tokens that are not in the vocabulary: {listed}")
+    for key in ("bos_token", "eos_token"):
+        token_id = file.pieces.get(names.named.get(key, ""), -1)
+        if rows is not None and token_id >= rows:
+            text = label(names.named[key])
+            _warn(f"{where}: {key} {text!r} has the id {token_id}, but the model has {rows} rows")
     return list(tokens.values())
 
 
