@@ -4,6 +4,7 @@ devices that some of them need."""
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,6 +14,13 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let Ctrl-C raise KeyboardInterrupt here and in children, although the parent of pytest
+    ignores it: a shell starts jobs in the background so, and ``nohup`` may."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collect_file(file_path: Path) -> None:

@@ -142,6 +142,15 @@ class TestDynamicTemperature:
         )
         return dict(enumerate((powers / powers.sum()).tolist()))
 
+    def test_below_zero_it_begins_at_zero(self):
+        """1 - 3 is below 0: from 0 to 4 by (1.1421 / ln 4) ** 4 = .4607, so at 1.8428, the powers
+        are .6865, .5203, .3572, .1968 and their sum 1.7608. Not clamped it would be at
+        -2 + 6 * .4607 = .7642, where the first token has .565 instead of .390."""
+        assert round((ENTROPY / math.log(4)) ** 4, 4) == 0.4607
+        drawn = draws_along_steps(P, dynatemp_range=3.0, dynatemp_exponent=4.0)
+        powers = {0: 0.6865, 1: 0.5203, 2: 0.3572, 3: 0.1968}
+        assert_distribution(drawn, {i: p / 1.7608 for i, p in powers.items()})
+
     @pytest.mark.parametrize(("spread", "exponent"), [(0.5, 1.0), (0.9, 3.0), (2.0, 0.5)])
     def test_by_the_entropy(self, spread, exponent):
         drawn = draws_along_steps(P, dynatemp_range=spread, dynatemp_exponent=exponent)

@@ -7,6 +7,7 @@ import pytest
 
 from builders.core_engine import Shape, complete, drain, random_prompt, seeded_model, submit
 from onward import _core
+from onward.errors import InvalidArgument
 
 MODEL = seeded_model("f32", Shape(num_layers=1, head_dim=32))
 
@@ -120,6 +121,59 @@ def test_a_full_cache_loses_nobody():
     stats = engine.stats()
     assert stats["preempted"] > 0
     assert stats["cache_bytes"] <= 12 * block
+
+
+def test_prompt_log_probabilities_come_once_where_the_prompt_was_read_twice():
+    """Room for eleven blocks. Four outputs grow by four blocks every 16 steps, while a younger
+    request reads its prompt of seven blocks at four tokens a step: it loses its place on the
+    way, after rows of the prompt were reported, and begins again."""
+    block = engine_of().stats()["cache_block_bytes"]
+    engine = _core.Engine(
+        MODEL, threads=1, prefill_chunk_tokens=8, kv_cache_bytes=11 * block, prefix_cache=False
+    )
+    older = [submit(engine, random_prompt(14, seed=i), max_new_tokens=60) for i in range(4)]
+    while engine.stats()["decode_tokens"] < 4:
+        assert not any(event.ends_request for event in engine.step())
+    prompt = random_prompt(100)
+    younger = submit(engine, prompt, prompt_logprobs=0, max_new_tokens=3)
+    found = drain(engine, [*older, younger])[younger].prompt_logprobs
+    assert engine.stats()["preempted"] > 0
+    assert engine.stats()["prefill_tokens"] > 4 * 14 + 100  # some of the prompt was read twice
+    assert [each.token for each in found] == prompt[1:].tolist()
+    assert [each.raw for each in found] == engine_of().score(prompt).astype(np.float32).tolist()
+
+
+def least_bytes(outputs: int, **options: object) -> int:
+    """The smallest budget of the cache with which so many outputs of a prompt are accepted."""
+
+    def fits(limit: int) -> bool:
+        engine = engine_of(kv_cache_bytes=limit, **options)
+        try:
+            submit(engine, random_prompt(400), num_sequences=outputs, temperature=1.0)
+        except InvalidArgument:
+            return False
+        return True
+
+    low, high = 0, 1 << 26
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high
+
+
+def test_outputs_share_their_prompt_in_exact_blocks_and_count_it_each_in_codes():
+    """400 tokens of prompt and 16 of output are 26 blocks, and another output adds the last of the
+    prompt and what it writes: 2. Beside codes each output may have to read the prompt for itself,
+    so a budget for the shared prompt is refused when the request is handed in."""
+    exact = [least_bytes(n) for n in (1, 2, 3)]
+    assert exact[1] - exact[0] == exact[2] - exact[1] < 0.2 * exact[0]
+    codes = {"kv_keys": "turbo4", "kv_values": "turbo4", "kv_window_tokens": 16}
+    coded = [least_bytes(n, **codes) for n in (1, 2, 3)]
+    assert coded[1] - coded[0] == coded[2] - coded[1] > 0.7 * coded[0]
+    engine = engine_of(kv_cache_bytes=(coded[0] + coded[2]) // 2, **codes)
+    with pytest.raises(InvalidArgument, match=r"^kv_cache_bytes: 3 x \(400 \+ 16\) tokens"):
+        submit(engine, random_prompt(400), num_sequences=3, temperature=1.0)
+    assert len(complete(engine, [random_prompt(400)], max_new_tokens=16)[0]) == 16
 
 
 @pytest.mark.parametrize("codec", ["exact", "turbo4"])

@@ -295,6 +295,15 @@ class TestBestOf:
         )
         assert first >= second
 
+    def test_as_many_alternatives_come_as_were_asked_for(self, skewed):
+        """best_of needs log-probabilities itself; the call's own number stands."""
+        best = skewed.generate([1], best_of=3, logprobs=2, **SAMPLED)
+        assert best.options.logprobs == 2
+        for each in best.logprobs:
+            assert len(each.top) == 2
+            likeliest = np.argsort(-self.TABLE[0])[:2].tolist()
+            assert [token for token, _ in each.top] == likeliest
+
     def test_copies_of_a_prompt_draw_from_streams_of_their_own(self, llm):
         """4 samples each: streams 0 to 3 and 4 to 7. All are equally likely, so the first wins."""
         pair = llm.generate([[1], [1]], best_of=4, **SAMPLED)
