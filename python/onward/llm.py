@@ -23,6 +23,7 @@ from onward.driver import Driver
 from onward.errors import InvalidArgument
 from onward.hub import ModelFiles, find_model
 from onward.loading import LoadedModel, check_device, check_dtypes, load_model
+from onward.machine import trim_heap
 from onward.model_defaults import read_model_defaults, without_counterpart
 from onward.model_texts import read_template, read_tokenizer
 from onward.option_values import check_integer
@@ -310,6 +311,7 @@ class LLM(TextCalls):
         if driver is not None:
             driver.close()
             self._workers.close()
+            trim_heap()
 
     def __enter__(self) -> LLM:
         return self

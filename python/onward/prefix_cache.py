@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from onward.machine import trim_heap
+
 if TYPE_CHECKING:
     from onward.driver import Driver
 
@@ -50,8 +52,9 @@ class PrefixCache:
         self._driver = driver
 
     def clear(self) -> None:
-        """Let go of everything that is kept of finished requests."""
+        """Let go of everything that is kept of finished requests, and give the memory back."""
         self._driver.run(lambda engine: engine.forget_prefixes())
+        trim_heap()
 
     def stats(self) -> CacheStats:
         """Its figures."""
