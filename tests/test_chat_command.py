@@ -379,6 +379,14 @@ class TestMore:
                 begin = next(stream)
             assert begin + session.more().text == ALPHABET
 
+    def test_an_edited_answer_goes_on_from_its_new_text(self, model: str) -> None:
+        with LLM(model) as llm:
+            session = llm.session(max_new_tokens=5)
+            session.send("a")
+            session.edit(1, "xabc")
+            assert session.more().text == "defgh"
+            assert session.messages[1]["content"] == "xabcdefgh"
+
     def test_save_refuses_what_is_no_flag(self, model: str, tmp_path: Path) -> None:
         with LLM(model) as llm, pytest.raises(TypeError, match="cache: is 1"):
             llm.session().save(tmp_path / "s", cache=1)  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import stat
 from collections.abc import Callable, Iterator
@@ -174,3 +175,38 @@ def test_without_the_extra(opened: Open, tmp_path: Path) -> None:
     assert terminal.exit_code() == 0
     assert questions(tmp_path) == ["hello", "two\nlines", "one\ntwo", PASTE + "?"]
     assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.slow
+def test_the_default_model(tmp_path: Path, child_environment: dict[str, str]) -> None:
+    """A question that makes it repeat itself, an interrupt and another width, then the file."""
+    words = [
+        "chat",
+        "--session",
+        str(tmp_path / "talk"),
+        "--no-history",
+        "--seed",
+        "5",
+        "-n",
+        "512",
+    ]
+    terminal = Terminal(words, child_environment)
+    try:
+        terminal.expect("/help shows the commands", seconds=120)
+        terminal.prompt()
+        terminal.type("Tell me the history of Rome in detail.\r")
+        terminal.expect("Rome", seconds=60)
+        terminal.wait(lambda: len(terminal.lines) > 5, "some rows of the answer", seconds=60)
+        terminal.resize(60, 100)
+        terminal.wait(lambda: len(terminal.lines) > 9, "more rows of the answer", seconds=60)
+        terminal.type("\x03")
+        terminal.expect("(stopped; /more goes on)")
+        assert len(terminal.ask("/more", seconds=120)) > 1
+        terminal.ask("Write a long list of fruits.", seconds=120)
+        terminal.type("\x04")
+        assert terminal.exit_code() == 0
+    finally:
+        terminal.close()
+    rome, _, fruits = [m["content"] for m in messages_in(tmp_path / "talk")][1:]
+    assert "Rome" in rome
+    assert re.search(r"(.{1,80}?)\1{99}", fruits, re.DOTALL) is None, "a loop"

@@ -65,18 +65,18 @@ class Terminal:
         """As a terminal does it: in brackets, with carriage returns."""
         self.type(PASTE_BEGIN + text.replace("\n", "\r") + PASTE_END)
 
-    def ask(self, keys: str) -> list[str]:
+    def ask(self, keys: str, seconds: float = 30) -> list[str]:
         """Type, press Enter, and wait for the next prompt; the rows in between."""
         self.prompt()
-        return self.go_on(keys)
+        return self.go_on(keys, seconds)
 
-    def go_on(self, keys: str) -> list[str]:
+    def go_on(self, keys: str, seconds: float = 30) -> list[str]:
         """``ask``, after something was typed already."""
         before = len(self.lines)
         self.type(keys)
         self.wait(lambda: self.lines[-1] != ">", "typed text")
         self.type("\r")
-        self.wait(lambda: len(self.lines) > before and self.lines[-1] == ">", "prompt")
+        self.wait(lambda: len(self.lines) > before and self.lines[-1] == ">", "prompt", seconds)
         typed = len(re.sub(r"[^\x20-\x7e]", "", keys)) // 78 + 1
         return self.lines[before - 1 + typed : -1]
 
