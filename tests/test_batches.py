@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -98,6 +99,11 @@ class TestRows:
             expected = json.loads(json.dumps(llm.generate("<s>").to_dict()))
         assert set(row) == {"index", "id", *expected}
         assert row["token_ids"] == expected["token_ids"]
+
+    def test_verbose_says_the_rates(self, run: Run) -> None:
+        code, _, err = run(written([{"prompt": "<s>"}] * 2), "-v")
+        assert code == 0
+        assert re.fullmatch(r"onward: 2 rows, [\d.]+ rows/s, \d+ tok/s\n", err)
 
     def test_a_failed_row_is_an_error_and_the_others_go_on(self, run: Run) -> None:
         data = written(

@@ -319,6 +319,15 @@ class TestTexts:
         arguments = parser().parse_command(["generate", "x", "--json-schema", written])
         assert json.loads(arguments.json_schema) == schema
 
+    def test_json_is_not_taken_for_a_file(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        for written in ("true", "{}"):
+            (tmp_path / written).write_text('{"type": "null"}')
+            arguments = parser().parse_command(["generate", "x", "--json-schema", written])
+            assert arguments.json_schema == written
+
     @pytest.mark.parametrize(
         ("written", "line"),
         [

@@ -67,7 +67,7 @@ def _run(words: Sequence[str]) -> int:
         return ended.code if isinstance(ended.code, int) else DONE
     except BrokenPipeError:
         # What Python still flushes at exit must go somewhere that does not complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        streams.discard(sys.stdout.fileno())
         return DONE
     except KeyboardInterrupt:
         return streams.INTERRUPTED

@@ -57,11 +57,13 @@ def run(
     *,
     resume: bool,
     whole: bool,
+    verbose: bool,
 ) -> int:
     """Read rows from ``source`` ("-": stdin), write results to ``target`` (None: stdout).
 
-    ``whole``: each row of output is all that ``--json`` prints, beside its index and id. Returns
-    the exit code: 1 where a row failed, in this run or in one that it resumes.
+    ``whole``: each row of output is all that ``--json`` prints, beside its index and id.
+    ``verbose``: the rates are a line on stderr at the end. Returns the exit code: 1 where a row
+    failed, in this run or in one that it resumes.
     """
     done = read_done(target) if resume and target is not None else {}
     earlier_failures = sum(row.failed for row in done.values())
@@ -74,6 +76,8 @@ def run(
             hint = "" if target is None else "; the same command with --resume goes on"
             print(f"onward: stopped after {tally.rows} rows{hint}", file=sys.stderr)
             raise
+    if verbose:
+        print(f"onward: {tally.rates()}", file=sys.stderr)
     if failed := tally.failed + earlier_failures:
         total = tally.rows + len(done)
         print(

@@ -99,7 +99,13 @@ def _batch(arguments: argparse.Namespace) -> int:
     options = flags.generation_options(arguments)
     with flags.load(arguments) as llm:
         return batches.run(
-            llm, arguments.jsonl, target, options, resume=arguments.resume, whole=arguments.json
+            llm,
+            arguments.jsonl,
+            target,
+            options,
+            resume=arguments.resume,
+            whole=arguments.json,
+            verbose=arguments.verbose,
         )
 
 

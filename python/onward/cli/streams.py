@@ -46,7 +46,7 @@ class _BestEffort(io.TextIOWrapper):
         except (OSError, ValueError):
             # What is still in the buffer goes to the null device, now and at exit.
             with contextlib.suppress(OSError, ValueError):
-                _discard(self.fileno())
+                discard(self.fileno())
 
 
 def open_streams() -> None:
@@ -58,7 +58,7 @@ def open_streams() -> None:
     closed = []
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
-            _discard(descriptor)
+            discard(descriptor)
             closed.append(name)
     if "stdin" in closed:
         sys.stdin = _Closed("stdin")
@@ -116,7 +116,7 @@ class _Closed(io.TextIOBase):
         return StreamError(f"{self._name}: is closed, expected a file, a pipe or a terminal")
 
 
-def _discard(descriptor: int) -> None:
+def discard(descriptor: int) -> None:
     """Let a descriptor lead to the null device."""
     null = os.open(os.devnull, os.O_RDWR)
     if null == descriptor:
@@ -169,9 +169,9 @@ def finish(code: int, complain: Callable[[str], object]) -> int:
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        _discard(1)
+        discard(1)
     except (OSError, ValueError) as failure:
-        _discard(1)
+        discard(1)
         if code == 0:
             complain(str(cannot_write("stdout", failure)))
             return 1

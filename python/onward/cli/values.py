@@ -118,7 +118,8 @@ def text(written: str) -> str:
 
 def json_schema(written: str) -> str:
     """A schema as JSON, @FILE, or the name of a file that is there."""
-    if not written.lstrip().startswith(("{", "@")) and _is_file(written):
+    literal_json = written.lstrip().startswith("{") or written.strip() in ("true", "false")
+    if not literal_json and not written.startswith("@") and _is_file(written):
         return _content(written)
     return text(written)
 
