@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import onward
 from builders import hostile_values as hostile
 from builders.talking import write_talking
 from onward import LLM
@@ -104,6 +105,38 @@ def test_iterators_and_sets_are_refused_with_the_next_step(name: str) -> None:
     for value in (iter(["x"]), {"x"}, (x for x in "x"), dict.fromkeys("x").keys()):
         with pytest.raises(ArgumentTypeError, match=rf"^{name}: .*make it a list first$"):
             resolve(**{name: value})
+
+
+# Values of the wrong type
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda llm: llm.logits("text"), r"token_ids: is 'text' \(str\), expected token ids$"),
+        (lambda llm: llm.detokenize("text"), r"token_ids: is 'text' \(str\), expected token ids$"),
+        (lambda llm: llm.detokenize(None), r"token_ids: is None \(NoneType\), expected"),
+        (lambda llm: llm.score(b"ab"), "decode bytes into text first$"),
+        (lambda llm: llm.chat("x", template_options={(1, 2): 3}), r"a key: is \(1, 2\) \(tuple\)"),
+        (lambda llm: llm.session(template_options={1: 3}), r"a key: is 1 \(int\)"),
+        (lambda llm: onward.chat("x", 3), r"model: is 3 \(int\), expected a path"),
+        (lambda llm: onward.generate("x", []), r"model: is \[\] \(list\), expected a path"),
+    ],
+)
+def test_wrong_types_are_errors_of_the_package(
+    llm: LLM, call: Callable[[LLM], object], told: str
+) -> None:
+    with pytest.raises(ArgumentTypeError, match=told):
+        call(llm)
+
+
+def test_ids_outside_the_vocabulary_have_no_text(llm: LLM) -> None:
+    for ids in ([256], [-1], np.array([3, 2**31])):
+        with pytest.raises(
+            InvalidArgument, match=r"token id \S+ at position \d, expected integers 0"
+        ):
+            llm.detokenize(ids)
+    assert llm.detokenize([]) == ""
 
 
 # Nested and strange values

@@ -92,6 +92,9 @@ def split(
     if template_options is not None:
         if not isinstance(template_options, Mapping):
             raise wrong_type("template_options", template_options, "a dict")
+        for name in template_options:
+            if not isinstance(name, str):
+                raise wrong_type("template_options: a key", name, "the name of a variable")
         variables.update(template_options)
     for name, keyword in CHAT_KEYWORDS.items():
         value = plain(given.get(name))

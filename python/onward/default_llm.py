@@ -14,6 +14,7 @@ from onward.calls import Messages, check_chat
 from onward.chat_options import conversation, split
 from onward.generation import Stream
 from onward.llm import LLM
+from onward.option_values import wrong_type
 from onward.options import check_each, with_chat_options, with_options
 from onward.prompts import TokenIds
 from onward.result import Result
@@ -38,6 +39,8 @@ if hasattr(os, "register_at_fork"):
 
 
 def _llm(model: str | os.PathLike[str] | None) -> LLM:
+    if model is not None and not isinstance(model, (str, os.PathLike)):
+        raise wrong_type("model", model, "a path, a hub id or None")
     key = None if model is None else os.fspath(model)
     with _loading:
         if key not in _llms:

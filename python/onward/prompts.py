@@ -146,7 +146,7 @@ def _as_sequence(where: str, prompt: object) -> Sequence[object] | NDArray[Any]:
         return prompt
     if isinstance(prompt, Sequence) and not isinstance(prompt, _TEXT_OR_BYTES):
         return prompt
-    expected = EXPECTED
+    expected = "token ids" if isinstance(prompt, str) else EXPECTED
     if isinstance(prompt, (bytes, bytearray, memoryview)):
         expected += "; decode bytes into text first"
     elif isinstance(prompt, (Iterator, Set)):
