@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from builders.alphabet import ALPHABET, messages_in, write_alphabet
-from closed_form import write_generation_config
+from closed_form import write_byte_script, write_generation_config
 from onward import LLM
 from onward.cli import main
 from onward.cli.chat import sampling
@@ -386,6 +386,21 @@ class TestMore:
             session.edit(1, "xabc")
             assert session.more().text == "defgh"
             assert session.messages[1]["content"] == "xabcdefgh"
+
+    def test_a_character_that_was_cut_is_whole(self, tmp_path: Path) -> None:
+        folder = write_byte_script(tmp_path / "m", "é😀x".encode(), max_position_embeddings=2000)
+        template = (
+            "{% for m in messages %}<{{ m.role }}>{{ '\x01' if m.role == 'assistant' }}"
+            "{{ m.content }}{% endfor %}{{ '<assistant>\x01' if add_generation_prompt }}"
+        )
+        (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+        with LLM(folder) as llm:
+            session = llm.session(max_new_tokens=3)
+            assert session.send("a").text == "é\ufffd"
+            assert session.more().text == "😀"
+            assert session.messages[1]["content"] == "é😀"
+            assert session.more(max_new_tokens=1).text == "x"
+            assert session.messages[1]["content"] == "é😀x"
 
     def test_save_refuses_what_is_no_flag(self, model: str, tmp_path: Path) -> None:
         with LLM(model) as llm, pytest.raises(TypeError, match="cache: is 1"):

@@ -353,7 +353,8 @@ class Session(Viewed):
             return
         said = {"role": "assistant", "content": self._content(answer)}
         if more:
-            said = {**messages[-1], "content": messages[-1]["content"] + said["content"]}
+            begun = prompt.completed(messages[-1]["content"], answer.token_ids)
+            said = {**messages[-1], "content": begun + said["content"]}
             messages = messages[:-1]
         told = prompt.answered(answer.token_ids, len(messages) + 1)
         self._state = replace(

@@ -74,6 +74,16 @@ class Transcript:
         segment = Segment(self._text(self.token_ids(), ids), ids, messages, said=True)
         return Transcript(self._tokenizer, (*self.segments, segment))
 
+    def completed(self, text: str, token_ids: Iterable[int]) -> str:
+        """A text that ends this prompt, as it reads with the ids that were generated after it: a
+        character whose bytes were cut may be whole now, and is then part of what follows."""
+        last = self.segments[-1] if self.segments else None
+        if last is None or not last.said or not text.endswith("\ufffd"):
+            return text
+        before = ids_of(self.segments[:-1])
+        grown = self._text(before, (*last.token_ids, *token_ids))
+        return text if grown.startswith(last.text) else text[:-1]
+
     def first(self, messages: int) -> Transcript:
         """What tells of no more than the first so many messages."""
         kept = [segment for segment in self.segments if segment.messages <= messages]

@@ -52,7 +52,9 @@ def _take(conversation: Conversation, said: Typed) -> None:
     except KeyboardInterrupt:
         if not conversation.watched:
             raise
-        print("(stopped; /more goes on)", file=sys.stderr)
+        begun = conversation.session.messages[-1:]
+        goes_on = "; /more goes on" if begun and begun[0]["role"] == "assistant" else ""
+        print(f"(stopped{goes_on})", file=sys.stderr)
         _keep(conversation)
     except Error as error:
         if not conversation.watched or not (
