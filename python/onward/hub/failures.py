@@ -80,18 +80,18 @@ def _reason(name: HubName, failure: Exception, cached: str) -> str:
 def _system_failure(failure: BaseException) -> IoError | None:
     """The error where the file system failed, not the hub."""
     for error in _chain(failure):
-        number = getattr(error, "errno", None)
-        if type(error).__module__ != "builtins" or not isinstance(error, OSError) or not number:
-            continue
-        if isinstance(error, ConnectionError):
+        if type(error).__module__ != "builtins" or not isinstance(error, OSError):
             continue
         where = error.filename or cache_folder()
-        advice = "free some with onward list and onward rm, or set HF_HOME to another disk"
-        if number in _FULL:
-            return IoError(f"{where}: the disk is full; {advice}")
-        if number in (errno.EACCES, errno.EPERM, errno.EROFS):
+        if error.errno in _FULL:
             return IoError(
-                f"{where}: {os.strerror(number)}; expected a cache that can be written, set HF_HOME"
+                f"{where}: the disk is full; free some with onward list and onward rm, or set "
+                "HF_HOME to another disk"
+            )
+        if error.errno and error.filename is not None:
+            return IoError(
+                f"{where}: {os.strerror(error.errno)}; expected a cache that can be written, set "
+                "HF_HOME"
             )
     return None
 
