@@ -108,7 +108,8 @@ class TestSelection:
         files = ["a-Q8_0.gguf", "b-Q8_0.gguf"]
         with pytest.raises(ModelNotFound, match=r"2 GGUF .* one of user/repo:a-Q8_0, user/repo:b-"):
             select(HubName("user/repo", "Q8_0"), files)
-        assert select(HubName("user/repo", "b-Q8_0"), files).files == ("b-Q8_0.gguf",)
+        expected = Selection("gguf", ("b-Q8_0.gguf",), "b-Q8_0")  # the tag would not find it
+        assert select(HubName("user/repo", "b-Q8_0"), files) == expected
 
     def test_a_tag_where_there_is_no_gguf(self) -> None:
         with pytest.raises(ModelNotFound, match="fits Q8_0, the repository has no GGUF"):

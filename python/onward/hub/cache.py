@@ -15,7 +15,7 @@ from onward.errors import InvalidArgument, ModelNotFound
 from onward.extras import pip_install
 from onward.hub.fetching import client
 from onward.hub.names import HubName
-from onward.hub.selection import gguf_files, tag_of, weight_files
+from onward.hub.selection import gguf_files, tag_of, tags_of, weight_files
 from onward.message_text import labels
 
 _COMMIT_DIGITS = 8
@@ -103,9 +103,10 @@ def _without(cache: Any, revisions: list[Any], models: list[CachedModel], wanted
     files = []
     for revision in revisions:
         by_name = {_relative(file, revision): file for file in revision.files}
-        for stem, parts in gguf_files(list(by_name)).items():
-            if tag_of(stem).lower() == wanted:
-                files += [by_name[part] for part in parts]
+        ggufs = gguf_files(list(by_name))
+        for stem, tag in tags_of(ggufs).items():
+            if tag.lower() == wanted:
+                files += [by_name[part] for part in ggufs[stem]]
     return cache.delete_files(*files)
 
 
@@ -130,10 +131,9 @@ def _models(repo: str, revision: Any) -> Iterator[CachedModel]:
         chosen = [file for file in by_name if not file.endswith(".gguf")]
         kind = _folder_format(revision, by_name) if weights else "no weights"
         yield _row(repo + suffix, revision, kind, [by_name[file] for file in chosen])
-    for stem, parts in ggufs.items():
-        tag = tag_of(stem)
-        files = [by_name[part] for part in parts]
-        yield _row(f"{repo}:{tag}{suffix}", revision, f"GGUF {tag}", files)
+    for stem, tag in tags_of(ggufs).items():
+        files = [by_name[part] for part in ggufs[stem]]
+        yield _row(f"{repo}:{tag}{suffix}", revision, f"GGUF {tag_of(stem)}", files)
 
 
 def _row(name: str, revision: Any, format: str, files: list[Any]) -> CachedModel:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from typing import Literal
@@ -109,6 +110,13 @@ def tag_of(stem: str) -> str:
     return tags[-1].upper() if tags else base
 
 
+def tags_of(ggufs: Iterable[str]) -> dict[str, str]:
+    """What each GGUF of a repository is asked for by: its tag, or its name if others share it."""
+    tags = {stem: tag_of(stem) for stem in ggufs}
+    counts = Counter(tags.values())
+    return {stem: tag if counts[tag] == 1 else stem for stem, tag in tags.items()}
+
+
 def _tagged(name: HubName, tag: str, ggufs: dict[str, list[str]]) -> Selection:
     found = _fitting(tag, ggufs)
     if len(found) == 1:
@@ -142,13 +150,9 @@ def _whole(name: HubName, stem: str, ggufs: dict[str, list[str]]) -> Selection:
         if missing := [file for file in expected if file not in files]:
             raise ModelNotFound(f"{name}: {count} parts, without {labels(missing)}")
         files = expected
-    return Selection("gguf", tuple(files), tag_of(stem))
+    return Selection("gguf", tuple(files), tags_of(ggufs)[stem])
 
 
 def _spelled(name: HubName, ggufs: dict[str, list[str]]) -> str:
     """The GGUF files of a repository as they are asked for."""
-    tags = [tag_of(stem) for stem in ggufs]
-    return labels(
-        f"{name.repo}:{tag if tags.count(tag) == 1 else stem}"
-        for tag, stem in zip(tags, ggufs, strict=True)
-    )
+    return labels(f"{name.repo}:{tag}" for tag in tags_of(ggufs).values())
