@@ -56,15 +56,16 @@ def read_in_time(grammar: str) -> bool:
     if len(grammar) <= TRIED_FROM or getattr(sys, "frozen", False) or not sys.executable:
         return True
     key = hashlib.sha256(grammar.encode()).digest()
-    if key not in _outcomes:
-        while len(_outcomes) >= _REMEMBERED:
-            _outcomes.pop(next(iter(_outcomes)), None)
-        _outcomes[key] = _tried(grammar)
-    return _outcomes[key]
+    outcome = _outcomes.get(key)
+    if outcome is None:
+        if len(_outcomes) >= _REMEMBERED:
+            _outcomes.clear()
+        outcome = _outcomes[key] = _tried(grammar)
+    return outcome
 
 
 def _tried(grammar: str) -> bool:
-    text = f"{json.dumps(sys.path)}\n{grammar}"
+    text = f"{json.dumps([path for path in sys.path if isinstance(path, str)])}\n{grammar}"
     command = [sys.executable, "-c", _CHILD, str(LIMIT_S)]
     try:
         child = subprocess.run(
