@@ -97,6 +97,12 @@ def test_some_compose_characters(pre: str) -> None:
     assert tokenizer.encode("e\u0301") == tokenizer.encode("é")
 
 
+def test_without_a_name_those_of_gpt2_are_assumed() -> None:
+    with pytest.warns(UserWarning, match=r"pre: the key is missing, so text is cut .* as GPT-2 "):
+        tokenizer = Tokenizer.from_gguf(gguf_byte_level(pre=None))
+    assert tokenizer.encode("ab12 a") == Tokenizer.from_gguf(gguf_byte_level()).encode("ab12 a")
+
+
 @pytest.mark.parametrize("pre", ["gemma4", "whitespace", "afmoe", "banana"])
 def test_others_are_refused_by_name(pre: str) -> None:
     with pytest.raises(

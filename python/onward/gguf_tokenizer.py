@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from onward.caller import warn_caller
 from onward.chat_template import gguf_templates
 from onward.errors import TokenizerError
 from onward.gguf_keys import MAX_MERGES, MAX_TOKENS, PREFIX, TokenizerKeys
@@ -182,6 +183,10 @@ def _byte_level(
     name = keys.get("pre")
     if name is None:
         name = "default"
+        warn_caller(
+            f"{PREFIX}pre: the key is missing, so text is cut into words as GPT-2 does; if the "
+            "model cuts it in another way, its answers suffer: convert it anew"
+        )
     splitting = SPLITTINGS.get(name) if isinstance(name, str) else None
     if splitting is None:
         raise keys.wrong(

@@ -93,7 +93,7 @@ def write_folder(
     return folder
 
 
-def gguf_byte_level(pre: str = "gpt-2", **changes: Any) -> dict[str, Any]:
+def gguf_byte_level(pre: str | None = "gpt-2", **changes: Any) -> dict[str, Any]:
     tokens = [*LETTERS, "Ġa", "ab", "abc", "<|end|>", "<tool>"]
     return {
         "tokenizer.ggml.model": "gpt2",
