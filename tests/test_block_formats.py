@@ -176,7 +176,7 @@ def test_the_core_refuses_what_is_no_row_of_blocks() -> None:
     shape = Shape(hidden_size=96)
     columns, rows = shape.hidden_size, shape.vocab_size
     builder = _core.ModelBuilder(spec_of(shape), "f32", 1)
-    for dtype in ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS", "TQ1_0", "TQ2_0"):
+    for dtype in (name for name in BLOCKS if STORAGE[name][0] == 256):
         part = (bytes(1 << 20), dtype, (rows, columns), None)
         with pytest.raises(WeightError, match=f"rows of {dtype.lower()} blocks of 256"):
             builder.add("embed", [part], dtype="f32")
@@ -187,5 +187,5 @@ def test_the_core_refuses_what_is_no_row_of_blocks() -> None:
         part = (bytes(rows * row - 1), dtype, (rows, 512), None)
         with pytest.raises(WeightError, match=f"expected {rows} rows of {row}"):
             builder.add("embed", [part], dtype="f32")
-    with pytest.raises(InvalidArgument, match=r"'IQ1_S', expected one of f32, .*, tq1_0, tq2_0$"):
+    with pytest.raises(InvalidArgument, match=r"'IQ1_S', expected one of f32, .*, iq3_xxs, iq3_s$"):
         builder.add("embed", [(b"", "IQ1_S", (rows, 512), None)], dtype="f32")

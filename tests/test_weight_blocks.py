@@ -18,6 +18,7 @@ gguf = pytest.importorskip("gguf")
 GROUP = 32
 BLOCK_DTYPES = ("q8_0", "q4_0", "q4_1")
 # Formats of whole numbers and one f16 scale: q8_0 has the same codes.
+SAME_CODES = ("iq4_xs", "iq2_xxs", "iq3_xxs", "iq3_s")  # and a scale that is a product
 SAME_IN_Q8_0 = ("q3_k", "iq4_nl", "mxfp4", "tq1_0", "tq2_0")
 
 
@@ -95,7 +96,7 @@ def test_q4_k_keeps_its_codes_in_q4_1() -> None:
         (stored, packed)
         for stored in map(str.lower, BLOCKS)
         for packed in ("f32", "f16", "bf16", *BLOCK_DTYPES)
-        if (stored, packed) not in (("q4_k", "q4_1"), ("iq4_xs", "q8_0"))  # have tests of their own
+        if (stored, packed) != ("q4_k", "q4_1") and not (stored in SAME_CODES and packed == "q8_0")
     ],
 )
 def test_any_block_becomes_any_dtype(stored: str, packed: str) -> None:
@@ -124,6 +125,21 @@ def test_iq4_xs_keeps_its_codes_in_q8_0() -> None:
     exact = dequantised(blocks, "iq4_xs")
     assert (found != exact).any()
     assert np.abs(found - exact).max() < 2**-11 * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("dtype", SAME_CODES)
+def test_products_that_are_scales_are_rounded_and_nothing_else(dtype: str) -> None:
+    """All 32 values of a scale change by one factor, that of rounding to f16."""
+    blocks = random_bytes(dtype, 80, 1024)
+    each = blocks.reshape(-1, STORAGE[dtype.upper()][1])
+    each[:, :2] = np.linspace(0.01, 0.02, len(each)).astype("<f2")[:, None].view(np.uint8)
+    exact = dequantised(blocks, dtype).reshape(-1, GROUP).astype(np.float64)
+    found = kernels.repacked(blocks, dtype, "q8_0").reshape(-1, GROUP).astype(np.float64)
+    exact, found = (x[(exact != 0).all(axis=1)] for x in (exact, found))
+    factors = found / exact
+    assert len(factors) > 2000 and (factors != 1).any()
+    assert np.abs(factors - 1).max() <= 2**-11
+    assert np.ptp(factors, axis=1).max() < 2**-22
 
 
 def test_scales_that_f16_does_not_hold_are_rounded_anew() -> None:

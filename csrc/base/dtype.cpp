@@ -34,6 +34,11 @@ constexpr DTypeFacts kFacts[] = {
     {"mxfp4", 32, 1 + 16},             // 8 bits of exponent, 32 nibbles
     {"tq1_0", 256, 48 + 4 + 2},        // 256 base-3 digits, 5 or 4 to a byte, f16 scale
     {"tq2_0", 256, 64 + 2},            // 256 bit pairs, f16 scale
+    {"iq2_xxs", 256, 2 + 64},          // f16 scale; codes, signs and scales of 32 values, 8 times
+    {"iq2_xs", 256, 2 + 64 + 8},       // f16 scale, 32 codes with signs, 16 scales of 4 bits
+    {"iq2_s", 256, 2 + 64 + 8 + 8},    // f16 scale, 32 codes, their signs and high bits, 16 scales
+    {"iq3_xxs", 256, 2 + 64 + 32},     // f16 scale, 64 codes, signs and scales of 32 values, 8 times
+    {"iq3_s", 256, 2 + 72 + 32 + 4},   // f16 scale, 64 codes of 9 bits, signs, 8 scales
 };
 
 const DTypeFacts& facts(DType dtype) { return kFacts[static_cast<size_t>(dtype)]; }

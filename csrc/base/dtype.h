@@ -25,7 +25,12 @@ enum class DType : uint8_t {
   iq4_xs,
   mxfp4,
   tq1_0,
-  tq2_0
+  tq2_0,
+  iq2_xxs,
+  iq2_xs,
+  iq2_s,
+  iq3_xxs,
+  iq3_s
 };
 
 // The names above in either case; InvalidArgument, which lists them, for anything else.
@@ -38,7 +43,7 @@ bool is_matrix_dtype(DType dtype);
 // Of a quantised weight: consecutive values of an output that share a scale.
 constexpr int64_t kGroupValues = 32;
 
-// Quantised formats store blocks of 32 values, or of 256 (the K formats, IQ4_XS, TQ1_0 and TQ2_0);
+// Quantised formats store blocks of 32 values, or of 256 (the K, TQ, IQ2 and IQ3 formats, IQ4_XS);
 // the others are blocks of one.
 int64_t dtype_block_values(DType dtype);
 int64_t dtype_block_bytes(DType dtype);

@@ -21,6 +21,8 @@ void read_q3_k(const uint8_t* block, int64_t run, float* out);
 void read_q4_k(const uint8_t* block, int64_t run, float* out);
 void read_q5_k(const uint8_t* block, int64_t run, float* out);
 void read_q6_k(const uint8_t* block, int64_t run, float* out);
+void read_iq2_xs(const uint8_t* block, int64_t run, float* out);  // grid_blocks.cpp
+void read_iq2_s(const uint8_t* block, int64_t run, float* out);
 
 // Each reads run number `run` of a block as one scale and whole numbers (k_blocks.cpp for Q3_K,
 // table_blocks.cpp for the others).
@@ -30,6 +32,9 @@ ScaledRun iq4_xs_run(const uint8_t* block, int64_t run);
 ScaledRun mxfp4_run(const uint8_t* block, int64_t run);
 ScaledRun tq1_0_run(const uint8_t* block, int64_t run);
 ScaledRun tq2_0_run(const uint8_t* block, int64_t run);
+ScaledRun iq2_xxs_run(const uint8_t* block, int64_t run);  // grid_blocks.cpp
+ScaledRun iq3_xxs_run(const uint8_t* block, int64_t run);
+ScaledRun iq3_s_run(const uint8_t* block, int64_t run);
 
 // File data has no alignment: everything is read through memcpy.
 template <typename T>

@@ -105,6 +105,16 @@ Readers readers_of(DType dtype) {
       return {read_scaled<tq1_0_run>, tq1_0_run};
     case DType::tq2_0:
       return {read_scaled<tq2_0_run>, tq2_0_run};
+    case DType::iq2_xxs:
+      return {read_scaled<iq2_xxs_run>, iq2_xxs_run};
+    case DType::iq2_xs:
+      return {read_iq2_xs};
+    case DType::iq2_s:
+      return {read_iq2_s};
+    case DType::iq3_xxs:
+      return {read_scaled<iq3_xxs_run>, iq3_xxs_run};
+    case DType::iq3_s:
+      return {read_scaled<iq3_s_run>, iq3_s_run};
   }
   return {};
 }

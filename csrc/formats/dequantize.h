@@ -21,7 +21,7 @@ struct Q4kRun {
 Q4kRun read_q4_k_run(const void* row, int64_t first);
 
 // 32 values as one scale and whole numbers: scale * code. The formats that have such runs are Q3_K,
-// IQ4_NL, IQ4_XS, MXFP4, TQ1_0 and TQ2_0.
+// IQ4_NL, IQ4_XS, MXFP4, TQ1_0, TQ2_0, IQ2_XXS, IQ3_XXS and IQ3_S.
 struct ScaledRun {
   float scale;
   int8_t codes[32];

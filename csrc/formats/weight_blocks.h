@@ -21,7 +21,7 @@ bool holds_same_codes(DType stored, DType packed);
 
 // The block of values [first, first + 32) of a stored row, first a multiple of 32, as the format
 // that holds the same codes. The products that are scale and minimum of q4_k, and the scale of
-// iq4_xs, are rounded to f16.
+// iq4_xs, iq2_xxs, iq3_xxs and iq3_s, are rounded to f16.
 WeightBlock stored_block(DType stored, const void* row, int64_t first);
 
 // The block nearest to 32 floats. q8_0: the largest magnitude becomes 127. q4_0, q4_1: of several

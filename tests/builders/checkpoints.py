@@ -123,6 +123,7 @@ def write_folder(
 GGUF_TYPES = {
     **{"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q5_1": 7, "Q8_0": 8, "Q2_K": 10},
     **{"Q3_K": 11, "Q4_K": 12, "Q5_K": 13, "Q6_K": 14, "IQ2_XXS": 16, "IQ4_NL": 20, "IQ4_XS": 23},
+    **{"IQ2_XS": 17, "IQ3_XXS": 18, "IQ1_S": 19, "IQ3_S": 21, "IQ2_S": 22},
     **{"BF16": 30, "TQ1_0": 34, "TQ2_0": 35, "MXFP4": 39, "NVFP4": 40},
 }
 # Block format: where in a block its f16 scales lie, and what integers each reaches up to.
@@ -131,6 +132,8 @@ BLOCKS = {
     **{"Q5_1": {0: 31, 2: 1}, "Q4_K": {0: 15 * 63, 2: 63}, "Q5_K": {0: 31 * 63, 2: 63}},
     **{"Q6_K": {208: 32 * 128}, "Q2_K": {80: 3 * 15, 82: 15}, "Q3_K": {108: 4 * 32}},
     **{"IQ4_NL": {0: 127}, "IQ4_XS": {0: 127 * 32}, "TQ1_0": {52: 1}, "TQ2_0": {64: 1}},
+    **{"IQ2_XXS": {0: 4 * 43}, "IQ2_XS": {0: 4 * 43}, "IQ2_S": {0: 4 * 43}},
+    **{"IQ3_XXS": {0: 8 * 62}, "IQ3_S": {0: 31 * 15}},
     "MXFP4": {},  # it has an exponent
 }
 TINY_GGUF: dict[str, object] = {

@@ -142,8 +142,8 @@ def outcome(path: Path) -> None:
 
 def gguf_of_blocks() -> tuple[dict[str, object], dict[str, Stored]]:
     """A GGUF file whose matrices take every block format in turn."""
-    sizes = {"hidden_size": 256, "intermediate_size": 256, "num_hidden_layers": 2}
-    keys = {"llama.embedding_length": 256, "llama.feed_forward_length": 256, "llama.block_count": 2}
+    sizes = {"hidden_size": 256, "intermediate_size": 256, "num_hidden_layers": 3}
+    keys = {"llama.embedding_length": 256, "llama.feed_forward_length": 256, "llama.block_count": 3}
     formats = itertools.cycle(BLOCKS)
     generator = np.random.default_rng(0)
     tensors = {}

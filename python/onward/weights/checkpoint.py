@@ -34,6 +34,9 @@ STORAGE: dict[str, tuple[int, int]] = {
     "MXFP4": (32, 1 + 16),  # an exponent of 8 bits, 32 floats of 4 bits
     "TQ1_0": (256, 48 + 4 + 2),  # 256 base-3 digits, 5 or 4 to a byte, f16 scale
     "TQ2_0": (256, 64 + 2),  # 256 bit pairs with 3 values, f16 scale
+    # Places in grids of 8 or 4 values, signs, scales of scales
+    **{"IQ2_XXS": (256, 66), "IQ2_XS": (256, 74), "IQ2_S": (256, 82)},
+    **{"IQ3_XXS": (256, 98), "IQ3_S": (256, 110)},
 }
 
 

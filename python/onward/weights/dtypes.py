@@ -21,7 +21,7 @@ _PACKED = {"f32": "f32", "f16": "f16", "bf16": "bf16", "int8": "q8_0", "int4": "
 _ASKED = {packed: asked for asked, packed in _PACKED.items()} | {"q4_1": "int4"}
 # What a quantised file's matrix is packed in. Q4_K has the codes of Q4_1, and scales that f16
 # rounds. All others become 8 bits: there Q3_K, IQ4_NL, MXFP4, TQ1_0 and TQ2_0 keep their values,
-# IQ4_XS its codes, and Q2_K, Q5_K, Q6_K, Q5_0 and Q5_1 are rounded.
+# IQ4_XS, IQ2_XXS, IQ3_XXS and IQ3_S their codes, and the rest is rounded.
 _NATIVE = {
     "F32": "f32",
     "F16": "f16",
