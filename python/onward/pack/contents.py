@@ -14,10 +14,11 @@ from typing import Any
 
 from onward.chat_template import ChatTemplate
 from onward.errors import PackError
+from onward.kv_dtypes import FLOATS
 from onward.message_text import shown
 from onward.spec import DecoderSpec, RopeSpec
 from onward.tokenizer import Tokenizer
-from onward.weights.dtypes import WeightDtypes
+from onward.weights.dtypes import HEAD_DTYPES, PACKED_DTYPES, WeightDtypes
 
 FORMAT = "onward pack"
 VERSION = 1
@@ -102,7 +103,22 @@ def read_spec(texts: Texts) -> DecoderSpec:
 
 
 def read_dtypes(texts: Texts) -> WeightDtypes:
-    return WeightDtypes(**_object(texts, "dtypes"))
+    """PackError where the entry names no dtypes, or none for the embedding."""
+    stated = _object(texts, "dtypes")
+    matrices = stated.get("matrices")
+    if (
+        stated.keys() != {field.name for field in dataclasses.fields(WeightDtypes)}
+        or stated["name"] not in HEAD_DTYPES
+        or stated["cache"] not in FLOATS
+        or not isinstance(matrices, dict)
+        or "embed" not in matrices
+        or not all(isinstance(name, str) and name in PACKED_DTYPES for name in matrices.values())
+    ):
+        raise PackError(
+            f"pack: dtypes is {shown(stated)}, expected a name, a dtype of each matrix, the "
+            "embedding among them, and the cache's"
+        )
+    return WeightDtypes(**stated)
 
 
 def read_config(texts: Texts, key: str) -> dict[str, Any]:

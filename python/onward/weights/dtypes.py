@@ -19,6 +19,7 @@ HEAD_DTYPES = DTYPES[1:]
 # The core's name for what a caller asks for.
 _PACKED = {"f32": "f32", "f16": "f16", "bf16": "bf16", "int8": "q8_0", "int4": "q4_0"}
 _ASKED = {packed: asked for asked, packed in _PACKED.items()} | {"q4_1": "int4"}
+PACKED_DTYPES = tuple(_ASKED)
 # What a quantised file's matrix is packed in. Q4_K has the codes of Q4_1, and scales that f16
 # rounds. All others become 8 bits: there Q3_K, IQ4_NL, MXFP4, TQ1_0 and TQ2_0 keep their values,
 # IQ4_XS, IQ2_XXS, IQ3_XXS and IQ3_S their codes, and the rest is rounded.
