@@ -1,9 +1,10 @@
-"""Opens thousands of damaged files of one format and reports what was not a clean outcome.
+"""Opens thousands of damaged files of some formats and reports what was not a clean outcome.
 
 Run as a program, in a process of its own, because a bad read ends in a signal:
-``python file_fuzz.py KIND SECONDS SEED [FILES]``. The outcome of every file must be success or
-onward.Error, in about a second, without the memory growing. It ends after SECONDS, or after FILES
-files. Prints [opened, refused, seconds of the slowest, kilobytes that the process grew by].
+``python file_fuzz.py KIND,KIND SECONDS SEED [FILES]``. The outcome of every file must be success or
+onward.Error, in about a second, without the memory growing. Each kind ends after SECONDS, or after
+FILES files, and prints a line: [kind, opened, refused, seconds of the slowest, kilobytes that the
+process grew by].
 """
 
 from __future__ import annotations
@@ -28,8 +29,7 @@ KINDS = {**WEIGHTS, **TEXTS}
 LONGEST_MESSAGE = 2000
 
 
-def main(kind: str, seconds: float, seed: int, files: int) -> None:
-    warnings.simplefilter("ignore")
+def fuzz(kind: str, seconds: float, seed: int, files: int) -> None:
     folder = Path(tempfile.mkdtemp())
     target = KINDS[kind](folder)
     good = target.file.read_bytes()
@@ -57,8 +57,10 @@ def main(kind: str, seconds: float, seed: int, files: int) -> None:
         slowest = max(slowest, time.perf_counter() - start)
     shutil.rmtree(folder)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    print(json.dumps([opened, refused, slowest, grown]))
+    print(json.dumps([kind, opened, refused, slowest, grown]), flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), int([*sys.argv, 10**9][4]))
+    warnings.simplefilter("ignore")
+    for name in sys.argv[1].split(","):
+        fuzz(name, float(sys.argv[2]), int(sys.argv[3]), int([*sys.argv, 10**9][4]))
