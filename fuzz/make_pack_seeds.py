@@ -20,7 +20,7 @@ def variants(path: Path) -> list[bytes]:
     made = [path.read_bytes()]
     for change in (
         lambda parts: parts.header.pop("__metadata__"),
-        lambda parts: parts.metadata.update(layout="2"),
+        lambda parts: parts.metadata.update(layout="3"),
         lambda parts: parts.tell("spec", lambda spec: spec.update(num_layers=3)),
         lambda parts: parts.tell("spec", lambda spec: spec.update(windows=[8])),
         lambda parts: parts.header.update({"padding.x": parts.header.pop("norm")}),

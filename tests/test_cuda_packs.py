@@ -48,11 +48,11 @@ def test_python_and_c_write_what_the_processor_writes(packs: dict[str, Path]) ->
 
 def test_a_pack_for_another_device_is_refused_with_what_to_do(packs: dict[str, Path]) -> None:
     told = (
-        r"has layout 1 .*, expected layout 1001, that of cuda-host: .* --device cuda-host --force"
+        r"has layout 2 .*, expected layout 1002, that of cuda-host: .* --device cuda-host --force"
     )
     with pytest.raises(PackError, match=told):
         LLM(packs["cpu"], device="cuda-host")
-    with pytest.raises(PackError, match=r"has layout 1001 .*, expected layout 1: .* --force"):
+    with pytest.raises(PackError, match=r"has layout 1002 .*, expected layout 2: .* --force"):
         LLM(packs["cuda-host"])
     with pytest.raises(CError, match="ONWARD_PACK_ERROR.*" + told):
         opened(packs["cpu"], "cuda-host")

@@ -37,7 +37,7 @@ FLOORS = {
     "bindings": 6,
     "capi": 6,
 }
-FOUNDATION = {"errors", "spec", "message_text", "json_file"}
+FOUNDATION = {"errors", "spec", "message_text", "json_file", "file_contents"}
 FACES = {
     "llm": 2,
     "default_llm": 3,

@@ -29,7 +29,7 @@ from builders.checkpoints import (
 from onward import architectures
 from onward.errors import ConfigError, LoadError, WeightError
 from onward.hub import find_model
-from onward.loading import check_tensors
+from onward.loading import check_headers
 from onward.spec import DecoderSpec
 from onward.weights.checkpoint import STORAGE
 from onward.weights.dtypes import WeightDtypes, choose_dtypes
@@ -61,7 +61,7 @@ def write(
 
 def spec_of(checkpoint: GgufCheckpoint) -> DecoderSpec:
     spec = architectures.read_spec(checkpoint.config, checkpoint.where)
-    check_tensors(architectures.tensor_plan(spec), checkpoint, spec)
+    check_headers(architectures.tensor_plan(spec), checkpoint, spec)
     return spec
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from builders.packs import open_pack, parts_of, tiny_pack, write_talking
 from onward.cli import main
 from onward.errors import PackError
 from onward.pack import packing
-from onward.weights import packed
 
 
 @pytest.fixture(scope="module")
@@ -92,14 +91,10 @@ class TestWriting:
         capsys: pytest.CaptureFixture[str],
         problem: Any,
     ) -> None:
-        calls = iter(range(4))
+        def fails(*arguments: object) -> None:
+            raise problem
 
-        def fails(write: Callable[..., int], data: memoryview) -> None:
-            if next(calls) == 2:
-                raise problem
-            write(data)
-
-        monkeypatch.setattr(packed, "_write_all", fails)
+        monkeypatch.setattr(os, "fsync", fails)
         code = main(["pack", str(folder), "-o", str(tmp_path / "m.onward")])
         assert code == (1 if isinstance(problem, OSError) else 130)
         if code == 1:

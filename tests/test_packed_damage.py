@@ -179,19 +179,6 @@ def test_ctrl_c_while_writing_leaves_nothing(tmp_path: Path) -> None:
     assert list(cache.iterdir()) == []
 
 
-def test_parts_of_killed_writers_are_removed(tmp_path: Path) -> None:
-    folder, cache = write_folder(tmp_path / "m"), tmp_path / "cache"
-    load(folder, cache)
-    path = the_file(cache)
-    old, young = path.with_name(f".{path.name}.old"), path.with_name(f".{path.name}.young")
-    for part in (old, young):
-        part.touch()
-    os.utime(old, (1, 1))
-    path.unlink()
-    load(folder, cache)
-    assert sorted(cache.iterdir()) == sorted([path, young])
-
-
 def test_two_processes_at_once(tmp_path: Path, child_environment: dict[str, str]) -> None:
     """Both see either no file or a whole one; one file is left."""
     folder, cache = write_seeded(tmp_path / "m"), tmp_path / "cache"

@@ -71,8 +71,8 @@ def test_add_packed_refuses_what_does_not_fit(tmp_path: Path) -> None:
         builder.finish()
 
 
-# The first half of a sha256 over names, dtypes and bytes, for layout 1.
-LAYOUT = 1
+# The first half of a sha256 over names, dtypes and bytes, for layout 2.
+LAYOUT = 2
 FINGERPRINTS = {
     "f32": "fd413ef4a459a7b27ed3f42bec9a39ea",
     "f16": "38686c6e9437913590dadb8ee4dfda1b",

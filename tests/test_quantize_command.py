@@ -40,7 +40,7 @@ class TestLoading:
         ("change", "error", "problem"),
         [
             ({"tensors": []}, ConfigError, r"quantization_config.tensors is \[\], expected an obj"),
-            ({"tensors": {Q_PROJ: "Q2_K"}}, ConfigError, "has 'Q2_K' for .*expected one of Q8_0"),
+            ({"tensors": {Q_PROJ: "IQ1_S"}}, ConfigError, "has 'IQ1_S' for .*expected one of"),
             ({"tensors": {"gone": "Q4_0"}}, WeightError, "tensor gone is missing, though quantiz"),
             ({"tensors": {Q_PROJ: "Q8_0"}}, WeightError, "rows of a multiple of 34 bytes for Q8_0"),
             ({"tensors": {"model.norm.weight": "Q4_0"}}, WeightError, "is F32 .*expected U8"),

@@ -251,7 +251,11 @@ def test_files_that_lack_blocks_or_have_foreign_bytes(
                 continue
             llm = open_llm(folder, **cache)
             session = llm.session(max_new_tokens=30)
-            with pytest.warns(UserWarning, match="the cache does not hold"):
+            # A file without any block is one that was saved without keys and values.
+            if len(stems) > 1 or rows != slice(0, 0):
+                with pytest.warns(UserWarning, match="the cache does not hold"):
+                    session.load(path)
+            else:
                 session.load(path)
             whole = open_llm(folder, **cache).session(max_new_tokens=30)
             whole.load(tmp_path / "good")

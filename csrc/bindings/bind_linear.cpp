@@ -5,16 +5,16 @@
 #include <time.h>
 
 #include <algorithm>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/buffer.h"
 #include "base/error.h"
 #include "bindings/bindings.h"
 #include "cpu/linear.h"
 #include "cpu/panels.h"
-#include "cpu/weight_store.h"
+#include "formats/range_check.h"
 
 namespace py = pybind11;
 
@@ -31,7 +31,7 @@ using Floats = py::array_t<float, py::array::c_style>;
 using Bytes = py::array_t<uint8_t, py::array::c_style>;
 
 struct PackedMatrix {
-  std::unique_ptr<onward::WeightStore> store;
+  onward::AlignedBuffer memory;
   Matrix matrix;
   int64_t rows;
   int64_t columns;
@@ -52,8 +52,16 @@ PackedMatrix pack(const Bytes& weights, const std::string& stored, const std::st
   source.rows = weights.shape(0);
   source.columns =
       weights.shape(1) / dtype_block_bytes(stored_dtype) * dtype_block_values(stored_dtype);
-  PackedMatrix result = {make_weight_store(1), {}, source.rows, source.columns};
-  result.matrix = result.store->pack_matrix({source}, dtype);
+  // As a weight store packs it, but without its check of the values' range.
+  const std::vector<onward::OutputSource> outputs = onward::outputs_of({source});
+  PackedMatrix result = {{}, onward::planned_matrix(onward::shapes_of({source}), dtype),
+                         source.rows, source.columns};
+  Matrix& matrix = result.matrix;
+  result.memory = onward::AlignedBuffer(static_cast<size_t>(matrix.bytes()));
+  matrix.data = result.memory.data();
+  for (int64_t first = 0; first < matrix.outputs; first += kPanelColumns) {
+    pack_panel(matrix, first, panel_width(matrix, first), outputs.data() + first);
+  }
   return result;
 }
 
@@ -174,6 +182,10 @@ void bind_linear(py::module_& k) {
         py::arg("threads") = 1,
         "add + (x @ weights.T + bias), cut into tasks for so many threads. weights: the bytes of "
         "(n, k) as `stored`, packed as `dtype`; x (rows, k), bias (1, n), add (rows, n).");
+  k.def("weight_range", [](const std::string& dtype) {
+    const onward::WeightRange range = onward::weight_range(onward::parse_dtype(dtype));
+    return std::make_pair(range.low, range.high);
+  }, py::arg("dtype"));
   k.def("repacked", &repacked, py::arg("weights"), py::arg("stored"), py::arg("dtype"),
         "What the weights stand for once they are packed.");
   k.def("quantize", &quantize, py::arg("isa"), py::arg("x"),

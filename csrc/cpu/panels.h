@@ -13,7 +13,7 @@ namespace onward::cpu {
 // The layout of packed bytes as files keep them: raise it with every change of what pack_panel
 // writes for the same sources, rounding included, or of how parts and vectors are padded. The
 // instruction set does not enter.
-constexpr int kPackedLayout = 1;
+constexpr int kPackedLayout = 2;
 
 // Writes outputs [first, first + width) of a matrix as one panel. outputs: (width).
 void pack_panel(const Matrix& matrix, int64_t first, int64_t width, const OutputSource* outputs);

@@ -9,6 +9,7 @@
 #include "base/thread_pool.h"
 #include "cpu/kernels.h"
 #include "cpu/panels.h"
+#include "formats/range_check.h"
 #include "formats/sources.h"
 
 namespace onward::cpu {
@@ -43,19 +44,23 @@ class CpuWeightStore final : public WeightStore {
     for (const TensorSource& part : parts) source_bytes += part.rows * row_bytes(part);
     Matrix matrix = planned_matrix(shapes_of(parts), dtype);
     matrix.data = arena_.allocate(static_cast<size_t>(matrix.bytes()));
+    RangeCheck range(parts, outputs, matrix);
     const int64_t panels = (matrix.outputs + kPanelColumns - 1) / kPanelColumns;
     const int64_t slabs = std::min(panels, source_bytes / kSlabBytes + 1);
     for (int64_t slab = 0; slab < slabs; ++slab) {
       const int64_t begin = panels * slab / slabs, end = panels * (slab + 1) / slabs;
       pool_.run(end - begin, [&](int64_t task) {
         const int64_t first = (begin + task) * kPanelColumns;
-        pack_panel(matrix, first, panel_width(matrix, first), outputs.data() + first);
+        const int64_t width = panel_width(matrix, first);
+        range.see(first, width);
+        pack_panel(matrix, first, width, outputs.data() + first);
       });
       for (size_t i = 0; i < parts.size(); ++i) {
         drop_rows(parts[i], begin * kPanelColumns - matrix.offsets[i],
                   end * kPanelColumns - matrix.offsets[i]);
       }
     }
+    range.finish();
     return matrix;
   }
 

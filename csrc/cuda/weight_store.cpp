@@ -12,13 +12,14 @@
 #include "base/thread_pool.h"
 #include "cuda/cuda_backend.h"
 #include "cuda/tiles.h"
+#include "formats/range_check.h"
 #include "formats/sources.h"
 
 namespace onward::cuda {
 namespace {
 
 // Raise it with every change of the bytes; the processor's layouts have numbers below 1,000.
-constexpr int64_t kPackedLayout = 1001;
+constexpr int64_t kPackedLayout = 1002;
 
 // Writes the 16 outputs of a panel. data: the whole matrix.
 class PanelWriter {
@@ -107,8 +108,12 @@ class CudaWeightStore final : public WeightStore {
     Matrix matrix = planned_matrix(shapes_of(parts), dtype);
     AlignedBuffer host(bytes_of(matrix));
     const PanelWriter writer(matrix, host.data<char>());
-    pool_.run(matrix.outputs / kTileOutputs,
-              [&](int64_t panel) { writer.write(panel, outputs.data() + panel * kTileOutputs); });
+    RangeCheck range(parts, outputs, matrix);
+    pool_.run(matrix.outputs / kTileOutputs, [&](int64_t panel) {
+      range.see(panel * kTileOutputs, kTileOutputs);
+      writer.write(panel, outputs.data() + panel * kTileOutputs);
+    });
+    range.finish();
     for (const TensorSource& part : parts) {
       if (part.mapped)
         drop_whole_pages(part.data, static_cast<size_t>(part.rows * row_bytes(part)));

@@ -11,6 +11,9 @@ namespace onward {
 namespace {
 
 constexpr int kValues = static_cast<int>(kGroupValues);
+constexpr float kSmallestHalf = 0x1p-24f;
+constexpr float kCoarseScale = 128 * kSmallestHalf;
+constexpr float kLargestHalf = 65504.0f;
 
 // Nearest integer, ties to even, of a float below 2^22; unlike std::nearbyint in vectors.
 float nearest(float x) {
@@ -93,14 +96,27 @@ Fit fit_line(const float* x, float values, float minimum, float inverse) {
   return {scale, fitted, squared_error(x, codes, scale, fitted)};
 }
 
+// The nearest f16 of a finite number, its largest ones in place of infinity.
+uint16_t nearest_f16(float value) {
+  return float_to_f16(std::clamp(value, -kLargestHalf, kLargestHalf));
+}
+
+// The f16 of a scale. Below kCoarseScale it is rounded away from zero: the steps of f16 are so coarse
+// there that a smaller scale would cut the largest weights by more than half a code of 8 bits, and
+// a scale of zero would lose all of them.
+uint16_t scale_f16(float scale) {
+  const float magnitude = std::fabs(scale);
+  if (magnitude >= kCoarseScale) return nearest_f16(scale);
+  return float_to_f16(std::copysign(std::ceil(magnitude / kSmallestHalf) * kSmallestHalf, scale));
+}
+
 // Codes for a scale as it is stored.
 void encode(const float* x, float zero, float high, WeightBlock& block) {
   const float scale = f16_to_float(block.scale), minimum = f16_to_float(block.minimum);
   for (int i = 0; i < kValues; ++i) {
-    // Not std::clamp: where scale and minimum overflow f16 the code is a NaN, and has to become
-    // some number.
-    const float code = (scale == 0.0f ? 0.0f : nearest((x[i] - minimum) / scale)) + zero;
-    block.codes[i] = static_cast<uint8_t>(std::min(high, code > 0.0f ? code : 0.0f));
+    // Cut before it is rounded: `nearest` takes small numbers only.
+    const float steps = scale == 0.0f ? 0.0f : (x[i] - minimum) / scale;
+    block.codes[i] = static_cast<uint8_t>(nearest(std::clamp(steps, -zero, high - zero)) + zero);
   }
 }
 
@@ -108,7 +124,7 @@ WeightBlock round_q8_0(const float* x) {
   float largest = 0;
   for (int i = 0; i < kValues; ++i) largest = std::max(largest, std::fabs(x[i]));
   WeightBlock block;
-  block.scale = float_to_f16(largest / 127.0f);
+  block.scale = scale_f16(largest / 127.0f);
   encode(x, 128.0f, 255.0f, block);
   return block;
 }
@@ -118,15 +134,15 @@ WeightBlock round_q4_0(const float* x) {
   for (int i = 0; i < kValues; ++i) {
     if (std::fabs(x[i]) > std::fabs(extreme)) extreme = x[i];
   }
-  // What overflows every fit overflows f16 as well, and must not become a block of zeros.
+  // Where every fit overflows, this one must not become a block of zeros.
   Fit best = {extreme / -8.0f + 0.0f, 0.0f, INFINITY};  // + 0: no minus zero
   // The extreme value gets code -8, or a little beyond the range or within it.
   for (float code = -9.6f; extreme != 0.0f && code < -5.9f; code += 0.3f) {
     const Fit fit = fit_scale(x, code / extreme, -8.0f, 7.0f);
-    if (fit.error < best.error) best = fit;
+    if (fit.error < best.error && std::fabs(fit.scale) <= kLargestHalf) best = fit;
   }
   WeightBlock block;
-  block.scale = float_to_f16(best.scale);
+  block.scale = scale_f16(best.scale);
   encode(x, 8.0f, 15.0f, block);
   return block;
 }
@@ -145,8 +161,8 @@ WeightBlock round_q4_1(const float* x) {
     if (fit.error < best.error) best = fit;
   }
   WeightBlock block;
-  block.scale = float_to_f16(best.scale);
-  block.minimum = float_to_f16(best.minimum);
+  block.scale = scale_f16(best.scale);
+  block.minimum = nearest_f16(best.minimum);
   encode(x, 0.0f, 15.0f, block);
   return block;
 }

@@ -25,8 +25,9 @@ bool holds_same_codes(DType stored, DType packed);
 WeightBlock stored_block(DType stored, const void* row, int64_t first);
 
 // The block nearest to 32 floats. q8_0: the largest magnitude becomes 127. q4_0, q4_1: of several
-// scales the one with the smallest squared error, after a least-squares fit to its codes. A NaN or
-// an infinity makes the scale a NaN.
+// scales the one with the smallest squared error, after a least-squares fit to its codes. A scale is
+// never rounded to zero, and values beyond the format's range are cut to it (RangeCheck refuses
+// them). A NaN or an infinity makes the scale a NaN.
 WeightBlock rounded_block(DType packed, const float* values);
 
 // out: (32)

@@ -101,7 +101,11 @@ void ModelBuilder::add(const std::string& name, const std::vector<TensorSource>&
   }
   if (slot.matrix) {
     check_matrix_dtype(dtype);
-    *slot.matrix = model_->store->pack_matrix(parts, dtype);
+    try {
+      *slot.matrix = model_->store->pack_matrix(parts, dtype);
+    } catch (const WeightError& error) {
+      throw WeightError("weights: '" + name + "' " + error.what());
+    }
   } else {
     *slot.vector = model_->store->pack_vector(parts);
   }

@@ -97,6 +97,21 @@ std::map<std::string, std::string> read_metadata(Json& object, const std::string
   return metadata;
 }
 
+// PackError for what a clone or a download that went wrong leaves under a pack's name.
+void refuse_other_content(const MappedFile& file) {
+  const std::string pointer = "version https://git-lfs.github.com/spec/";
+  const std::string start = file.read(0, std::min<size_t>(file.bytes(), pointer.size()));
+  if (start == pointer) {
+    throw PackError(file.name() +
+                    ": is a git-lfs pointer, not the file itself; fetch it with: git lfs pull");
+  }
+  const auto begins = [&](const char* text) { return start.rfind(text, 0) == 0; };
+  if (begins("<!DOCTYPE") || begins("<!doctype") || begins("<html") || begins("<HTML")) {
+    throw PackError(file.name() + ": is an HTML page, which a failed download leaves; download the "
+                                  "file again");
+  }
+}
+
 }  // namespace
 
 PackHeader read_pack_header(const MappedFile& file) {
@@ -109,6 +124,7 @@ PackHeader read_pack_header(const MappedFile& file) {
   uint64_t header_bytes = 0;
   for (size_t i = 8; i-- > 0;) header_bytes = header_bytes << 8 | static_cast<uint8_t>(length[i]);
   if (header_bytes > file.bytes() - 8) {
+    refuse_other_content(file);
     throw PackError(where + ": has " + std::to_string(file.bytes()) +
                     " bytes, but its header alone is said to take " + std::to_string(header_bytes) +
                     "; the file is cut short or no pack");

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from onward.errors import ConfigError, LoadError
+from onward.file_contents import START_BYTES, unexpected_content
 from onward.message_text import label, sentence
 
 SIZE_LIMIT_BYTES = 4 << 20
@@ -73,6 +74,8 @@ def parse_json_object(
                 seen.add(key)
         return result
 
+    if (found := _other_content(data)) is not None:
+        raise error(f"{what}: is {found}")
     try:
         value = json.loads(
             data.decode("utf-8"), parse_constant=refuse_constant, object_pairs_hook=unique
@@ -88,6 +91,11 @@ def parse_json_object(
     if not isinstance(value, dict):
         raise error(f"{what}: holds {_kind(value)}, expected a JSON object")
     return value
+
+
+def _other_content(data: bytes) -> str | None:
+    """What ``data`` is where its first character cannot begin a JSON text."""
+    return None if data.lstrip()[:1] in b'{["' else unexpected_content(data[:START_BYTES])
 
 
 def _kind(value: object) -> str:

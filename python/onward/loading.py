@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,14 +20,15 @@ import numpy as np
 
 from onward import architectures
 from onward.architectures import PlannedTensor
-from onward.errors import InvalidArgument, WeightError
+from onward.caller import warn_caller
+from onward.errors import ArgumentTypeError, InvalidArgument, WeightError
 from onward.hub import ModelFiles
 from onward.kv_dtypes import KvDtypes, parse_kv_dtype
 from onward.message_text import label, labels, nearest, shown
 from onward.pack import contents
 from onward.spec import DecoderSpec
 from onward.weights import Checkpoint, open_checkpoint, packed
-from onward.weights.checkpoint import STORAGE, unsupported
+from onward.weights.checkpoint import STORAGE, float_values, unsupported
 from onward.weights.dtypes import DTYPES, HEAD_DTYPES, WeightDtypes, choose_dtypes, head_name
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ Progress = Callable[[int, int], None]
 """Called with the bytes done and the bytes in all."""
 
 _COMPARED_BYTES = 16 << 20
+_HEAD, _EMBED = "lm_head.weight", "model.embed_tokens.weight"
 # Constants that old checkpoints carry beside the weights; they are computed here.
 _BUFFERS = (".rotary_emb.inv_freq", ".rotary_emb.cos_cached", ".rotary_emb.sin_cached")
 
@@ -84,7 +87,8 @@ def load_model(
         InvalidArgument: a dtype that there is not, a ``packed_cache`` that cannot be a folder.
         ArgumentTypeError: a ``packed_cache`` that is no path.
         ConfigError: a config, or a GGUF file's metadata, that cannot be used.
-        WeightError: tensors that are missing, left over, misshapen, damaged or of an unknown dtype.
+        WeightError: tensors that are missing, left over, misshapen, damaged, of an unknown dtype or
+            of values that the chosen dtype cannot hold; a file that was written meanwhile.
         DeviceError: a device that cannot be used.
         PackError, IoError: a pack that is damaged, of another layout, or cannot be read.
     """
@@ -98,7 +102,7 @@ def load_model(
         return _open_pack(files, dtype, head_dtype, threads, kv_dtype, device)
     checkpoint = open_checkpoint(files)
     try:
-        spec = architectures.read_spec(checkpoint.config, checkpoint.where)
+        spec = read_spec(checkpoint)
         plan = architectures.tensor_plan(spec)
         check_headers(plan, checkpoint, spec)
         dtypes = choose_dtypes(
@@ -175,13 +179,15 @@ def check_device(device: object) -> str:
     none, DeviceError for one that cannot be used."""
     from onward import _core
 
-    if not isinstance(device, str) or not device.isascii():
+    if not isinstance(device, str):
+        raise ArgumentTypeError(f"device: is {shown(device)}, expected a name as text")
+    if not device.isascii():
         raise InvalidArgument(f"device: is {shown(device)}, expected a name")
     return _core.device_name(device)
 
 
 def check_dtypes(dtype: object, head_dtype: object) -> None:
-    """InvalidArgument for what ``choose_dtypes`` does not take."""
+    """ArgumentTypeError or InvalidArgument for what ``choose_dtypes`` does not take."""
     if not isinstance(dtype, str) or dtype not in DTYPES:
         hint = nearest(dtype, DTYPES)
         raise InvalidArgument(
@@ -195,15 +201,57 @@ def check_dtypes(dtype: object, head_dtype: object) -> None:
         )
 
 
-def check_tensors(plan: list[PlannedTensor], checkpoint: Checkpoint, spec: DecoderSpec) -> None:
-    """Hold the spec against the file: no tensor missing, left over, misshapen, of odd dtype, or
-    another than the one it is tied to."""
-    check_headers(plan, checkpoint, spec)
-    _check_tied_head(spec, checkpoint)
+def read_spec(checkpoint: Checkpoint) -> DecoderSpec:
+    """The spec of the config, with an output head of its own where the tensors have one.
+
+    A config that ties the head to the embedding and a file that holds a head of other values
+    contradict each other: as in transformers, both matrices are used, with a warning.
+    """
+    spec = architectures.read_spec(checkpoint.config, checkpoint.where)
+    if not spec.tied_head or _head_is_embedding(checkpoint):
+        return spec
+    warn_caller(
+        f"{checkpoint.file_of(_HEAD)}: tensor {_HEAD} differs from {_EMBED}, though the config "
+        "ties them; both are used, as if tie_word_embeddings were false"
+    )
+    return dataclasses.replace(spec, tied_head=False)
+
+
+def _head_is_embedding(checkpoint: Checkpoint) -> bool:
+    """Whether there is no head beside the embedding, or one of equal values."""
+    if not {_HEAD, _EMBED} <= checkpoint.names():
+        return True
+    head, embed = checkpoint.tensor(_HEAD), checkpoint.tensor(_EMBED)
+    if head.shape != embed.shape:
+        return False
+    a, b = (np.frombuffer(tensor.buffer, np.uint8) for tensor in (head, embed))
+    size_a, size_b = STORAGE[head.dtype], STORAGE[embed.dtype]
+    try:
+        if head.dtype == embed.dtype:
+            step = _COMPARED_BYTES
+            return all(
+                np.array_equal(a[begin : begin + step], b[begin : begin + step])
+                for begin in range(0, len(a), step)
+            )
+        if size_a[0] > 1 or size_b[0] > 1:
+            return False
+        step = _COMPARED_BYTES // 4
+        return all(
+            np.array_equal(
+                float_values(a[begin * size_a[1] : (begin + step) * size_a[1]], head.dtype),
+                float_values(b[begin * size_b[1] : (begin + step) * size_b[1]], embed.dtype),
+            )
+            for begin in range(0, len(a) // size_a[1], step)
+        )
+    finally:
+        del a, b, head, embed
+        checkpoint.release(_HEAD)
+        checkpoint.release(_EMBED)
 
 
 def check_headers(plan: list[PlannedTensor], checkpoint: Checkpoint, spec: DecoderSpec) -> None:
-    """Of ``check_tensors`` all that can be told without reading a tensor."""
+    """Hold the spec against the file without reading a tensor: none is missing, left over,
+    misshapen or of an unknown dtype."""
     names = checkpoint.names()
     wanted = {source for planned in plan for source in planned.sources}
     missing = [source for planned in plan for source in planned.sources if source not in names]
@@ -228,30 +276,6 @@ def check_headers(plan: list[PlannedTensor], checkpoint: Checkpoint, spec: Decod
                 raise WeightError(f"{where} has shape {found}, expected {expected} by the config")
             if found_dtype not in STORAGE:
                 raise WeightError(f"{where} {unsupported(found_dtype)}")
-
-
-def _check_tied_head(spec: DecoderSpec, checkpoint: Checkpoint) -> None:
-    """A head beside tied embeddings must be the embedding: one of the two would be dropped."""
-    head, embed = "lm_head.weight", "model.embed_tokens.weight"
-    if not spec.tied_head or head not in checkpoint.names():
-        return
-    same = checkpoint.describe(head) == checkpoint.describe(embed)
-    if same:
-        a = np.frombuffer(checkpoint.tensor(head).buffer, np.uint8)
-        b = np.frombuffer(checkpoint.tensor(embed).buffer, np.uint8)
-        step = _COMPARED_BYTES
-        same = all(
-            np.array_equal(a[begin : begin + step], b[begin : begin + step])
-            for begin in range(0, len(a), step)
-        )
-        del a, b
-        checkpoint.release(head)
-        checkpoint.release(embed)
-    if not same:
-        raise WeightError(
-            f"{checkpoint.file_of(head)}: tensor {head} differs from {embed}, though the config "
-            "ties them; set tie_word_embeddings to false to use both"
-        )
 
 
 @dataclass(frozen=True)
@@ -330,24 +354,41 @@ def _taken(file: packed.PackedFile, source: _Source) -> _core.Model:
 
 def _pack(source: _Source) -> _core.Model:
     plan, checkpoint, progress = source.plan, source.checkpoint, source.progress
-    _check_tied_head(source.spec, checkpoint)
     builder = source.builder()
     total = sum(_stored_bytes(checkpoint, name) for planned in plan for name in planned.sources)
     done = 0
     for planned in plan:
         tensors = [checkpoint.tensor(name) for name in planned.sources]
-        builder.add(
-            planned.name,
-            [(t.buffer, t.dtype, t.shape, t.row_order) for t in tensors],
-            dtype=source.dtype_of(planned.name),
-            mapped=True,
-        )
+        dtype = source.dtype_of(planned.name)
+        try:
+            builder.add(
+                planned.name,
+                [(t.buffer, t.dtype, t.shape, t.row_order) for t in tensors],
+                dtype=dtype,
+                mapped=True,
+            )
+        except WeightError as failure:
+            raise WeightError(_range_failure(str(failure), planned, checkpoint)) from None
         for name, tensor in zip(planned.sources, tensors, strict=True):
             done += tensor.buffer.nbytes
             checkpoint.release(name)
         if progress is not None:
             progress(done, total)
+    checkpoint.check_unchanged()
     return builder.finish()
+
+
+def _range_failure(text: str, planned: PlannedTensor, checkpoint: Checkpoint) -> str:
+    """The core's error about the values of a weight, with the tensor's name in the file."""
+    found = re.fullmatch(r"weights: '.*?' (?:part (\d+) )?(has (?:no )?values? .* for (\w+))", text)
+    if found is None:
+        return text
+    source = planned.sources[int(found[1] or 0)]
+    dtypes = "dtype='bf16' or dtype='f32'"
+    return (
+        f"{checkpoint.file_of(source)}: tensor {label(source)} {found[2]}; load the model with "
+        + (dtypes if planned.name not in ("embed", "head") else f"{dtypes}, or head_dtype likewise")
+    )
 
 
 def core_spec(spec: DecoderSpec) -> _core.DecoderSpec:

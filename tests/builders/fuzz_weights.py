@@ -26,7 +26,7 @@ from builders.checkpoints import (
 from builders.mutations import Change, Target, damaged, framed_header
 from onward import architectures
 from onward.hub import find_model
-from onward.loading import check_tensors, load_model
+from onward.loading import check_headers, load_model, read_spec
 from onward.weights import open_checkpoint
 from onward.weights.checkpoint import STORAGE
 from onward.weights.safetensors import INDEX_NAME
@@ -39,8 +39,8 @@ def read_weights(path: Path) -> None:
     """
     checkpoint = open_checkpoint(find_model(path))
     try:
-        spec = architectures.read_spec(checkpoint.config, checkpoint.where)
-        check_tensors(architectures.tensor_plan(spec), checkpoint, spec)
+        spec = read_spec(checkpoint)
+        check_headers(architectures.tensor_plan(spec), checkpoint, spec)
         for name in checkpoint.names():
             if checkpoint.describe(name)[0] in STORAGE:
                 buffer = checkpoint.tensor(name).buffer
@@ -81,7 +81,9 @@ def of_folder(folder: Path, name: str, change: Change | None = None) -> Target:
     rope = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
     write_folder(folder, config_of(rope_parameters={**rope, "rope_theta": 500.0}))
     if name == INDEX_NAME:
-        weight_map = {weight: "model.safetensors" for weight in random_weights(TINY)}
+        shard = "model-00001-of-00001.safetensors"  # beside model.safetensors it would not count
+        (folder / "model.safetensors").rename(folder / shard)
+        weight_map = dict.fromkeys(random_weights(TINY), shard)
         told = {"metadata": {"total_size": 1}, "weight_map": weight_map}
         (folder / name).write_text(json.dumps(told))
     file = folder / name

@@ -49,6 +49,7 @@ def product_on(
 def embed_on(device: str, table: _U8, stored: str, dtype: str, ids: _I32) -> _F32:
     """Rows of a table that is packed for a device. (ids, k padded to 16)"""
 
+def weight_range(dtype: str) -> tuple[float, float]: ...
 def repacked(weights: _U8, stored: str, dtype: str) -> _F32:
     """What the weights stand for once they are packed. (n, k)"""
 

@@ -65,15 +65,10 @@ def write(path: str | None, text: str) -> None:
     """The text as the file, or on stdout."""
     if path is None:
         return streams.show(text)
-    from onward.quantization.whole_output import appearing
+    from onward.whole_files import whole_file
 
-    target = Path(path).expanduser()
-    encoded = text.encode("utf-8", "backslashreplace")
     try:
-        if target.exists() and not target.is_file():  # a pipe or a device cannot be renamed
-            target.write_bytes(encoded)
-            return
-        with appearing(target.resolve(), folder=False) as part:
-            part.write_bytes(encoded)
+        with whole_file(Path(path).expanduser()) as part:
+            part.file.write(text.encode("utf-8", "backslashreplace"))
     except OSError as failure:
         raise streams.cannot_write(label(path), failure) from failure

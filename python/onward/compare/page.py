@@ -16,6 +16,7 @@ from onward.compare.tables import Section, sections
 from onward.errors import Error, InvalidArgument
 from onward.message_text import label
 from onward.plotting import dark_style, svg
+from onward.whole_files import whole_file
 
 _STYLE = f"""
 :root {{ color-scheme: light dark; --text: #222; --ground: #fff; --line: #ddd; --box: #f4f4f4;
@@ -87,7 +88,8 @@ def check_path(path: str) -> None:
 def write(comparison: Comparison, failed: Sequence[str], path: str) -> None:
     """The page as a file."""
     try:
-        Path(path).write_text(html(comparison, failed), encoding="utf-8")
+        with whole_file(Path(path)) as part:
+            part.file.write(html(comparison, failed).encode("utf-8", "backslashreplace"))
     except OSError as failure:
         raise Error(f"{label(path)}: cannot write: {failure.strerror or failure}") from failure
 

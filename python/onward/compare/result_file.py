@@ -27,6 +27,7 @@ from onward.compare.side import Description, Footprint, Logits, Round, Text
 from onward.errors import Error, InvalidArgument, IoError, LoadError, TokenizerError
 from onward.json_file import parse_json_object
 from onward.message_text import label, sentence
+from onward.whole_files import whole_file
 
 FORMAT, VERSION = "onward-compare", 1
 _JSON_BYTES = 4 << 20
@@ -77,8 +78,8 @@ def save(saved: Saved, path: str) -> None:
     }
     text = np.frombuffer(json.dumps(head).encode(), np.uint8)
     try:
-        with open(path, "wb") as file:
-            np.savez(file, allow_pickle=False, **{"side.json": text, **arrays})
+        with whole_file(Path(path)) as part:
+            np.savez(part.file, allow_pickle=False, **{"side.json": text, **arrays})
     except OSError as failure:
         raise Error(f"{label(path)}: cannot write: {failure.strerror or failure}") from failure
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from onward.errors import ModelNotFound
+from onward.file_contents import first_bytes, unexpected_content
 from onward.hub.names import PACK
 from onward.hub.selection import gguf_files
 from onward.message_text import labels
@@ -34,6 +35,8 @@ def local_model(path: Path) -> ModelFiles:
     if _is_gguf(path):
         [name] = gguf_files([path.name]) or [path.stem]  # a part has the name of the whole
         return ModelFiles(name, path, "gguf")
+    if (found := unexpected_content(first_bytes(path))) is not None:
+        raise ModelNotFound(f"{path}: is {found}")
     if path.suffix in (".safetensors", ".json"):
         raise ModelNotFound(f"{path}: is one file of a model, expected its folder: {path.parent}")
     raise ModelNotFound(f"{path}: is not a GGUF file (its first bytes are not GGUF)")

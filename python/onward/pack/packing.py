@@ -84,7 +84,7 @@ def pack_model(
         facts["checksums"] = contents.written(_checksums(tensors, progress))
     facts["checksum"] = contents.metadata_checksum(facts)
     with ProgressBar(f"writing {target.name}") as progress:
-        _write(target, facts, _aligned(tensors), progress)
+        _write(target, facts, _aligned(tensors), progress, replace=force)
     return Packing(
         output=str(target),
         name=called,
@@ -186,9 +186,11 @@ def _write(
     metadata: Mapping[str, str],
     tensors: list[Tensor],
     progress: Callable[[int, int], None],
+    *,
+    replace: bool,
 ) -> None:
     try:
-        packed.write(target, metadata, tensors, progress)
+        packed.write(target, metadata, tensors, progress, replace=replace)
     except OSError as failure:
         raise PackError(
             f"{label(target.name)}: cannot write: {failure.strerror or failure}"

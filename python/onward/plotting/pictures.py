@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from xml.sax.saxutils import escape
 
 from onward.errors import Error, InvalidArgument, MissingExtra
@@ -17,6 +17,7 @@ from onward.extras import pip_install
 from onward.message_text import label
 from onward.plotting.charts import COLOURS, GRID, LEVEL, Chart, marks
 from onward.plotting.marks import FONT, HEIGHT, TEXT, TITLE_FONT, WIDTH, Dot, Mark, Stroke
+from onward.whole_files import whole_file
 
 SUFFIXES = (".svg", ".png")
 DPI = 100
@@ -46,10 +47,11 @@ def write(chart: Chart, path: str) -> None:
     """The chart as a file; what kind is told by its name."""
     check_path(path)
     try:
-        if Path(path).suffix.lower() == ".png":
-            _write_png(chart, path)
-        else:
-            Path(path).write_text(svg(chart), encoding="utf-8")
+        with whole_file(Path(path)) as part:
+            if Path(path).suffix.lower() == ".png":
+                _write_png(chart, part.file)
+            else:
+                part.file.write(svg(chart).encode())
     except OSError as failure:
         raise Error(f"{label(path)}: cannot write: {failure.strerror or failure}") from failure
 
@@ -106,7 +108,7 @@ def _matplotlib() -> Any:
         ) from failure
 
 
-def _write_png(chart: Chart, path: str) -> None:
+def _write_png(chart: Chart, file: BinaryIO) -> None:
     figure = _matplotlib().Figure(figsize=(WIDTH / DPI, HEIGHT / DPI), dpi=DPI)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, WIDTH), ylim=(HEIGHT, 0))
@@ -131,4 +133,4 @@ def _write_png(chart: Chart, path: str) -> None:
                 fontweight="bold" if mark.title else "normal",
             )
     # matplotlibrc may ask for another ground; ours is white wherever it is drawn.
-    figure.savefig(path, facecolor="white")
+    figure.savefig(file, format="png", facecolor="white")

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onward import _core
-from onward.weights.checkpoint import Tensor
+from onward.weights.checkpoint import STORAGE, Tensor, float_values
 
 BLOCK = 32
+_COARSE_STEPS = 128
 F32 = NDArray[np.float32]
 
 
@@ -87,23 +88,48 @@ def rounded_plainly(values: F32, format_: BlockFormat) -> Blocks:
         # Codes of 4 bits reach one further down than up: the largest value takes the lowest code.
         scales = peaks[:, :, 0] / np.float32(format_.low)
         scales = scales if format_.low + format_.high else np.abs(scales)
+    # Codes come from the scale before it is rounded to float16, as the converters take them, but
+    # from the rounded one where float16 has few digits. Ties go away from zero, counted from the
+    # lowest code.
+    kept = as_scale(scales)
+    used = np.where(np.abs(scales) < np.finfo(np.float16).smallest_normal, kept, scales)
     with np.errstate(divide="ignore"):
-        inverse = np.where(scales == 0, np.float32(0), np.float32(1) / scales)
-    # Codes come from the scale before it is rounded to float16; ties go away from zero, counted
-    # from the lowest code.
+        inverse = np.where(used == 0, np.float32(0), np.float32(1) / used)
     exact = (blocks - minima[:, :, None]).astype(np.float64) * inverse[:, :, None]
     if format_.dtype == "Q8_0":
         codes = np.trunc(exact + np.copysign(0.5, exact))
     else:
         codes = np.trunc(exact + (0.5 - format_.low)) + format_.low
     codes = codes.clip(format_.low, format_.high).astype(np.int8).reshape(rows, columns)
-    return Blocks(format_, codes, as_half(scales), as_half(minima))
+    return Blocks(format_, codes, kept, as_half(minima))
 
 
 def as_half(values: F32) -> F32:
     """The nearest float16, as float32."""
     limit = np.float32(np.finfo(np.float16).max)
     return values.clip(-limit, limit).astype(np.float16).astype(np.float32)
+
+
+def as_scale(values: F32) -> F32:
+    """The nearest float16, but where its steps are coarse the next one away from zero, as the core
+    rounds scales (csrc/formats/weight_blocks.cpp)."""
+    step = np.float32(np.finfo(np.float16).smallest_subnormal)
+    raised = np.copysign(np.ceil(np.abs(values) / step) * step, values)
+    return np.where(np.abs(values) < _COARSE_STEPS * step, raised, as_half(values))
+
+
+def check_range(values: F32, format_: BlockFormat) -> str | None:
+    """What is wrong with the values of a matrix that the format cannot hold, as the core judges it;
+    None where it can."""
+    if not np.isfinite(values).all():
+        return "has values that are not finite, expected finite ones"
+    low, high = _core.kernels.weight_range(format_.dtype.lower())
+    largest = float(np.abs(values).max(initial=0))
+    if largest > high:
+        return f"has values up to {largest:.3g}, expected at most {high:.3g}"
+    if 0 < largest < low:
+        return f"has no value above {largest:.3g}, expected one of at least {low:.3g}"
+    return None
 
 
 def values_of(tensor: Tensor) -> F32:
@@ -120,12 +146,8 @@ def rows_of(tensor: Tensor, rows: NDArray[np.int32]) -> F32:
 
 def decoded(raw: NDArray[np.uint8], dtype: str, shape: tuple[int, ...]) -> F32:
     """Bytes of a dtype of STORAGE as float32 of a shape; blocks are those of a matrix."""
-    if dtype == "F32":
-        return raw.view("<f4").reshape(shape).astype(np.float32)
-    if dtype == "F16":
-        return raw.view("<f2").reshape(shape).astype(np.float32)
-    if dtype == "BF16":
-        return (raw.view("<u2").astype(np.uint32) << 16).view(np.float32).reshape(shape)
+    if STORAGE[dtype][0] == 1:
+        return float_values(raw.reshape(-1), dtype).reshape(shape)
     # The core reads every block format there is, and keeps what it read as float32.
     return _core.kernels.repacked(raw.reshape(shape[0], -1), dtype.lower(), "f32")
 

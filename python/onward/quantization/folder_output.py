@@ -13,10 +13,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from onward.quantization.whole_output import appearing
 from onward.weights import Tensor
 from onward.weights.checkpoint import STORAGE
 from onward.weights.safetensors import BLOCKS_METHOD
+from onward.weights.safetensors_writer import WrittenTensor, header_bytes, write_tensors
+from onward.whole_files import whole_folder
 
 _COPIED = (".json", ".jinja", ".model", ".txt", ".md")
 _WRITTEN = ("config.json", "model.safetensors.index.json")
@@ -34,33 +35,21 @@ def write_folder(
     named = sorted(tensors, key=lambda item: STORAGE[item[1].dtype][0])  # blocks come last
     blocks = {name: t.dtype for name, t in named if STORAGE[t.dtype][0] > 1}
     quantization = {"quant_method": BLOCKS_METHOD, **said, "tensors": blocks}
-    with appearing(target, folder=True) as unfinished:
+    with whole_folder(target) as unfinished:
         for path in sorted(source.iterdir()):
             wanted = path.suffix in _COPIED or path.name.upper().startswith("LICENSE")
             if wanted and path.name not in _WRITTEN and path.is_file():
                 shutil.copyfile(path, unfinished / path.name)
         text = json.dumps({**config, "quantization_config": quantization}, indent=2)
         (unfinished / "config.json").write_text(text + "\n", "utf-8")
-        _write_safetensors(unfinished / "model.safetensors", named)
+        written = [_written(name, tensor) for name, tensor in named]
+        with open(unfinished / "model.safetensors", "wb") as file:
+            write_tensors(file, header_bytes({"format": "pt"}, written), written)
 
 
-def _write_safetensors(path: Path, tensors: list[tuple[str, Tensor]]) -> None:
-    """Header and bytes, tensor by tensor: nothing is gathered in memory."""
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    end = 0
-    for name, tensor in tensors:
-        begin, end = end, end + tensor.buffer.nbytes
-        blocks = STORAGE[tensor.dtype][0] > 1
-        rows = tensor.shape[0]
-        header[name] = {
-            "dtype": "U8" if blocks else tensor.dtype,
-            "shape": [rows, tensor.buffer.nbytes // rows] if blocks else list(tensor.shape),
-            "data_offsets": [begin, end],
-        }
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as file:
-        file.write(len(text).to_bytes(8, "little"))
-        file.write(text)
-        for _, tensor in tensors:
-            file.write(tensor.buffer)
+def _written(name: str, tensor: Tensor) -> WrittenTensor:
+    """Blocks are bytes: safetensors has no dtype for them."""
+    if STORAGE[tensor.dtype][0] == 1:
+        return WrittenTensor(name, tensor.dtype, tensor.shape, tensor.buffer)
+    rows = tensor.shape[0]
+    return WrittenTensor(name, "U8", [rows, tensor.buffer.nbytes // rows], tensor.buffer)

@@ -15,10 +15,10 @@ import numpy as np
 
 from onward.errors import MissingExtra
 from onward.extras import install_command
-from onward.quantization.whole_output import appearing
 from onward.weights import Tensor
 from onward.weights.gguf import hugging_face_name
 from onward.weights.gguf_parts import SPLIT_KEYS
+from onward.whole_files import whole_file
 
 # Numbers of the format's general.file_type: what most of the tensors are.
 _FILE_TYPES = {"Q4_0": 2, "Q4_1": 3, "Q8_0": 7}
@@ -57,8 +57,8 @@ def write_gguf(
             raw = np.frombuffer(new.buffer, np.uint8).reshape(new.shape[0], -1)
             kind = gguf.GGMLQuantizationType[new.dtype]
             writer.add_tensor(tensor.name, raw, raw_dtype=kind)
-    with appearing(target, folder=False) as unfinished:
-        writer.write_header_to_file(unfinished)
+    with whole_file(target, replace=False) as part:
+        writer.write_header_to_file(part.path)
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
         writer.close()

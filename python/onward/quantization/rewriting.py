@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 from onward import architectures
 from onward.errors import InvalidArgument, WeightError
 from onward.hub import ModelFiles
-from onward.loading import check_tensors
+from onward.loading import check_headers, read_spec
 from onward.message_text import label
 from onward.progress import ProgressBar
 from onward.quantization.block_formats import (
     BLOCK,
     F32,
     BlockFormat,
+    check_range,
     rounded_plainly,
     rows_of,
     values_of,
@@ -58,9 +59,9 @@ class Rewriting:
     def __init__(self, files: ModelFiles, checkpoint: Checkpoint) -> None:
         self._files = files
         self._checkpoint = checkpoint
-        self._spec: DecoderSpec = architectures.read_spec(checkpoint.config, checkpoint.where)
+        self._spec: DecoderSpec = read_spec(checkpoint)
         plan = architectures.tensor_plan(self._spec)
-        check_tensors(plan, checkpoint, self._spec)
+        check_headers(plan, checkpoint, self._spec)
         self._plan = {planned.name: planned for planned in plan}
         self._made: dict[str, Tensor] = {}  # by Hugging Face's names
         self.errors: list[MatrixError] = []
@@ -95,7 +96,7 @@ class Rewriting:
         tensor = self._checkpoint.tensor(name)
         if tensor.dtype == format_.dtype:
             return  # is so already
-        blocks = rounded_plainly(self._values(name), format_)
+        blocks = rounded_plainly(self._values(name, format_), format_)
         self._made[name] = blocks.to_tensor(tensor.row_order)
 
     def calibrate_layers(self, format_: BlockFormat, ids: NDArray[np.int32], threads: int) -> None:
@@ -121,7 +122,7 @@ class Rewriting:
                 progress(done, total)
 
             for layer in range(self._spec.num_layers):
-                parts = self._parts(f"layers.{layer}.")
+                parts = self._parts(f"layers.{layer}.", format_)
                 results = quantised_layer(stream, original_stream, parts, format_, count)
                 for name, rounded in results.items():
                     self._take(self._plan[f"layers.{layer}.{name}"].sources, rounded)
@@ -132,7 +133,7 @@ class Rewriting:
             self.errors.append(MatrixError(source, part.plain_error, part.error))
             self._checkpoint.release(source)
 
-    def _parts(self, prefix: str) -> Mapping[str, list[Tensor]]:
+    def _parts(self, prefix: str, format_: BlockFormat) -> Mapping[str, list[Tensor]]:
         parts = {
             name.removeprefix(prefix): planned.sources
             for name, planned in self._plan.items()
@@ -140,7 +141,7 @@ class Rewriting:
         }
         for name in MATRICES:
             for source in parts[name]:
-                self._values(source)  # finite, or an error that names it
+                self._values(source, format_)  # within the format's range, or an error
         return {
             name: [self._checkpoint.tensor(source) for source in sources]
             for name, sources in parts.items()
@@ -151,12 +152,12 @@ class Rewriting:
         """Tokens that the model's positions allow."""
         return self._spec.max_context
 
-    def _values(self, name: str) -> F32:
+    def _values(self, name: str, format_: BlockFormat) -> F32:
         values = values_of(self._checkpoint.tensor(name))
-        if not np.isfinite(values).all():
+        if (wrong := check_range(values, format_)) is not None:
             raise WeightError(
-                f"{self._checkpoint.file_of(name)}: tensor {label(name)} has values that are not "
-                "finite, expected finite weights to quantise"
+                f"{self._checkpoint.file_of(name)}: tensor {label(name)} {wrong} for "
+                f"{format_.name}; the model cannot be written in this format"
             )
         return values
 
@@ -173,11 +174,17 @@ class Rewriting:
 
     def write(self, target: Path, layers: BlockFormat, said: Mapping[str, str]) -> None:
         """The result beside the source: a file for a file, a folder for a folder."""
-        if self._files.kind == "gguf":
-            parts = [Path(source.path) for source in self._checkpoint.sources()]
-            write_gguf(parts, target, layers.dtype, self._made)
-        else:
-            write_folder(self._files.path, target, self._checkpoint.config, said, self._tensors())
+        try:
+            self._checkpoint.check_unchanged()
+            if self._files.kind == "gguf":
+                parts = [Path(source.path) for source in self._checkpoint.sources()]
+                write_gguf(parts, target, layers.dtype, self._made)
+            else:
+                config = self._checkpoint.config
+                write_folder(self._files.path, target, config, said, self._tensors())
+        except OSError as failure:
+            reason = failure.strerror or failure
+            raise InvalidArgument(f"output: cannot write {target}: {reason}") from failure
 
     def sizes(self) -> tuple[int, int]:
         """Bytes of all weights, before and after."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from onward.quantization.block_formats import F32, BlockFormat, as_half
+from onward.quantization.block_formats import F32, BlockFormat, as_half, as_scale
 
 SHRINKS = np.linspace(0.58, 1.03, 16, dtype=np.float32)  # 1 is among them
 """Tried scales, as shares of the one whose codes just reach the largest value."""
@@ -29,10 +29,10 @@ def candidates(values: F32, costs: F32, format_: BlockFormat) -> list[tuple[F32,
     found = []
     for scales, minima in _first_guesses(values, format_):
         for _ in range(REFINEMENTS):
-            scales, minima = as_half(scales), as_half(minima)
+            scales, minima = as_scale(scales), as_half(minima)
             codes = codes_of(values, scales, minima, format_)
             scales, minima = _least_squares(values, codes, costs, scales, minima, format_)
-        found.append((as_half(scales), as_half(minima)))
+        found.append((as_scale(scales), as_half(minima)))
     return found
 
 

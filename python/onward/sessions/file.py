@@ -18,7 +18,6 @@ import hashlib
 import json
 import os
 import re
-import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +39,8 @@ from onward.message_text import label, sentence, shown
 from onward.sessions.origin import Origin, difference
 from onward.weights.mapped_file import MappedFile
 from onward.weights.safetensors import Place, read_header
+from onward.weights.safetensors_writer import WrittenTensor, header_bytes, write_tensors
+from onward.whole_files import whole_file
 
 FORMAT = "onward session"
 VERSION = "1"
@@ -83,8 +84,6 @@ def write_session(
     progress: Progress,
 ) -> None:
     """Write a file at once and whole, or leave what was there: SessionError. Takes the blocks."""
-    from safetensors.numpy import save_file
-
     _check_replaceable(path)
     text = json.dumps(conversation).encode()
     tensors: dict[str, NDArray[Any]] = {
@@ -98,17 +97,12 @@ def write_session(
     }
     told: dict[str, str] = {"format": FORMAT, "format_version": VERSION, **metadata}
     told["sha256"] = _digest(told, content, progress)
-    part = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        save_file(tensors, part, told)
-        with open(part, "rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    except BaseException as failure:
-        with contextlib.suppress(OSError):
-            os.unlink(part)
-        if not isinstance(failure, Exception):
-            raise
+        with whole_file(path, mode=0o600) as part:
+            written = [WrittenTensor(name, *tensor) for name, tensor in content.items()]
+            written.sort(key=lambda tensor: -_SIZES[tensor.dtype])  # so that all are aligned
+            write_tensors(part.file, header_bytes(told, written), written)
+    except Exception as failure:
         said = getattr(failure, "strerror", None) or sentence(failure)
         raise SessionError(f"{label(path.name)}: cannot write: {said}") from failure
 

@@ -51,6 +51,15 @@ def unsupported(dtype: str) -> str:
     return f"has unsupported dtype {dtype}, expected one of {', '.join(STORAGE)}{advice}"
 
 
+def float_values(raw: NDArray[np.uint8], dtype: str) -> NDArray[np.float32]:
+    """Bytes of F32, F16 or BF16 as float32, in one dimension."""
+    if dtype == "F32":
+        return raw.view("<f4").astype(np.float32)
+    if dtype == "F16":
+        return raw.view("<f2").astype(np.float32)
+    return (raw.view("<u2").astype(np.uint32) << 16).view(np.float32)
+
+
 @dataclass(frozen=True)
 class Tensor:
     """A tensor as the file stores it, row-major.
@@ -100,6 +109,10 @@ class Checkpoint(Protocol):
 
     def release(self, name: str) -> None:
         """Give the memory of a tensor's pages back; they are read again if looked at again."""
+
+    def check_unchanged(self) -> None:
+        """WeightError where a file was written again since it was opened: what was read of it may
+        be a mixture of old and new bytes."""
 
     def close(self) -> None:
         """Give up the files. Buffers still held elsewhere stay valid."""

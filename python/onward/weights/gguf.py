@@ -121,6 +121,11 @@ class GgufCheckpoint:
         tensor = self._tensors[name]
         self._holders[name].release(tensor.begin, tensor.end)
 
+    def check_unchanged(self) -> None:
+        """WeightError where a file was written again since it was opened."""
+        for file in self._files:
+            file.check_unchanged()
+
     def close(self) -> None:
         """Give up the files."""
         for file in self._files:

@@ -16,6 +16,11 @@ from onward.errors import WeightError
 from onward.weights.checkpoint import SourceFile
 
 
+def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
+    """What changes when a file is replaced or written again."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
 class MappedFile:
     """Views into a file, and a way to drop the pages behind them."""
 
@@ -32,6 +37,7 @@ class MappedFile:
                 raise WeightError(f"{path.name}: is not a regular file")
             self.size = status.st_size
             self.modified_ns = status.st_mtime_ns
+            self._identity = _identity(status)
             if self.size == 0:
                 raise WeightError(f"{path.name}: is empty, expected at least a header")
             self._map = mmap.mmap(descriptor, self.size, access=mmap.ACCESS_READ)
@@ -55,6 +61,19 @@ class MappedFile:
     def source(self) -> SourceFile:
         """What tells this file from another, and from itself after it was written again."""
         return SourceFile(os.path.realpath(self.path), self.size, self.modified_ns)
+
+    def check_unchanged(self) -> None:
+        """WeightError where the path now leads to another file, or the file was written again since
+        it was opened. A change within the resolution of the file system's clock is not seen."""
+        try:
+            found = _identity(os.stat(self.path))
+        except OSError:
+            found = None
+        if found != self._identity:
+            raise WeightError(
+                f"{self.path.name}: was written or replaced while it was being read, expected a "
+                "file that stays as it is; load it again when the writer is done"
+            )
 
     def release(self, begin: int, end: int) -> None:
         """Drop every page that the range touches; a neighbour's bytes are simply read again."""

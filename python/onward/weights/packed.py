@@ -13,9 +13,7 @@ import hashlib
 import json
 import os
 import re
-import secrets
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -27,13 +25,13 @@ from onward.weights.checkpoint import SourceFile
 from onward.weights.dtypes import WeightDtypes
 from onward.weights.mapped_file import MappedFile
 from onward.weights.safetensors import Place, read_header
+from onward.weights.safetensors_writer import WrittenTensor, header_bytes, write_tensors
+from onward.whole_files import remove_abandoned, whole_file
 
 # Not .safetensors: a folder of a model may also be that of its packed weights, and whatever ends so
 # there would count as a part of the model.
 SUFFIX = ".onward-packed"
 _ALIGNMENT = 64
-_WRITTEN_BYTES = 16 << 20  # at once: between two, Ctrl-C is heard and the bar moves
-_ABANDONED_S = 3600  # without a write, by a process that was killed
 
 
 def check_folder(folder: object) -> Path | None:
@@ -143,67 +141,28 @@ def write(
     metadata: Mapping[str, str],
     weights: Sequence[tuple[str, str, memoryview]],
     progress: Callable[[int, int], None] | None = None,
+    *,
+    replace: bool = True,
 ) -> None:
     """Write (name, dtype, bytes) of all weights under a path, or leave what was there: OSError.
 
-    The file appears at once and whole: it is written under another name, forced to the disk and
-    then renamed, so that of several writers the last one wins and no reader sees a part.
+    The file appears at once and whole, so that of several writers the last one wins and no reader
+    sees a part. With ``replace`` false, a file that is there by then is FileExistsError.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    _remove_abandoned(path)
-    header = _header(metadata, weights)
-    total = sum(data.nbytes for _, _, data in weights)
+    tensors = [_stored(*weight) for weight in weights]
+    header = header_bytes(metadata, tensors, _ALIGNMENT)
+    size = len(header) + sum(tensor.data.nbytes for tensor in tensors)
+    remove_abandoned(path)
     free = shutil.disk_usage(path.parent).free
-    if free < total + len(header):
-        raise OSError(f"{total + len(header):,} bytes to write, {free:,} free")
-    part = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    # Mode 0666 less the umask, as any file: a folder may be shared.
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    try:
-        with open(descriptor, "wb", buffering=0) as file:
-            _write_all(file.write, memoryview(header))
-            done = 0
-            for _, _, data in weights:
-                for begin in range(0, data.nbytes, _WRITTEN_BYTES):
-                    piece = data[begin : begin + _WRITTEN_BYTES]
-                    _write_all(file.write, piece)
-                    done += piece.nbytes
-                    if progress is not None:
-                        progress(done, total)
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(part)
-        raise
+    if free < size:
+        raise OSError(f"{size:,} bytes to write, {free:,} free")
+    with whole_file(path, replace=replace) as part:
+        write_tensors(part.file, header, tensors, progress)
 
 
-def _header(metadata: Mapping[str, str], weights: Sequence[tuple[str, str, memoryview]]) -> bytes:
-    """Weights in f32, all vectors among them, are numbers (F32), others bytes (U8); the data begins
-    at a multiple of 64."""
-    entries: dict[str, object] = {"__metadata__": dict(metadata)}
-    at = 0
-    for name, dtype, data in weights:
-        numbers = dtype == "f32"
-        entries[name] = {
-            "dtype": "F32" if numbers else "U8",
-            "shape": [data.nbytes // 4 if numbers else data.nbytes],
-            "data_offsets": [at, at + data.nbytes],
-        }
-        at += data.nbytes
-    text = json.dumps(entries, separators=(",", ":")).encode()
-    text += b" " * (-(8 + len(text)) % _ALIGNMENT)
-    return len(text).to_bytes(8, "little") + text
-
-
-def _write_all(write: Callable[[memoryview], int | None], data: memoryview) -> None:
-    while data.nbytes:
-        data = data[write(data) or 0 :]
-
-
-def _remove_abandoned(path: Path) -> None:
-    """Parts that a killed process left; another's that grows is written to all the time."""
-    for part in path.parent.glob(f".{path.name}.*"):
-        with contextlib.suppress(OSError):
-            if time.time() - part.stat().st_mtime > _ABANDONED_S:
-                part.unlink()
+def _stored(name: str, dtype: str, data: memoryview) -> WrittenTensor:
+    """Weights in f32, all vectors among them, are numbers (F32), others bytes (U8)."""
+    if dtype == "f32":
+        return WrittenTensor(name, "F32", [data.nbytes // 4], data)
+    return WrittenTensor(name, "U8", [data.nbytes], data)

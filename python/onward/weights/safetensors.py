@@ -2,14 +2,16 @@
 
 The library safetensors judges each header; the offsets are then taken from the header itself, and
 checked once more against the mapped file because C++ will read there. Which files count is decided
-by the index where there is one. Where config.json says that ``onward quantize`` wrote the folder,
-tensors of bytes are read as the blocks that they are. Knows no family and no tensor's meaning.
+as transformers decides it: model.safetensors alone, else what the index names. Where config.json
+says that ``onward quantize`` wrote the folder, tensors of bytes are read as the blocks that they
+are. Does not know families, or what a tensor means.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,14 +20,18 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from onward.errors import ConfigError, WeightError
+from onward.file_contents import START_BYTES, unexpected_content
 from onward.json_file import parse_json_object, read_json_object
 from onward.message_text import label, sentence, shown
 from onward.weights.checkpoint import STORAGE, SourceFile, Tensor
 from onward.weights.mapped_file import MappedFile
 
+SINGLE_NAME = "model.safetensors"
 INDEX_NAME = "model.safetensors.index.json"
 BLOCKS_METHOD = "onward"
 """The quant_method of a folder whose quantization_config names tensors in GGUF's blocks."""
+_SHARD = re.compile(r"^model.*-\d{5}-of-\d{5}\.safetensors$")
+_NOT_WEIGHTS = ("adapter", "consolidated", "optimizer", "scheduler", "training_args")
 HEADER_LIMIT_BYTES = 8 << 20  # 100 bytes a tensor: room for 80,000 tensors in one file
 
 
@@ -93,6 +99,11 @@ class SafetensorsCheckpoint:
         place = self._places[name]
         place.file.release(place.begin, place.end)
 
+    def check_unchanged(self) -> None:
+        """WeightError where a file was written again since it was opened."""
+        for file in self._files:
+            file.check_unchanged()
+
     def close(self) -> None:
         """Give up the files."""
         for file in self._files:
@@ -100,6 +111,8 @@ class SafetensorsCheckpoint:
         self._files.clear()
 
     def _find_tensors(self, folder: Path) -> dict[str, Place]:
+        if os.path.isfile(folder / SINGLE_NAME):
+            return self._open(folder / SINGLE_NAME)
         if os.path.lexists(folder / INDEX_NAME):
             return self._indexed(folder)
         places: dict[str, Place] = {}
@@ -186,10 +199,12 @@ def _weight_files(folder: Path) -> list[str]:
     except OSError as failure:
         raise WeightError(f"{folder}: cannot list: {failure.strerror}") from failure
     found = [name for name in names if name.endswith(".safetensors")]
-    # Mistral ships all weights a second time, under other names, in consolidated.safetensors.
-    found = [name for name in found if not name.startswith("consolidated")] or found
-    if found:
-        return found
+    shards = [name for name in found if _SHARD.search(name)]
+    # What a training run leaves beside a model, and the second copy of all weights that Mistral
+    # ships under other names.
+    plain = [name for name in found if not name.startswith(_NOT_WEIGHTS)]
+    if chosen := shards or plain or found:
+        return chosen
     pickled = [name for name in names if name.endswith((".bin", ".pt", ".pth"))]
     hint = f"; {pickled[0]} is a pickle, which can run code and is not read" if pickled else ""
     raise WeightError(
@@ -228,12 +243,14 @@ def read_header(file: MappedFile) -> tuple[dict[str, Place], Mapping[str, object
     if file.size < 8:
         raise WeightError(f"{name}: has {file.size} bytes, expected a header of at least 8")
     header_bytes = int.from_bytes(file.view(0, 8), "little")
-    if header_bytes > file.size - 8:
-        raise WeightError(
-            f"{name}: has {file.size} bytes, but its header alone is said to take {header_bytes}; "
-            "the file is cut short or no safetensors file"
-        )
-    if header_bytes > HEADER_LIMIT_BYTES:
+    if header_bytes > min(file.size - 8, HEADER_LIMIT_BYTES):
+        if (found := _other_content(file)) is not None:
+            raise WeightError(f"{name}: is {found}")
+        if header_bytes > file.size - 8:
+            raise WeightError(
+                f"{name}: has {file.size} bytes, but its header alone is said to take "
+                f"{header_bytes}; the file is cut short or no safetensors file"
+            )
         raise WeightError(
             f"{name}: header of {header_bytes} bytes, expected at most {HEADER_LIMIT_BYTES}"
         )
@@ -249,9 +266,16 @@ def read_header(file: MappedFile) -> tuple[dict[str, Place], Mapping[str, object
     return places, metadata
 
 
+def _other_content(file: MappedFile) -> str | None:
+    """What a file is that is no safetensors file, where its first bytes show it."""
+    return unexpected_content(bytes(file.view(0, min(START_BYTES, file.size))))
+
+
 def _explain(file: MappedFile, start: int, failure: Exception) -> str:
     """What is wrong with a file that the library refused; sizes, if they are what is wrong."""
     name = file.path.name
+    if (found := _other_content(file)) is not None:
+        return f"{name}: is {found}"
     try:
         header = parse_json_object(bytes(file.view(8, start)), name, error=WeightError)
         ends = [entry["data_offsets"][1] for key, entry in header.items() if key != "__metadata__"]

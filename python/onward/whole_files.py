@@ -1,0 +1,193 @@
+"""Files and folders that appear at once and whole: the one way in which this package writes.
+
+The content is written beside the target under a name that only this module makes, forced to the
+disk and renamed. A process that is killed, or a disk that is full, leaves the target as it was.
+What a killed process left is removed by the next writer of the same target.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+_ATTEMPTS = 8
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+
+
+class Part(NamedTuple):
+    """The unfinished file."""
+
+    path: Path
+    file: BinaryIO
+
+
+@contextlib.contextmanager
+def whole_file(target: Path, *, replace: bool = True, mode: int = 0o666) -> Iterator[Part]:
+    """A new file that takes the place of ``target`` when the block ends without an exception.
+
+    A link is followed: the file that it leads to is replaced, the link stays. A file that is there
+    keeps its permissions; a new one gets ``mode`` less the umask. What is no regular file, such as
+    a device or a pipe, is written to directly.
+
+    Args:
+        target: the file; its folder must exist.
+        replace: False for FileExistsError where the target exists at the end.
+        mode: permissions of a new file.
+
+    Raises:
+        OSError: the file cannot be written; the target is as it was.
+    """
+    try:
+        old = os.stat(target)
+    except FileNotFoundError:
+        old = None
+    if old is not None and not stat.S_ISREG(old.st_mode):
+        with open(target, "wb") as file:  # IsADirectoryError for a folder
+            yield Part(target, file)
+        return
+    target = Path(os.path.realpath(target))
+    remove_abandoned(target)
+    path, descriptor = _created(target, mode if old is None else 0o600)
+    try:
+        with open(descriptor, "wb") as file:
+            if old is not None:
+                _keep_permissions(file.fileno(), old)
+            yield Part(path, file)
+            file.flush()
+            os.fsync(file.fileno())
+            if replace:
+                os.replace(path, target)
+            else:
+                _move_to_free_name(path, target)
+        _sync_folder(target.parent)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        raise
+
+
+@contextlib.contextmanager
+def whole_folder(target: Path) -> Iterator[Path]:
+    """An empty folder that becomes ``target`` when the block ends without an exception.
+
+    Raises:
+        OSError: the target exists, or the folder cannot be written; the target is as it was.
+    """
+    target = Path(os.path.realpath(target))
+    remove_abandoned(target)
+    path, descriptor = _created(target, None)
+    try:
+        yield path
+        for place, _, names in os.walk(path):
+            for name in names:
+                _sync_file(Path(place) / name)
+            _sync_folder(Path(place))
+        if os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+        os.rename(path, target)
+        _sync_folder(target.parent)
+    except BaseException:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def remove_abandoned(target: Path) -> None:
+    """Remove what killed writers of ``target`` left: names of this module's own pattern that no
+    process has locked."""
+    pattern = re.compile(re.escape(_prefix(target)) + r"\d+-[0-9a-f]{16}\.part")
+    with contextlib.suppress(OSError), os.scandir(target.parent) as entries:
+        for entry in entries:
+            if pattern.fullmatch(entry.name):
+                with contextlib.suppress(OSError):
+                    _remove_unlocked(Path(entry.path))
+
+
+def _prefix(target: Path) -> str:
+    """A hash stands for the target's name, which may be as long as a name can be."""
+    return f".onward-{hashlib.sha256(os.fsencode(target.name)).hexdigest()[:12]}-"
+
+
+def _created(target: Path, mode: int | None) -> tuple[Path, int]:
+    """A new file of that mode, or a folder for None, beside the target; and its descriptor, which
+    holds a lock."""
+    for _ in range(_ATTEMPTS):
+        name = f"{_prefix(target)}{os.getpid()}-{secrets.token_hex(8)}.part"
+        path = target.with_name(name)
+        if mode is None:
+            os.mkdir(path)
+            descriptor = os.open(path, os.O_RDONLY)
+        else:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        # Some network file systems have no locks; then the file is never taken for abandoned.
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        # Between its creation and its lock another writer may have taken it for abandoned.
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.lstat(path), os.fstat(descriptor)):
+                return path, descriptor
+        os.close(descriptor)
+    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+
+
+def _remove_unlocked(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            os.unlink(path)
+    finally:
+        os.close(descriptor)
+
+
+def _keep_permissions(descriptor: int, old: os.stat_result) -> None:
+    """Those of the file that is replaced; its owner and group where this process may set them."""
+    mode = stat.S_IMODE(old.st_mode)
+    here = os.fstat(descriptor)
+    if (here.st_uid, here.st_gid) != (old.st_uid, old.st_gid):
+        try:
+            os.fchown(descriptor, old.st_uid, old.st_gid)
+        except OSError:
+            mode &= ~(stat.S_ISUID | stat.S_ISGID)
+    os.fchmod(descriptor, mode)
+
+
+def _move_to_free_name(path: Path, target: Path) -> None:
+    """Rename, but replace nothing: a hard link fails where the name is taken."""
+    try:
+        os.link(path, target)
+    except OSError as failure:
+        if failure.errno not in _NO_LINKS:
+            raise
+        if os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
+        os.replace(path, target)
+    else:
+        os.unlink(path)
+
+
+def _sync_file(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_folder(path: Path) -> None:
+    """So that a rename outlives a power failure; not every file system can."""
+    with contextlib.suppress(OSError):
+        _sync_file(path)
