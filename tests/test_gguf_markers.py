@@ -54,7 +54,16 @@ def ends(*args: Any, **changes: Any) -> list[int]:
 )
 def test_control_tokens_known_as_ends(marker: str) -> None:
     assert ends(["</s>", "<|other|>", marker]) == [0, 2]
-    assert ends(["</s>", "<|other|>", marker], kind=USER_DEFINED) == [0]
+
+
+def test_user_defined_tokens_known_as_ends() -> None:
+    """A converter gives this type to an added token that is not special: ends of turns as well."""
+    markers = ["</s>", "<|other|>", "<|im_end|>", "<|endoftext|>"]
+    found = metadata(markers, kind=USER_DEFINED)
+    tokenizer = Tokenizer.from_gguf(found)
+    assert tokenizer.eos_token_ids == [FIRST, FIRST + 2]
+    assert tokenizer.encode("<|im_end|><|other|>") == [FIRST + 2, FIRST + 1]
+    assert tokenizer.special_ids == {FIRST + 2}
 
 
 def test_an_end_in_part_of_an_answer_is_none() -> None:

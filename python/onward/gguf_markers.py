@@ -49,9 +49,10 @@ def token_types(
 
     `types` is None where the file has none. `named` are the ids that the file gives a meaning, such
     as BOS and EOS. A marker is such a token, one of the well-known ends of a turn, or a piece of
-    the shape of a marker that a template writes. Ordinary pieces of that shape that no template
-    writes stay as they are, and a warning names them. A piece that the `merges` (two pieces and a
-    space each) make of text is no marker.
+    the shape of a marker that a template writes. An end of a turn is a control token also where the
+    file has it as user-defined, the type of added tokens that are not special. Ordinary pieces of
+    that shape that no template writes stay as they are, and a warning names them. A piece that the
+    `merges` (two pieces and a space each) make of text is no marker.
     """
     if types is None:
         found = [BYTE if _BYTE_PIECE.fullmatch(token) else NORMAL for token in tokens]
@@ -59,6 +60,9 @@ def token_types(
         found = list(types)
     for i in named:
         if found[i] in (NORMAL, UNUSED):
+            found[i] = CONTROL
+    for i, token in enumerate(tokens):
+        if found[i] == USER_DEFINED and token in _TURN_ENDS:
             found[i] = CONTROL
     written = {match for text in templates for match in _IN_TEMPLATE.findall(text)}
     written.update(_TURN_ENDS)
