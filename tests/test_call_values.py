@@ -13,6 +13,7 @@ import onward
 from builders import hostile_values as hostile
 from builders.talking import write_talking
 from onward import LLM
+from onward.cache_options import CacheOptions
 from onward.errors import ArgumentTypeError, Error, InvalidArgument
 from onward.option_table import OPTIONS
 from onward.option_values import shown
@@ -100,6 +101,14 @@ def test_numpy_values_of_other_types_are_refused_as_pythons_are(name: str, value
         resolve(**{name: value})
 
 
+def test_flags_of_numpy_count_as_pythons(llm: LLM) -> None:
+    assert llm.tokenize("ab", add_special_tokens=np.bool_(False)) == [97, 98]
+    assert llm.detokenize([97], skip_special_tokens=np.bool_(True)) == "a"
+    assert CacheOptions.read("f32", 0, np.bool_(True), None, None, None, np.bool_(False)) == (
+        CacheOptions("f32", 0, True, None, None, None, False)
+    )
+
+
 @pytest.mark.parametrize("name", ["stop", "stop_token_ids", "bad_words_ids", "choices"])
 def test_iterators_and_sets_are_refused_with_the_next_step(name: str) -> None:
     for value in (iter(["x"]), {"x"}, (x for x in "x"), dict.fromkeys("x").keys()):
@@ -117,6 +126,9 @@ def test_iterators_and_sets_are_refused_with_the_next_step(name: str) -> None:
         (lambda llm: llm.detokenize("text"), r"token_ids: is 'text' \(str\), expected token ids$"),
         (lambda llm: llm.detokenize(None), r"token_ids: is None \(NoneType\), expected"),
         (lambda llm: llm.score(b"ab"), "decode bytes into text first$"),
+        (lambda llm: llm.tokenize("a", add_special_tokens=np.array([1])), "True or False$"),
+        (lambda llm: llm.tokenize("a", add_special_tokens="no"), "add_special_tokens: is 'no'"),
+        (lambda llm: llm.detokenize([1], skip_special_tokens=1), "True or False$"),
         (lambda llm: llm.chat("x", template_options={(1, 2): 3}), r"a key: is \(1, 2\) \(tuple\)"),
         (lambda llm: llm.session(template_options={1: 3}), r"a key: is 1 \(int\)"),
         (lambda llm: onward.chat("x", 3), r"model: is 3 \(int\), expected a path"),

@@ -347,6 +347,11 @@ class TestTexts:
         assert code == 2
         assert line.format(tmp=tmp_path) in found
 
+    def test_a_schema_whose_file_is_missing(self, said: Said) -> None:
+        code, found = said("generate", "x", "--json-schema", "missing.json")
+        assert code == 2
+        assert "--json-schema: missing.json: no such file, expected a JSON schema" in found
+
 
 class TestOutput:
     def test_several_outputs_are_numbered(

@@ -8,10 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from onward.errors import ArgumentTypeError
 from onward.kv_dtypes import KvDtypes, parse_kv_dtype
 from onward.machine import memory_bytes
-from onward.option_values import check_integer, shown
+from onward.option_values import check_flag, check_integer
 
 _MOST_TOKENS = 2**31 - 1
 _MOST_BYTES = 2**60
@@ -51,11 +50,11 @@ class CacheOptions:
         return cls(
             kv_dtype,
             check_integer("kv_window_tokens", kv_window_tokens, 0, _MOST_TOKENS),
-            _flag("kv_sinks", kv_sinks),
+            check_flag("kv_sinks", kv_sinks),
             _limit("kv_cache_bytes", kv_cache_bytes, _MOST_BYTES),
             _limit("max_context", max_context, _MOST_TOKENS),
             _limit("attention_window", attention_window, _MOST_TOKENS),
-            _flag("prefix_cache", prefix_cache),
+            check_flag("prefix_cache", prefix_cache),
         )
 
     def context(self, model_context: int) -> int:
@@ -91,9 +90,3 @@ class CacheOptions:
 
 def _limit(name: str, value: object, most: int) -> int | None:
     return None if value is None else check_integer(name, value, 1, most)
-
-
-def _flag(name: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ArgumentTypeError(f"{name}: is {shown(value)}, expected True or False")
-    return value

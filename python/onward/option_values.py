@@ -58,9 +58,7 @@ def check(option: Option, value: object, vocab_size: int) -> Any:
     value = plain(value)
     match option.kind:
         case "flag":
-            if not isinstance(value, bool):
-                raise wrong_type(option.name, value, "True or False")
-            return value
+            return check_flag(option.name, value)
         case "texts":
             return _check_texts(option.name, value)
         case "ids":
@@ -95,6 +93,14 @@ def check(option: Option, value: object, vocab_size: int) -> Any:
                 listed = " or ".join(map(str, option.choices))
                 raise InvalidArgument(f"{option.name}: is {number}, expected {listed}")
             return max(number, 0) if option.name == "top_k" else number
+
+
+def check_flag(name: str, value: object) -> bool:
+    """True or False, also of numpy."""
+    value = plain(value)
+    if not isinstance(value, bool):
+        raise wrong_type(name, value, "True or False")
+    return value
 
 
 def check_integer(name: str, value: object, low: float, high: float = math.inf) -> int:

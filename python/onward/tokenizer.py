@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from onward import tokenizer_calls
 from onward.errors import ArgumentTypeError, InvalidArgument, TokenizerError
 from onward.message_text import literal
+from onward.option_values import check_flag
 from onward.tokenizer_file import TokenizerFile
 from onward.tokenizer_folder import read_folder
 
@@ -164,12 +165,13 @@ class Tokenizer:
         Nothing is put after the text (see above), so this is how a prompt begins.
 
         Raises:
-            ArgumentTypeError: `text` is not a str.
+            ArgumentTypeError: `text` is not a str, or `add_special_tokens` no bool.
             InvalidArgument: `text` holds a lone surrogate, which has no UTF-8 form.
             TokenizerError: the tokenizer's own files make it fail.
         """
+        framed = check_flag("add_special_tokens", add_special_tokens)
         ids = self._encode(text, add_special_tokens=False)
-        if not add_special_tokens:
+        if not framed:
             return ids
         prefix = self._prefix
         if self.adds_bos and ids[:1] == [self.bos_token_id]:
@@ -180,19 +182,16 @@ class Tokenizer:
         """Text of `ids`. Ids beyond the vocabulary (padding rows of the model) have no text.
 
         Raises:
-            ArgumentTypeError: an id is not an integer.
+            ArgumentTypeError: an id is not an integer, or `skip_special_tokens` no bool.
             InvalidArgument: an id is negative or does not fit into 32 bits.
             TokenizerError: the tokenizer's own files make it fail.
         """
-        if not isinstance(skip_special_tokens, bool):
-            raise ArgumentTypeError(
-                f"skip_special_tokens: is {literal(skip_special_tokens)}, expected True or False"
-            )
+        skip = check_flag("skip_special_tokens", skip_special_tokens)
         checked = [_integer("decode: token id", i) for i in ids]
         for value in checked:
             if not 0 <= value < 2**32:
                 raise InvalidArgument(f"decode: token id {value}, expected 0 to 4294967295")
-        return tokenizer_calls.decode(self.backend, checked, skip_special_tokens)
+        return tokenizer_calls.decode(self.backend, checked, skip)
 
     def _encode(self, text: str, add_special_tokens: bool) -> list[int]:
         if not isinstance(text, str):

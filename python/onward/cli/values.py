@@ -119,8 +119,12 @@ def text(written: str) -> str:
 def json_schema(written: str) -> str:
     """A schema as JSON, @FILE, or the name of a file that is there."""
     literal_json = written.lstrip().startswith("{") or written.strip() in ("true", "false")
-    if not literal_json and not written.startswith("@") and _is_file(written):
+    if literal_json or written.startswith("@"):
+        return text(written)
+    if _is_file(written):
         return _content(written)
+    if written.endswith(".json"):
+        raise argparse.ArgumentTypeError(f"{label(written)}: no such file, expected a JSON schema")
     return text(written)
 
 
