@@ -15,7 +15,7 @@ from onward.chat_options import CHAT_KEYWORDS, SESSION_KEYWORDS, conversation, s
 from onward.chat_template import ChatTemplate, chat_prompt_ids
 from onward.errors import ArgumentTypeError, InvalidArgument, TokenizerError, not_copied
 from onward.generation import Stream
-from onward.option_values import plain, wrong_type
+from onward.option_values import check_flag
 from onward.options import (
     check_each,
     refuse_unknown,
@@ -244,6 +244,5 @@ class TextCalls:
 
 def check_chat(stream: object, options: Mapping[str, Any]) -> None:
     """Check what ``chat`` is given before anything is computed or loaded."""
-    if not isinstance(plain(stream), bool):
-        raise wrong_type("stream", stream, "True or False")
+    check_flag("stream", stream)
     check_each(options, _OF_CHAT)
