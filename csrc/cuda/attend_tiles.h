@@ -115,8 +115,8 @@ __device__ void fetch(const Call& c, void* const* blocks, int64_t keys_offset, i
   }
 }
 
-// Values that a row must not meet become zeros: those of keys from `end` on, which nobody wrote;
-// and those that are not finite, whose keys are flagged. By all threads of the block.
+// Values that no row may use become zeros: those of keys from `end` on, which are not written yet, and
+// those that are not finite, whose keys are flagged. By all threads of the block.
 template <int kDim, int kWarps, bool kBf16>
 __device__ void clear_values(char* values, int64_t begin_key, int64_t end, int head_dim,
                              int32_t* flags) {

@@ -88,7 +88,7 @@ def _laid_out(comparison: Comparison, lay: Callable[[Rows], list[str]]) -> str:
 
 
 _MEANING = (
-    "ms: to one token, with so many before it; without the cache all of them are computed anew.",
-    "K/V: tokens whose keys and values the engine computed, by its own counter, while so many were",
-    "written after a prompt of one: n with the cache, n (n + 1) / 2 without.",
+    "ms: time to one token after this number of tokens; without the cache they are all computed",
+    "again. K/V: tokens whose keys and values the engine computed, by its own counter, while n",
+    "tokens were written after a prompt of one: n with the cache, n (n + 1) / 2 without.",
 )
