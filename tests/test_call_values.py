@@ -15,6 +15,7 @@ from builders.talking import write_talking
 from onward import LLM
 from onward.cache_options import CacheOptions
 from onward.errors import ArgumentTypeError, Error, InvalidArgument
+from onward.kv_dtypes import parse_kv_dtype
 from onward.option_table import OPTIONS
 from onward.option_values import shown
 from onward.options import ModelDefaults
@@ -107,6 +108,19 @@ def test_flags_of_numpy_count_as_pythons(llm: LLM) -> None:
     assert CacheOptions.read("f32", 0, np.bool_(True), None, None, None, np.bool_(False)) == (
         CacheOptions("f32", 0, True, None, None, None, False)
     )
+
+
+def test_shares_of_memory_by_default() -> None:
+    """Of free memory 80 % for the cache, of that a quarter for finished requests; all of a budget
+    of the caller's may be kept."""
+    free = CacheOptions.read("f32", 0, False, None, None, None, True)
+    given = free.engine_arguments(parse_kv_dtype("f32", "f32"), device_free_bytes=1000)
+    assert (given["kv_cache_bytes"], given["prefix_cache_bytes"]) == (800, 200)
+    mapped = free.engine_arguments(parse_kv_dtype("f32", "f32"), 950, device_free_bytes=1000)
+    assert (mapped["kv_cache_bytes"], mapped["prefix_cache_bytes"]) == (80, 20)
+    budget = CacheOptions.read("f32", 0, False, 500, None, None, True)
+    given = budget.engine_arguments(parse_kv_dtype("f32", "f32"), device_free_bytes=1000)
+    assert (given["kv_cache_bytes"], given["prefix_cache_bytes"]) == (500, None)
 
 
 @pytest.mark.parametrize("name", ["stop", "stop_token_ids", "bad_words_ids", "choices"])

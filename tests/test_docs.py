@@ -1,7 +1,8 @@
-"""The documents hold: their links lead somewhere, and every option is explained."""
+"""The documents hold: links lead to files, options are explained, named tests exist."""
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -57,3 +58,30 @@ def test_the_page_on_the_command_line_has_every_flag() -> None:
         check=False,
     )
     assert (run.returncode, run.stderr) == (0, ""), "python scripts/command_line_doc.py"
+
+
+def test_the_page_on_faults_names_tests_that_exist() -> None:
+    text = (ROOT / "docs/faults.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (?!input \|).*\|$", text, re.MULTILINE)
+    named = [re.findall(r"`(tests/\w+\.py(?:::\w+)*)`", row) for row in rows]
+    assert [row for row, tests in zip(rows, named, strict=True) if not tests] == []
+    tests = {test for row in named for test in row}
+    assert len(rows) > 50 and {test for test in tests if test not in _tests_of(test)} == set()
+
+
+def _tests_of(test: str) -> set[str]:
+    """What the file of `test` holds, as pytest names it: the file, its classes and its tests."""
+    path = test.partition("::")[0]
+    if not (ROOT / path).is_file():
+        return set()
+    found = {path}
+    pending: list[tuple[str, ast.AST]] = [(path, ast.parse((ROOT / path).read_bytes()))]
+    while pending:
+        where, node = pending.pop()
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.ClassDef) and child.name.startswith("Test"):
+                found.add(f"{where}::{child.name}")
+                pending.append((f"{where}::{child.name}", child))
+            elif isinstance(child, ast.FunctionDef) and child.name.startswith("test_"):
+                found.add(f"{where}::{child.name}")
+    return found

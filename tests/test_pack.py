@@ -37,6 +37,7 @@ from onward import _core
 from onward.errors import InvalidArgument, IoError, ModelNotFound, PackError, TokenizerError
 from onward.hub import ModelFiles, find_model
 from onward.loading import load_model
+from onward.pack import packing
 
 MESSAGES = [{"role": "user", "content": "hi <tool> there"}]
 
@@ -266,6 +267,18 @@ class TestRefused:
         os.mkfifo(tmp_path / "pipe.onward")
         with pytest.raises(IoError, match="is not a regular file"):
             open_pack(tmp_path / "pipe.onward")
+
+    def test_a_text_above_the_limit(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """256 MiB, as docs/files.md says; lowered here."""
+        assert packing.TEXT_LIMIT_BYTES == 268_435_456
+        folder = write_seeded(tmp_path / "m")
+        (folder / "generation_config.json").write_text(json.dumps({"note": "x" * 5000}))
+        monkeypatch.setattr(packing, "TEXT_LIMIT_BYTES", 5000)
+        with pytest.raises(
+            PackError, match=r"generation_config: has 5\d\d\d bytes, expected at most 5000"
+        ):
+            packing.pack_model(folder, tmp_path / "m.onward", threads=1)
+        assert not (tmp_path / "m.onward").exists()
 
     def test_find_model_by_the_suffix(self, tmp_path: Path) -> None:
         path = tmp_path / "some.name.onward"
