@@ -287,13 +287,14 @@ class TestAmounts:
         [
             *(("16GiB", 16 * GIB), ("24GB", 24 * 10**9), ("1.5 MiB", 3 * MIB // 2)),
             *(("65536", 65536), ("7b", 7), (" 2tib ", 2**41), ("0.1KB", 100), ("0", 0)),
+            *(("1G", GIB), ("512m", 512 * MIB)),
         ],
     )
     def test_read(self, text: str, expected: int) -> None:
         assert read_amount("memory", text) == expected
 
     @pytest.mark.parametrize(
-        "text", ["", "GiB", "-1GiB", "1e9", "16 GiB of it", "0x10", "1G", "\u0661"]
+        "text", ["", "GiB", "-1GiB", "1e9", "16 GiB of it", "0x10", "1Gi", "\u0661"]
     )
     def test_refused(self, text: str) -> None:
         with pytest.raises(InvalidArgument, match=r"^memory: is .*, expected bytes, or a number"):
