@@ -70,6 +70,8 @@ class TestSettings:
             ("", "expected DEVICE:DTYPE"),
             (":bf16", "expected DEVICE:DTYPE"),
             ("cpu:", "expected DEVICE:DTYPE"),
+            ("int4", "expected DEVICE:DTYPE, did you mean cpu:int4?"),
+            ("bf16:cpu", "expected DEVICE:DTYPE, did you mean cpu:bf16?"),
             ("cpu:f32:quick", "has 'quick', expected key=value"),
             ("cpu:f32:cache=", "has 'cache=', expected key=value"),
             ("cpu:f32:fast=1", f"key is 'fast', expected one of {', '.join(KEYS)}"),

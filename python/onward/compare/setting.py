@@ -1,6 +1,7 @@
 """What is compared, as it is typed: ``[python=PATH,]DEVICE[:DTYPE][:key=value]...``, or a file.
 
-Knows the spelling; which devices and dtypes there are is the LLM's matter, and its error.
+Which devices and dtypes there are is checked by LLM; here, a dtype in the place of the device is an
+error with the right spelling.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 from onward.errors import InvalidArgument
 from onward.kv.plan import Policy
 from onward.message_text import nearest, shown
+from onward.weights.dtypes import DTYPES
 
 RESULT_SUFFIX = ".npz"
 _PYTHON = "python="
@@ -100,6 +102,10 @@ def parse_setting(text: str) -> Setting:
         raise InvalidArgument(
             f"setting: is {shown(text)}, expected DEVICE:DTYPE such as cpu:bf16, "
             f"or a saved result ending in {RESULT_SUFFIX}"
+        )
+    if device in DTYPES:
+        raise InvalidArgument(
+            f"setting: is {shown(text)}, expected DEVICE:DTYPE, did you mean cpu:{device}?"
         )
     return Setting(text, device, dtype, python, keys=_keys(text, parts))
 
