@@ -2,17 +2,16 @@
 
 One .npz, uncompressed: ``side.json`` as bytes, and ``logits_0``, ``logits_1`` and so on, float32 of
 (tokens, vocab_size). A file is checked before memory is taken for what it claims to hold, and
-nothing in it is unpickled. Knows nothing of how a side is computed.
+nothing in it is unpickled or evaluated.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 import math
 import os
-import tokenize
+import re
 import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -33,6 +32,14 @@ FORMAT, VERSION = "onward-compare", 1
 _JSON_BYTES = 4 << 20
 _HEADER_BYTES = 512
 _MEMBERS = 1002
+_LOCAL_HEADER_BYTES = 30
+# What numpy writes in front of an array: magic, version 1.0, a length, and a Python dictionary.
+_MAGIC = b"\x93NUMPY\x01\x00"
+_ARRAY = re.compile(
+    r"\{'descr': '([<>|=]?\w{1,16})', 'fortran_order': (True|False), "
+    r"'shape': \((\d{1,16}(?:, \d{1,16})*)?,?\), \} *\n",
+    re.ASCII,
+)
 # What zipfile raises for a damaged file: seeks to nowhere and names that are no text among it.
 _DAMAGE = (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, ValueError)
 T = TypeVar("T")
@@ -111,6 +118,7 @@ def _read(file: BinaryIO, name: str) -> Saved:
                     f"{name}: member {label(info.filename)} is compressed or encrypted, "
                     "expected stored bytes"
                 )
+        _check_places(archive, name)
         head = _head(archive, members, name)
         texts = tuple(_list(head, "texts", Text, name))
         description = read_as(Description, head.get("description"), f"{name}: description")
@@ -133,6 +141,19 @@ def _read(file: BinaryIO, name: str) -> Saved:
             tuple(_list(head, "rounds", Round, name)),
             tuple(logits),
         )
+
+
+def _check_places(archive: zipfile.ZipFile, name: str) -> None:
+    """LoadError where two members share bytes of the file, or one reaches beyond the last."""
+    members = sorted(archive.infolist(), key=lambda info: info.header_offset)
+    ends = [*(info.header_offset for info in members[1:]), archive.start_dir]
+    for info, end in zip(members, ends, strict=True):
+        room = end - info.header_offset - _LOCAL_HEADER_BYTES
+        if info.compress_size != info.file_size or not 0 <= info.file_size <= room:
+            raise LoadError(
+                f"{name}: member {label(info.filename)} is said to have {info.file_size} bytes "
+                f"where the file has room for {max(room, 0)}, expected members that share no bytes"
+            )
 
 
 def _head(
@@ -163,22 +184,18 @@ def _array(
     where = f"{name}: member {label(member.filename)}"
     with archive.open(member) as stream:
         start = stream.read(_HEADER_BYTES)
-    header = io.BytesIO(start)
-    try:
-        version = np.lib.format.read_magic(header)
-        if version != (1, 0):
-            raise ValueError(f"version {version}")
-        found, fortran, kind = np.lib.format.read_array_header_1_0(header)
-    except (ValueError, TypeError, SyntaxError, tokenize.TokenError) as failure:
-        raise LoadError(f"{where} is no array: {sentence(failure)}") from None
-    size = math.prod(found) * kind.itemsize
-    wanted = shape if shape is not None else (member.file_size - header.tell(),)
-    if kind.str != dtype or fortran or tuple(found) != wanted:
-        raise LoadError(f"{where} is {kind.str} of {found}, expected {dtype} of {wanted}")
-    if size != member.file_size - header.tell():
+    begin = len(_MAGIC) + 2 + int.from_bytes(start[len(_MAGIC) : len(_MAGIC) + 2], "little")
+    header = _ARRAY.fullmatch(start[len(_MAGIC) + 2 : begin].decode("latin-1"))
+    if not start.startswith(_MAGIC) or header is None:
+        raise LoadError(f"{where} is no array, expected one as numpy writes it")
+    found = tuple(int(size) for size in (header[3] or "").split(", ") if size)
+    wanted = shape if shape is not None else (member.file_size - begin,)
+    if header[1] != dtype or header[2] == "True" or found != wanted:
+        raise LoadError(f"{where} is {header[1]} of {found}, expected {dtype} of {wanted}")
+    size = math.prod(wanted) * np.dtype(dtype).itemsize
+    if size != member.file_size - begin:
         raise LoadError(f"{where} has {member.file_size} bytes, expected {size} and a header")
-    data = archive.read(member)
-    return np.frombuffer(data, dtype, offset=header.tell()).reshape(wanted)
+    return np.frombuffer(archive.read(member), dtype, offset=begin).reshape(wanted)
 
 
 def _list(head: dict[str, Any], key: str, kind: type[T], name: str) -> list[T]:
