@@ -156,6 +156,23 @@ def test_messages_to_begin_with_and_messages_of_other_roles(llm: LLM) -> None:
     assert [m["content"] for m in session.messages[:4]] == ["s", "a", "b", "42"]
 
 
+class Answered:
+    """A message as the OpenAI client has it."""
+
+    def model_dump(self) -> dict[str, object]:
+        return {"role": "tool", "content": "42", "name": None}
+
+
+def test_parts_and_objects_of_clients_are_messages(llm: LLM) -> None:
+    session = llm.session(None, [Answered()], max_new_tokens=4)
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    result = session.send(parts)
+    assert llm.detokenize(result.prompt_token_ids) == "<tool>42\n<user>a\nb\n<assistant>"
+    for wrong in ([], [{"role": "user", "content": "a"}], ["a"], 3):
+        with pytest.raises(ArgumentTypeError, match=r"^message: found a .*, expected text"):
+            session.send(wrong)
+
+
 def test_usage_counts_all_answers(llm: LLM) -> None:
     session = llm.session(max_new_tokens=5)
     results = [session.send(question) for question in QUESTIONS]
@@ -363,7 +380,7 @@ def test_forks_do_not_disturb_each_other(llm: LLM) -> None:
         (
             {"messages": [{"role": "user", "content": "x", "extra": {1, 2}}]},
             ArgumentTypeError,
-            "expected what JSON can hold",
+            r"messages\[0\].extra: found a set, expected dicts, lists",
         ),
         (
             {"system": "a", "messages": [{"role": "system", "content": "b"}]},

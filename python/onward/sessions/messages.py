@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any
 from onward.chat_options import with_system
 from onward.errors import ArgumentTypeError, InvalidArgument
 from onward.option_values import shown
+from onward.template_messages import plain
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
 Message: TypeAlias = "dict[str, Any]"
+Asked: TypeAlias = "str | Mapping[str, Any] | Sequence[Mapping[str, Any]]"
+"""Text or parts from the user, or a message of any role."""
 _DECIDED = ("add_generation_prompt", "continue_final_message", "messages")
 """Variables of a template that a session sets itself."""
 
@@ -50,8 +53,13 @@ def read_template_options(value: object) -> dict[str, Any]:
 
 
 def read_message(where: str, value: object) -> Message:
-    """A copy of a message; a string is one from the user."""
+    """A copy of a message; a string, or a list of parts, is one from the user.
+
+    Objects of clients are taken as ``chat`` takes them."""
     if isinstance(value, str):
+        return {"role": "user", "content": value}
+    value = plain(value, where)
+    if isinstance(value, list) and value and all(_is_part(item) for item in value):
         return {"role": "user", "content": value}
     if not isinstance(value, Mapping):
         raise ArgumentTypeError(f"{where}: found a {type(value).__name__}, expected text or a dict")
@@ -66,6 +74,10 @@ def read_message(where: str, value: object) -> Message:
             f"{where}: its content is {shown(content)}, expected text or a list of parts"
         )
     return message
+
+
+def _is_part(value: object) -> bool:
+    return isinstance(value, Mapping) and "type" in value and "role" not in value
 
 
 def copies(messages: Sequence[Message]) -> list[Message]:

@@ -28,6 +28,7 @@ from onward.progress import ProgressBar
 from onward.result import Usage
 from onward.sessions.file import opened_session, session_path, write_session
 from onward.sessions.messages import (
+    Asked,
     Message,
     copies,
     exchanges,
@@ -107,8 +108,13 @@ class Session(Viewed):
         self._stream: weakref.ref[SessionStream] | None = None
 
     @with_options
-    def send(self, message: str | Mapping[str, Any], **options: Unpack[GenerationKwargs]) -> Result:
-        """Say something and wait for the answer: text from the user, or a message of any role.
+    def send(
+        self,
+        message: Asked,
+        **options: Unpack[GenerationKwargs],
+    ) -> Result:
+        """Say something and wait for the answer: text or parts from the user, or a message of any
+        role.
 
         Options go before those of the session.
         """
@@ -116,7 +122,9 @@ class Session(Viewed):
 
     @with_options
     def stream(
-        self, message: str | Mapping[str, Any], **options: Unpack[GenerationKwargs]
+        self,
+        message: Asked,
+        **options: Unpack[GenerationKwargs],
     ) -> SessionStream:
         """``send``, with the text handed out as it comes.
 
@@ -284,7 +292,7 @@ class Session(Viewed):
             )
         return self._state
 
-    def _asked(self, message: str | Mapping[str, Any]) -> list[Message]:
+    def _asked(self, message: Asked) -> list[Message]:
         messages = [*self._ended().messages]
         asked = read_message("message", message)
         if messages and messages[-1]["role"] == asked["role"] == "user":
