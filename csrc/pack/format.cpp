@@ -97,18 +97,50 @@ std::map<std::string, std::string> read_metadata(Json& object, const std::string
   return metadata;
 }
 
+// How the other kinds of content begin that lie under a pack's name after a clone or a download that
+// went wrong. onward/file_contents.py has the same kinds for other files.
+struct OtherContent {
+  std::string_view start;
+  const char* meaning;
+};
+constexpr const char* kHtml =
+    "an HTML page, which a failed download leaves; download the file again";
+constexpr const char* kPickle =
+    "a pickle or a zip archive, as PyTorch writes them; expected a pack: "
+    "onward pack MODEL -o FILE.onward";
+constexpr OtherContent kOtherContents[] = {
+    {"version https://git-lfs.github.com/spec/",
+     "a git-lfs pointer, not the file itself; fetch it with: git lfs pull"},
+    {"<!doctype html", kHtml},
+    {"<html", kHtml},
+    {"<head", kHtml},
+    {"\x1f\x8b", "a gzip archive; unpack it first"},
+    {"\xfd" "7zXZ", "an xz archive; unpack it first"},
+    {"\x28\xb5\x2f\xfd", "a zstandard archive; unpack it first"},
+    {"BZh", "a bzip2 archive; unpack it first"},
+    {"PK\x03\x04", kPickle},
+    {"\x80\x02", kPickle},
+    {"\x80\x03", kPickle},
+    {"\x80\x04", kPickle},
+    {"\x80\x05", kPickle},
+    {"GGUF", "a GGUF file; give it a name that ends in .gguf"},
+};
+
+bool begins(std::string_view text, std::string_view lower_start) {
+  if (text.size() < lower_start.size()) return false;
+  return std::equal(lower_start.begin(), lower_start.end(), text.begin(), [](char a, char b) {
+    return a == (b >= 'A' && b <= 'Z' ? static_cast<char>(b - 'A' + 'a') : b) || a == b;
+  });
+}
+
 // PackError for what a clone or a download that went wrong leaves under a pack's name.
 void refuse_other_content(const MappedFile& file) {
-  const std::string pointer = "version https://git-lfs.github.com/spec/";
-  const std::string start = file.read(0, std::min<size_t>(file.bytes(), pointer.size()));
-  if (start == pointer) {
-    throw PackError(file.name() +
-                    ": is a git-lfs pointer, not the file itself; fetch it with: git lfs pull");
-  }
-  const auto begins = [&](const char* text) { return start.rfind(text, 0) == 0; };
-  if (begins("<!DOCTYPE") || begins("<!doctype") || begins("<html") || begins("<HTML")) {
-    throw PackError(file.name() + ": is an HTML page, which a failed download leaves; download the "
-                                  "file again");
+  const std::string bytes = file.read(0, std::min<size_t>(file.bytes(), 512));
+  std::string_view start = bytes;
+  const size_t text = start.find_first_not_of(" \t\r\n");
+  if (text != std::string_view::npos && start[text] == '<') start.remove_prefix(text);
+  for (const OtherContent& other : kOtherContents) {
+    if (begins(start, other.start)) throw PackError(file.name() + ": is " + other.meaning);
   }
 }
 
@@ -130,6 +162,7 @@ PackHeader read_pack_header(const MappedFile& file) {
                     "; the file is cut short or no pack");
   }
   if (header_bytes > kPackHeaderLimit) {
+    refuse_other_content(file);
     throw PackError(where + ": header of " + std::to_string(header_bytes) +
                     " bytes, expected at most " + std::to_string(kPackHeaderLimit));
   }

@@ -18,6 +18,7 @@ import struct
 from dataclasses import dataclass
 
 from onward.errors import WeightError
+from onward.file_contents import START_BYTES, unexpected_content
 from onward.message_text import label, shown
 from onward.weights.checkpoint import STORAGE
 
@@ -81,6 +82,8 @@ class _Parser:
 
     def header(self) -> GgufHeader:
         if self.data[:4] != MAGIC:
+            if (found := unexpected_content(self.data[:START_BYTES])) is not None:
+                raise self.wrong(f"is {found}")
             raise self.wrong(f"starts with {self.data[:4]!r}, expected {MAGIC!r}")
         self.at = 4
         version = self.scalar("I")
