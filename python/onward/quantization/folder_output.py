@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,11 @@ def write_folder(
     config: Mapping[str, Any],
     said: Mapping[str, Any],
     tensors: Iterable[tuple[str, Tensor]],
+    check_source: Callable[[], None],
 ) -> None:
     """Write the folder ``target`` with the files of ``source`` and these tensors as its weights.
-    ``said`` goes into the quantization_config beside what the loader needs."""
+    ``said`` goes into the quantization_config beside what the loader needs. ``check_source`` is
+    called when all is written, before the folder has its name."""
     named = sorted(tensors, key=lambda item: STORAGE[item[1].dtype][0])  # blocks come last
     blocks = {name: t.dtype for name, t in named if STORAGE[t.dtype][0] > 1}
     quantization = {"quant_method": BLOCKS_METHOD, **said, "tensors": blocks}
@@ -45,6 +47,7 @@ def write_folder(
         written = [_written(name, tensor) for name, tensor in named]
         with open(unfinished / "model.safetensors", "wb") as file:
             write_tensors(file, header_bytes({"format": "pt"}, written), written)
+        check_source()
 
 
 def _written(name: str, tensor: Tensor) -> WrittenTensor:

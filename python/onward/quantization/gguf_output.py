@@ -6,7 +6,7 @@ with its types, the names and the order of the rows are the source's. Knows no m
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -40,11 +40,16 @@ def require_gguf() -> ModuleType:
 
 
 def write_gguf(
-    parts: Sequence[Path], target: Path, dtype: str, replaced: Mapping[str, Tensor]
+    parts: Sequence[Path],
+    target: Path,
+    dtype: str,
+    replaced: Mapping[str, Tensor],
+    check_source: Callable[[], None],
 ) -> None:
     """Write ``target``: a file, or all parts of one, with the tensors of ``replaced``, by Hugging
     Face's names, in place of its own. ``dtype`` is what most of them have. The parts have been
-    read and checked by our own reader before: the package's trusts them."""
+    read and checked by our own reader before: the package's trusts them. ``check_source`` is called
+    when all is written, before the file has its name."""
     gguf = require_gguf()
     readers = [gguf.GGUFReader(part) for part in parts]
     writer = gguf.GGUFWriter(None, _text(readers[0], "general.architecture"))
@@ -62,6 +67,7 @@ def write_gguf(
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
         writer.close()
+        check_source()
 
 
 def _copy_metadata(gguf: ModuleType, reader: Any, writer: Any, file_type: int) -> None:

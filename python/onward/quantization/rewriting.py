@@ -175,13 +175,13 @@ class Rewriting:
     def write(self, target: Path, layers: BlockFormat, said: Mapping[str, str]) -> None:
         """The result beside the source: a file for a file, a folder for a folder."""
         try:
-            self._checkpoint.check_unchanged()
+            check = self._checkpoint.check_unchanged
             if self._files.kind == "gguf":
                 parts = [Path(source.path) for source in self._checkpoint.sources()]
-                write_gguf(parts, target, layers.dtype, self._made)
+                write_gguf(parts, target, layers.dtype, self._made, check)
             else:
                 config = self._checkpoint.config
-                write_folder(self._files.path, target, config, said, self._tensors())
+                write_folder(self._files.path, target, config, said, self._tensors(), check)
         except OSError as failure:
             reason = failure.strerror or failure
             raise InvalidArgument(f"output: cannot write {target}: {reason}") from failure
