@@ -124,6 +124,9 @@ class LLM(TextCalls):
             prefix_cache,
         )
         files = find_model(model, revision)
+        draft_files = (
+            None if draft_model is None else find_model(draft_model, argument="draft_model")
+        )
 
         def load(files: ModelFiles, kept: Any, kv_dtype: object = "auto") -> LoadedModel:
             with ProgressBar(f"loading {files.name}") as progress:
@@ -157,9 +160,8 @@ class LLM(TextCalls):
             )
         self._workers = Workers()
         draft = None
-        if draft_model is not None:
-            other = find_model(draft_model)
-            draft = load(other, None if other.kind == "pack" else packed_cache)
+        if draft_files is not None:
+            draft = load(draft_files, None if draft_files.kind == "pack" else packed_cache)
         mapped = loaded.mapped_bytes + (0 if draft is None else draft.mapped_bytes)
         self._driver = Driver(
             _core.Engine(

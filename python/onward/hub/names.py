@@ -42,7 +42,7 @@ def parse(text: str) -> HubName | None:
     if match is None or match["repo"].endswith((".gguf", PACK)):
         return None
     rest = _REST.fullmatch(match["rest"] or "")
-    if rest is None:
+    if rest is None or not text.isprintable():
         order = "; the revision comes last" if re.search(r"@[^:]*:", text) else ""
         raise InvalidArgument(f"model: {label(text)}: expected {SPELLING}{order}")
     return HubName(match["repo"], rest["tag"], rest["revision"])
@@ -54,7 +54,7 @@ def with_revision(name: HubName, revision: object) -> HubName:
         return name
     if not isinstance(revision, str):
         raise ArgumentTypeError(f"revision: is {shown(revision)}, expected text or None")
-    if not re.fullmatch(r"[^\s@:]+", revision):
+    if not re.fullmatch(r"[^\s@:]+", revision) or not revision.isprintable():
         raise InvalidArgument(
             f"revision: is {shown(revision)}, expected a branch, a tag or a commit"
         )
