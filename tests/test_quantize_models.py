@@ -27,6 +27,7 @@ from closed_form import write_bytes_tokenizer
 from onward.errors import (
     ArgumentTypeError,
     InvalidArgument,
+    IoError,
     MissingExtra,
     NumericsError,
     TokenizerError,
@@ -288,7 +289,7 @@ class TestWriting:
         def fail(*arguments: object) -> None:
             raise failure
 
-        expected = InvalidArgument if isinstance(failure, OSError) else KeyboardInterrupt
+        expected = IoError if isinstance(failure, OSError) else KeyboardInterrupt
         for source, out in outputs(folder, gguf_file, tmp_path):
             for call in ("os.rename", "os.link"):
                 monkeypatch.setattr(call, fail)

@@ -41,7 +41,7 @@ class PackError(LoadError):
 
 
 class IoError(Error, OSError):
-    """A file cannot be opened or read."""
+    """A file cannot be opened, read or written."""
 
 
 class TokenizerError(LoadError):

@@ -35,27 +35,33 @@ class Part(NamedTuple):
 def whole_file(target: Path, *, replace: bool = True, mode: int = 0o666) -> Iterator[Part]:
     """A new file that takes the place of ``target`` when the block ends without an exception.
 
-    A link is followed: the file that it leads to is replaced, the link stays. A file that is there
-    keeps its permissions; a new one gets ``mode`` less the umask. What is no regular file, such as
-    a device or a pipe, is written to directly.
+    A link is followed: the file that it leads to is replaced, the link stays. An existing file
+    keeps its permissions; a new one gets ``mode`` less the umask. Devices, pipes and the open
+    files of a process, such as /dev/stdout, are written to directly.
 
     Args:
         target: the file; its folder must exist.
-        replace: False for FileExistsError where the target exists at the end.
+        replace: False for FileExistsError where the target exists, now or at the end.
         mode: permissions of a new file.
 
     Raises:
-        OSError: the file cannot be written; the target is as it was.
+        OSError: the file cannot be written; the target is as it was. PermissionError also for a
+            file that its owner, who is this user, has protected against writing.
     """
     try:
         old = os.stat(target)
     except FileNotFoundError:
         old = None
-    if old is not None and not stat.S_ISREG(old.st_mode):
+    if old is not None and (not stat.S_ISREG(old.st_mode) or _is_open_file(target)):
         with open(target, "wb") as file:  # IsADirectoryError for a folder
             yield Part(target, file)
         return
     target = Path(os.path.realpath(target))
+    if old is not None:
+        if not replace:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+        if old.st_uid == os.geteuid():
+            os.close(os.open(target, os.O_WRONLY))  # A rename would ignore the protection.
     remove_abandoned(target)
     path, descriptor = _created(target, mode if old is None else 0o600)
     try:
@@ -104,9 +110,9 @@ def whole_folder(target: Path) -> Iterator[Path]:
 
 
 def remove_abandoned(target: Path) -> None:
-    """Remove what killed writers of ``target`` left: names of this module's own pattern that no
-    process has locked."""
-    pattern = re.compile(re.escape(_prefix(target)) + r"\d+-[0-9a-f]{16}\.part")
+    """Remove what killed writers of ``target`` left: files and folders with a name that this module
+    makes for that target, unless a process holds their lock."""
+    pattern = re.compile(re.escape(_prefix(target)) + r"[0-9]+-[0-9a-f]{16}\.part")
     with contextlib.suppress(OSError), os.scandir(target.parent) as entries:
         for entry in entries:
             if pattern.fullmatch(entry.name):
@@ -125,15 +131,18 @@ def _created(target: Path, mode: int | None) -> tuple[Path, int]:
     for _ in range(_ATTEMPTS):
         name = f"{_prefix(target)}{os.getpid()}-{secrets.token_hex(8)}.part"
         path = target.with_name(name)
+        # Until it is locked, another writer may take it for abandoned and remove it.
         if mode is None:
             os.mkdir(path)
-            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                descriptor = os.open(path, os.O_RDONLY)
+            except FileNotFoundError:
+                continue
         else:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         # Some network file systems have no locks; then the file is never taken for abandoned.
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        # Between its creation and its lock another writer may have taken it for abandoned.
         with contextlib.suppress(OSError):
             if os.path.samestat(os.lstat(path), os.fstat(descriptor)):
                 return path, descriptor
@@ -154,15 +163,29 @@ def _remove_unlocked(path: Path) -> None:
 
 
 def _keep_permissions(descriptor: int, old: os.stat_result) -> None:
-    """Those of the file that is replaced; its owner and group where this process may set them."""
+    """Give the new file the permissions of the old one, and its owner and group where this process
+    may set them."""
+    new = os.fstat(descriptor)
+    for is_kept, owner, group in (
+        (new.st_gid == old.st_gid, -1, old.st_gid),
+        (new.st_uid == old.st_uid, old.st_uid, -1),
+    ):
+        if not is_kept:
+            with contextlib.suppress(OSError):
+                os.fchown(descriptor, owner, group)
+    new = os.fstat(descriptor)
     mode = stat.S_IMODE(old.st_mode)
-    here = os.fstat(descriptor)
-    if (here.st_uid, here.st_gid) != (old.st_uid, old.st_gid):
-        try:
-            os.fchown(descriptor, old.st_uid, old.st_gid)
-        except OSError:
-            mode &= ~(stat.S_ISUID | stat.S_ISGID)
-    os.fchmod(descriptor, mode)
+    if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
+        mode &= ~(stat.S_ISUID | stat.S_ISGID)
+    if stat.S_IMODE(new.st_mode) != mode:  # File systems without permissions refuse fchmod.
+        os.fchmod(descriptor, mode)
+
+
+def _is_open_file(target: Path) -> bool:
+    """Whether the path names an open file of a process. Another file in its place would not
+    receive what that process writes later."""
+    path = os.path.abspath(target)
+    return path in ("/dev/stdout", "/dev/stderr") or path.startswith(("/dev/fd/", "/proc/"))
 
 
 def _move_to_free_name(path: Path, target: Path) -> None:
@@ -188,6 +211,6 @@ def _sync_file(path: Path) -> None:
 
 
 def _sync_folder(path: Path) -> None:
-    """So that a rename outlives a power failure; not every file system can."""
+    """Makes a rename survive a power failure, on file systems that support it."""
     with contextlib.suppress(OSError):
         _sync_file(path)

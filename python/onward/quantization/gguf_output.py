@@ -6,6 +6,7 @@ with its types, the names and the order of the rows are the source's. Knows no m
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -62,11 +63,10 @@ def write_gguf(
             raw = np.frombuffer(new.buffer, np.uint8).reshape(new.shape[0], -1)
             kind = gguf.GGMLQuantizationType[new.dtype]
             writer.add_tensor(tensor.name, raw, raw_dtype=kind)
-    with whole_file(target, replace=False) as part:
+    with whole_file(target, replace=False) as part, contextlib.closing(writer):
         writer.write_header_to_file(part.path)
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
-        writer.close()
         check_source()
 
 

@@ -84,6 +84,7 @@ def quantize(
     Raises:
         InvalidArgument: an option that cannot be; an output that exists or cannot be written; text
             that cannot be read, is too short, or has tokens that the model has not.
+        IoError: the output cannot be written to its end; nothing is left of it.
         ArgumentTypeError: an argument of the wrong type.
         ModelNotFound: no model under that name.
         MissingExtra: a .gguf file without the package that writes it, a hub id without the client.

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onward import architectures
-from onward.errors import InvalidArgument, WeightError
+from onward.errors import InvalidArgument, IoError, WeightError
 from onward.hub import ModelFiles
 from onward.loading import check_headers, read_spec
 from onward.message_text import label
@@ -182,9 +182,14 @@ class Rewriting:
             else:
                 config = self._checkpoint.config
                 write_folder(self._files.path, target, config, said, self._tensors(), check)
+        except FileExistsError as failure:
+            raise InvalidArgument(
+                f"output: {target} was written by another process meanwhile, expected a path "
+                "where nothing is yet"
+            ) from failure
         except OSError as failure:
             reason = failure.strerror or failure
-            raise InvalidArgument(f"output: cannot write {target}: {reason}") from failure
+            raise IoError(f"{target}: cannot write: {reason}") from failure
 
     def sizes(self) -> tuple[int, int]:
         """Bytes of all weights, before and after."""

@@ -153,8 +153,9 @@ def write(
     tensors = [_stored(*weight) for weight in weights]
     header = header_bytes(metadata, tensors, _ALIGNMENT)
     size = len(header) + sum(tensor.data.nbytes for tensor in tensors)
-    remove_abandoned(path)
-    free = shutil.disk_usage(path.parent).free
+    place = Path(os.path.realpath(path))
+    remove_abandoned(place)
+    free = shutil.disk_usage(place.parent).free
     if free < size:
         raise OSError(f"{size:,} bytes to write, {free:,} free")
     with whole_file(path, replace=replace) as part:

@@ -12,6 +12,8 @@ import stat
 import sys
 from pathlib import Path
 
+from onward.whole_files import whole_file
+
 ENTRIES = 1000
 """How many are kept."""
 _MOST_BYTES = 4 << 20
@@ -91,13 +93,5 @@ def _append(path: Path, text: str) -> None:
 
 
 def _rewrite(path: Path, entries: list[str]) -> None:
-    """Write the file aside and rename it."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.writelines(json.dumps(entry).encode() + b"\n" for entry in entries)
-        os.replace(part, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(part)
-        raise
+    with whole_file(path, mode=0o600) as part:
+        part.file.writelines(json.dumps(entry).encode() + b"\n" for entry in entries)
