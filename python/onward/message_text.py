@@ -17,6 +17,10 @@ _LISTED = 8
 def label(name: str) -> str:
     """The name of a field, tensor or file."""
     text = name if len(name) <= _LABEL_CHARACTERS else name[: _LABEL_CHARACTERS - 3] + "..."
+    return _printable(text)
+
+
+def _printable(text: str) -> str:
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
@@ -69,9 +73,9 @@ def literal(value: object) -> str:
 
 
 def sentence(text: object) -> str:
-    """What another library says about a file: its first line, cut."""
+    """What another library says about a file: its first line, cut, in printable characters."""
     line = (str(text).strip().splitlines() or [""])[0]
-    return line if len(line) <= 300 else line[:297] + "..."
+    return _printable(line if len(line) <= 300 else line[:297] + "...")
 
 
 def nearest(word: object, names: Iterable[str]) -> str:

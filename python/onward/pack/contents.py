@@ -14,6 +14,7 @@ from typing import Any
 
 from onward.chat_template import ChatTemplate
 from onward.errors import PackError
+from onward.json_file import parse_json_object
 from onward.kv_dtypes import FLOATS
 from onward.message_text import shown
 from onward.spec import DecoderSpec, RopeSpec
@@ -134,7 +135,7 @@ def read_tokenizer(texts: Texts, where: str) -> Tokenizer | None:
     special, ids = stated.get("special_tokens", {}), stated.get("eos_token_ids", [])
     checks = {
         "special_tokens": isinstance(special, dict) and all(map(_is_text, special.values())),
-        "add_bos_token": stated.get("add_bos_token") in (None, True, False),
+        "add_bos_token": isinstance(stated.get("add_bos_token"), (bool, type(None))),
         "eos_token_ids": isinstance(ids, list) and all(type(i) is int and i >= 0 for i in ids),
         "config": isinstance(stated.get("config", {}), dict),
     }
@@ -184,12 +185,6 @@ def checksum_text(total: int) -> str:
 
 def _object(texts: Texts, key: str) -> dict[str, Any]:
     """An object of the metadata, which has its checksum: only a pack that was made wrong fails."""
-    try:
-        value = json.loads(texts[key])
-    except KeyError:
-        raise PackError(f"pack: the metadata has no {key!r}") from None
-    except (ValueError, RecursionError) as error:
-        raise PackError(f"pack: {key} is no JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise PackError(f"pack: {key} is a {type(value).__name__}, expected an object")
-    return value
+    if key not in texts:
+        raise PackError(f"pack: the metadata has no {key!r}")
+    return parse_json_object(texts[key].encode(), f"pack: {key}", error=PackError)
