@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import multiprocessing
 import os
 import random
@@ -42,6 +43,7 @@ def saves(models: Path) -> Iterator[Callable[[str], Save]]:
     with ExitStack() as ends:
 
         def save(name: str) -> Save:
+            pytest.importorskip(WRITERS[name].needs)
             if name not in made:
                 made[name] = WRITERS[name].prepare(models, ends)
             return made[name]
@@ -255,6 +257,9 @@ class TestCommands:
             str(pack): ["pack", model, "-o", str(pack), "--force"],
             str(out): ["quantize", model, "-o", str(out), "--method", "round"],
         }
+        if importlib.util.find_spec("gguf") is not None:
+            source, file = str(models / "model.gguf"), str(folder / "out.gguf")
+            commands[file] = ["quantize", source, "-o", file, "--method", "round"]
         with nothing_fits:
             for path, command in commands.items():
                 assert main(command) == 1, command

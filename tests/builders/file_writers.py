@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-import onward
-from builders.packs import write_gguf
+from builders.packs import write_gguf as write_gguf_model
 from builders.talking import write_talking
 from onward import LLM
 from onward.cli import output
@@ -24,10 +23,13 @@ from onward.compare import page, result_file
 from onward.compare.comparison import Question, compare, measure
 from onward.compare.setting import parse_setting
 from onward.errors import Error
+from onward.hub import find_model
 from onward.pack.packing import pack_model
 from onward.plotting import Chart, Curve
 from onward.plotting import write as write_chart
-from onward.weights import packed
+from onward.quantization.folder_output import write_folder
+from onward.quantization.gguf_output import require_gguf, write_gguf
+from onward.weights import open_checkpoint, packed
 
 Save = Callable[[Path, int], None]
 """Writes version 0 or 1 to a path."""
@@ -40,8 +42,10 @@ class Writer:
     target: str
     prepare: Callable[[Path, ExitStack], Save]
     error: type[Exception] = Error
-    """Of a save that fails. The callers of two writers make a warning of their OSError."""
+    """Of a save that fails. OSError where the callers make a warning or another error of it."""
     replaces: bool = True
+    needs: str = "onward"
+    """A module without which there is no such writer."""
     read: Callable[[Path], object] = Path.read_bytes
     """Raises for a damaged file, or returns what no good file has."""
 
@@ -50,7 +54,7 @@ def write_models(folder: Path) -> Path:
     """What the writers read: a folder, a GGUF file and two saved sides of a comparison."""
     small = {"num_layers": 1, "hidden_size": 64, "intermediate_size": 64}
     model = write_talking(folder / "model", **small)
-    write_gguf(folder / "model.gguf")
+    write_gguf_model(folder / "model.gguf")
     question = Question(prompts=("One day",), max_new_tokens=4, depths=())
     for name in ("f32", "bf16"):
         setting = parse_setting(f"cpu:{name}:threads=1")
@@ -79,13 +83,18 @@ def _session(models: Path, ends: ExitStack) -> Save:
     return lambda path, version: sessions[version].save(path)
 
 
-def _quantized(source: str) -> Callable[[Path, ExitStack], Save]:
-    def prepare(models: Path, ends: ExitStack) -> Save:
-        return lambda path, version: void(
-            onward.quantize(models / source, path, method="round", threads=1)
-        )
+def _gguf_file(models: Path, ends: ExitStack) -> Save:
+    require_gguf()
+    return lambda path, version: write_gguf([models / "model.gguf"], path, "Q8_0", {}, unchanged)
 
-    return prepare
+
+def _folder(models: Path, ends: ExitStack) -> Save:
+    checkpoint = open_checkpoint(find_model(models / "model"))
+    ends.callback(checkpoint.close)
+    tensors = [(name, checkpoint.tensor(name)) for name in sorted(checkpoint.names())]
+    return lambda path, version: write_folder(
+        models / "model", path, checkpoint.config, {}, tensors, unchanged
+    )
 
 
 def _saved_side(models: Path, ends: ExitStack) -> Save:
@@ -130,8 +139,8 @@ WRITERS = {
     "pack": Writer("f.onward", _pack),
     "packed weights": Writer(f"f{packed.SUFFIX}", _packed_weights, OSError),
     "session": Writer("f.session", _session),
-    "quantized GGUF file": Writer("f.gguf", _quantized("model.gguf"), replaces=False),
-    "quantized folder": Writer("f", _quantized("model"), replaces=False, read=_tree),
+    "quantized GGUF file": Writer("f.gguf", _gguf_file, OSError, replaces=False, needs="gguf"),
+    "quantized folder": Writer("f", _folder, OSError, replaces=False, read=_tree),
     "compare --save": Writer("f.npz", _saved_side, read=_arrays),
     "compare --html": Writer("f.html", _page),
     "plot": Writer("f.svg", _plot),
@@ -142,6 +151,10 @@ WRITERS = {
 
 def void(_: object) -> None:
     """Drops a result, for callables that return nothing."""
+
+
+def unchanged() -> None:
+    """The source of a quantized file has not changed."""
 
 
 def save_forever(name: str, models: Path, target: Path, aside: Path, first: Connection) -> None:
