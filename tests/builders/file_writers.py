@@ -109,6 +109,7 @@ def _page(models: Path, ends: ExitStack) -> Save:
 
 
 def _plot(models: Path, ends: ExitStack) -> Save:
+    """SVG or PNG, by the target's name."""
     points = tuple((float(x), float(x)) for x in range(1, 200))
     return lambda path, version: write_chart(
         Chart(f"v{version}", "x", (Curve("a", points),), str), str(path)
@@ -144,6 +145,7 @@ WRITERS = {
     "compare --save": Writer("f.npz", _saved_side, read=_arrays),
     "compare --html": Writer("f.html", _page),
     "plot": Writer("f.svg", _plot),
+    "plot as PNG": Writer("f.png", _plot, needs="matplotlib"),
     "result of -o": Writer("f.txt", _result),
     "chat history": Writer("f", _history, OSError),
 }
