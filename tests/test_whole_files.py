@@ -316,6 +316,21 @@ class TestTemporaries:
             assert (unfinished / "x").exists()
         assert names(tmp_path) == ["d", "f"]
 
+    def test_without_locks_files_are_written_and_no_temporary_is_removed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As on some network file systems: whether a writer still lives is not known there."""
+
+        def refuse(*arguments: object) -> None:
+            raise OSError(37, "No locks available")
+
+        monkeypatch.setattr(whole_files.fcntl, "flock", refuse)
+        with whole_file(tmp_path / "f") as first:
+            write(tmp_path / "f", b"second")
+            assert first.path.exists() and (tmp_path / "f").read_bytes() == b"second"
+        write_folder(tmp_path / "d")
+        assert names(tmp_path) == ["d", "f"]
+
     def test_a_link_with_the_name_of_a_temporary_is_not_followed(self, tmp_path: Path) -> None:
         (tmp_path / "precious").mkdir()
         (tmp_path / "precious" / "x").write_bytes(b"x")
