@@ -97,7 +97,7 @@ def test_every_kv_dtype(kv_dtype: str) -> None:
         Policy(window_tokens=32, attention_window=200),
     ],
 )
-@pytest.mark.parametrize("kv_dtype", ["auto", "turbo4"])
+@pytest.mark.parametrize("kv_dtype", [pytest.param("auto", marks=pytest.mark.slow), "turbo4"])
 def test_every_policy(policy: Policy, kv_dtype: str) -> None:
     (line,) = checked("smollm2-135m", kv_dtype, policy=policy)
     assert line.agrees, line

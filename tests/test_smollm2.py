@@ -194,7 +194,7 @@ class TestDeterminism:
 
     PROMPT = next(p["token_ids"] for p in PROMPTS if p["name"] == "chat-turns")
 
-    @pytest.mark.parametrize("dtype", ["f32", "bf16", "auto"])
+    @pytest.mark.parametrize("dtype", [pytest.param("f32", marks=pytest.mark.slow), "bf16", "auto"])
     def test_threads_and_chunks(self, dtype):
         core = load_core(dtype)
         expected = new_engine(core, threads=1, chunk=1024).logits(self.PROMPT).view(np.uint32)

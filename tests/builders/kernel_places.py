@@ -16,7 +16,12 @@ from onward import _core
 
 CUDA_HOST = "cuda-host"
 """The CUDA kernels, compiled for the processor."""
-PLACES = [*ISAS, CUDA_HOST]
+# avx512bf16 differs from avx512vnni in products of bf16 alone: its attention and its codes are the
+# same source again.
+PLACES = [
+    *(pytest.param(isa, marks=pytest.mark.slow) if isa == "avx512bf16" else isa for isa in ISAS),
+    CUDA_HOST,
+]
 
 Raw = NDArray[np.uint8]
 
