@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from builders.resources import needs_proc, peak_growth
+from onward.compare.messages import receive
 from onward.compare.result_file import FORMAT, VERSION, Saved, load, save
 from onward.compare.side import Description, Footprint, Round, Text
 from onward.errors import LoadError
@@ -264,6 +265,21 @@ def test_another_number_of_bytes(tmp_path: Path, data: bytes) -> None:
     path = write(tmp_path / "a.npz", {**members(), "logits_0.npy": with_header(GOOD, data)})
     with pytest.raises(LoadError, match=r"logits_0\.npy has \d+ bytes, expected 32 and a header$"):
         load(path)
+
+
+@pytest.mark.parametrize("header", HEADERS.values(), ids=HEADERS)
+def test_a_damaged_header_of_another_process(header: bytes) -> None:
+    for data in (with_header(header, DATA), zipped(header), b""):
+        line = json.dumps({"body": 1, "bytes": [len(data)]}).encode() + b"\n"
+        with pytest.raises(LoadError, match=r"^x: sends no array"):
+            receive(io.BytesIO(line + data), "x")
+
+
+def zipped(data: bytes) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("a.npy", data)
+    return file.getvalue()
 
 
 # What the description says

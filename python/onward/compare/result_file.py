@@ -11,7 +11,6 @@ import dataclasses
 import json
 import math
 import os
-import re
 import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -20,6 +19,7 @@ from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
+from onward.compare.array_bytes import HEADER_BYTES, read_header
 from onward.compare.plain_data import read_as
 from onward.compare.setting import RESULT_SUFFIX
 from onward.compare.side import Description, Footprint, Logits, Round, Text
@@ -30,16 +30,8 @@ from onward.whole_files import whole_file
 
 FORMAT, VERSION = "onward-compare", 1
 _JSON_BYTES = 4 << 20
-_HEADER_BYTES = 512
 _MEMBERS = 1002
 _LOCAL_HEADER_BYTES = 30
-# What numpy writes in front of an array: magic, version 1.0, a length, and a Python dictionary.
-_MAGIC = b"\x93NUMPY\x01\x00"
-_ARRAY = re.compile(
-    r"\{'descr': '([<>|=]?\w{1,16})', 'fortran_order': (True|False), "
-    r"'shape': \((\d{1,16}(?:, \d{1,16})*)?,?\), \} *\n",
-    re.ASCII,
-)
 # What zipfile raises for a damaged file: seeks to nowhere and names that are no text among it.
 _DAMAGE = (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, ValueError)
 T = TypeVar("T")
@@ -183,19 +175,19 @@ def _array(
     the file are as many."""
     where = f"{name}: member {label(member.filename)}"
     with archive.open(member) as stream:
-        start = stream.read(_HEADER_BYTES)
-    begin = len(_MAGIC) + 2 + int.from_bytes(start[len(_MAGIC) : len(_MAGIC) + 2], "little")
-    header = _ARRAY.fullmatch(start[len(_MAGIC) + 2 : begin].decode("latin-1"))
-    if not start.startswith(_MAGIC) or header is None:
+        header = read_header(stream.read(HEADER_BYTES))
+    if header is None:
         raise LoadError(f"{where} is no array, expected one as numpy writes it")
-    found = tuple(int(size) for size in (header[3] or "").split(", ") if size)
-    wanted = shape if shape is not None else (member.file_size - begin,)
-    if header[1] != dtype or header[2] == "True" or found != wanted:
-        raise LoadError(f"{where} is {header[1]} of {found}, expected {dtype} of {wanted}")
+    held = member.file_size - header.begin
+    wanted = shape if shape is not None else (held,)
+    if header.dtype != dtype or header.fortran_order or header.shape != wanted:
+        raise LoadError(
+            f"{where} is {header.dtype} of {header.shape}, expected {dtype} of {wanted}"
+        )
     size = math.prod(wanted) * np.dtype(dtype).itemsize
-    if size != member.file_size - begin:
+    if size != held:
         raise LoadError(f"{where} has {member.file_size} bytes, expected {size} and a header")
-    return np.frombuffer(archive.read(member), dtype, offset=begin).reshape(wanted)
+    return np.frombuffer(archive.read(member), dtype, offset=header.begin).reshape(wanted)
 
 
 def _list(head: dict[str, Any], key: str, kind: type[T], name: str) -> list[T]:
