@@ -18,7 +18,7 @@ import onward
 from builders.checkpoints import TINY_GGUF, gguf_bytes, tiny_gguf_tensors
 from builders.packs import open_pack, tiny_pack, write_talking
 from closed_form import write_safetensors
-from onward.errors import LoadError, ModelNotFound, PackError
+from onward.errors import Error, LoadError, ModelNotFound, PackError
 from onward.file_contents import unexpected_content
 from onward.weights.safetensors import INDEX_NAME
 from test_gguf_parts import write_parts
@@ -185,6 +185,16 @@ def test_the_core_says_it_of_a_pack(tmp_path: Path) -> None:
         with pytest.raises(PackError, match=r": is a") as caught:
             open_pack(path)
         assert what.split()[1] in str(caught.value)
+
+
+@pytest.mark.parametrize("content", CONTENTS)
+def test_a_session(good: Path, tmp_path: Path, content: str) -> None:
+    data, what, _ = CONTENTS[content]
+    (tmp_path / "s").write_bytes(data)
+    with onward.LLM(good / "model") as llm:
+        with pytest.raises(Error, match=rf"s: is {what}"):
+            llm.session().load(tmp_path / "s")
+        assert len(llm.session().send("a", max_new_tokens=1).token_ids) == 1
 
 
 def test_a_file_of_one_tensor_is_not_a_folder(tmp_path: Path) -> None:

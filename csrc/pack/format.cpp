@@ -97,8 +97,8 @@ std::map<std::string, std::string> read_metadata(Json& object, const std::string
   return metadata;
 }
 
-// How the other kinds of content begin that lie under a pack's name after a clone or a download that
-// went wrong. onward/file_contents.py has the same kinds for other files.
+// How other kinds of content begin that a clone or a download that went wrong leaves under a pack's
+// name. onward/file_contents.py has the same kinds for other files.
 struct OtherContent {
   std::string_view start;
   const char* meaning;
