@@ -343,3 +343,20 @@ def test_many_members_are_refused(tmp_path: Path) -> None:
             archive.writestr(f"logits_{i}.npy", b"")
     with pytest.raises(LoadError, match=r"^a\.npz: has 1003 members"):
         load(str(path))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"footprint": Footprint(0.0, 2, None)},
+        {"footprint": Footprint(1.0, 0, None)},
+        {"rounds": (Round(0, None, 0.0, 1.0, 1.0, None, None),)},
+        {"rounds": (Round(8, -1.0, 2.0, 1.0, 1.0, None, None),)},
+    ],
+    ids=["load time", "weights", "decode", "prefill"],
+)
+def test_numbers_that_a_report_divides_by(tmp_path: Path, change: dict[str, Any]) -> None:
+    path = str(tmp_path / "side.npz")
+    save(replace(SIDE, **change), path)
+    with pytest.raises(LoadError, match="expected more than 0"):
+        load(path)

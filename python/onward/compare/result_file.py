@@ -126,13 +126,10 @@ def _read(file: BinaryIO, name: str) -> Saved:
             shape = (len(text.written), description.vocab_size)
             logits.append(_array(archive, member, "<f4", shape, name))
         _check_tokens(texts, description.vocab_size, name)
-        return Saved(
-            description,
-            read_as(Footprint, head.get("footprint"), f"{name}: footprint"),
-            texts,
-            tuple(_list(head, "rounds", Round, name)),
-            tuple(logits),
-        )
+        footprint = read_as(Footprint, head.get("footprint"), f"{name}: footprint")
+        rounds = tuple(_list(head, "rounds", Round, name))
+        _check_positive(footprint, rounds, name)
+        return Saved(description, footprint, texts, rounds, tuple(logits))
 
 
 def _check_places(archive: zipfile.ZipFile, name: str) -> None:
@@ -188,6 +185,17 @@ def _array(
     if size != held:
         raise LoadError(f"{where} has {member.file_size} bytes, expected {size} and a header")
     return np.frombuffer(archive.read(member), dtype, offset=header.begin).reshape(wanted)
+
+
+def _check_positive(footprint: Footprint, rounds: tuple[Round, ...], name: str) -> None:
+    """A report divides by these."""
+    numbers = [footprint.load_s, float(footprint.weight_bytes)]
+    for run in rounds:
+        numbers += [run.decode_tokens_per_s, run.prefill_tokens_per_s or 1.0]
+    if min(numbers) <= 0:
+        raise LoadError(
+            f"{name}: has a time, a size or a rate of {min(numbers):g}, expected more than 0"
+        )
 
 
 def _list(head: dict[str, Any], key: str, kind: type[T], name: str) -> list[T]:
