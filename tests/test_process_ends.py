@@ -273,7 +273,13 @@ class TestSignals:
         )
         for delay in (0.002, 0.01, 0.03, 0.06, 0.1, 0.2, 0.4, 0.8):
             ended = subprocess.run(
-                [sys.executable, "-c", start, str(delay), *line.replace("$$", str(delay)).split()],
+                [
+                    sys.executable,
+                    "-c",
+                    start,
+                    str(delay),
+                    *line.replace("$$", f"{number}-{delay}").split(),
+                ],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 cwd=model,
