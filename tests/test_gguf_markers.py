@@ -278,5 +278,5 @@ def test_vocabularies_with_too_many_merges(pieces: list[str], message: str) -> N
         Tokenizer.from_gguf(metadata)
     assert time.process_time() - start < 5
     counted = [int(word) for word in re.findall(r"\d+", str(caught.value))]
-    if "ways" in message:  # the rules that were made: 8 for a piece, 65,536, and those of one more
+    if "ways" in message:  # the merges made: 8 for a piece, 65,536, and one piece more
         assert counted[1] <= 8 * counted[0] + (1 << 16) + 20

@@ -43,7 +43,7 @@ def part_name(number: int, count: int) -> str:
 
 
 def write_parts(folder: Path, sizes: list[int], **changes: Any) -> list[Path]:
-    """The tiny model with so many tensors in each part; the last one has the rest."""
+    """The tiny model in parts of N tensors each; the last part has the rest."""
     folder.mkdir(exist_ok=True)
     tensors = list(tiny_gguf_tensors().items())
     total, paths = len(tensors), []

@@ -144,7 +144,7 @@ def test_prompt_log_probabilities_come_once_where_the_prompt_was_read_twice():
 
 
 def least_bytes(outputs: int, **options: object) -> int:
-    """The smallest budget of the cache with which so many outputs of a prompt are accepted."""
+    """The smallest budget of the cache that accepts this number of outputs of a prompt."""
 
     def fits(limit: int) -> bool:
         engine = engine_of(kv_cache_bytes=limit, **options)

@@ -98,7 +98,7 @@ def check_growth(state: Mapping[str, Any], where: str) -> TextGrowth | None:
 
 
 def _steps(state: Mapping[str, Any], part: str, where: str) -> list[Mapping[str, Any]]:
-    """The steps of a part, those of nested sequences in their order."""
+    """The steps of a part in order, nested sequences included."""
     pending = [state.get(part)]
     steps: list[Mapping[str, Any]] = []
     visited = 0

@@ -62,7 +62,7 @@ def fetch(name: HubName, *, offline: bool = False) -> ModelFiles:
         info = hub.HfApi().model_info(
             name.repo, revision=name.revision, files_metadata=True, timeout=_PATIENCE_S
         )
-    except Exception as failure:  # the client's errors, and those of its HTTP library
+    except Exception as failure:  # errors of the client and of its HTTP library
         return _instead(hub, name, failure)
     siblings = {sibling.rfilename: sibling for sibling in info.siblings or []}
     selection = select(name, list(siblings))

@@ -146,7 +146,7 @@ def _letters(row: str) -> int:
 
 
 def _without(rows: list[str], letters: int) -> list[str]:
-    """The rows from the place behind the first so many letters and digits; styles stay."""
+    """The rows that follow the first N letters and digits; styles stay."""
     while letters and rows and _letters(rows[0]) <= letters:
         letters -= _letters(rows[0])
         rows = rows[1:]

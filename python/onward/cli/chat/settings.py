@@ -1,6 +1,6 @@
 """The options of a chat's answers: what ``/set`` changes and shows.
 
-Names and values are those of the command line's flags, which are read by the same parser.
+Names and values are as in the flags of the command line, and the same parser reads them.
 """
 
 from __future__ import annotations
