@@ -208,6 +208,7 @@ def test_there_are_lines_of_every_command() -> None:
 
 PYTHON = {
     "README.md": "tests/test_docs.py runs it with the default model",
+    "cache.md": None,
     "cuda.md": None,
     "generation.md": None,
     "sessions.md": None,
@@ -227,13 +228,21 @@ def blocks_of(document: Path) -> list[str]:
 def test_the_python_of_a_document_runs(
     document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All blocks in order, where ``llm`` is a model. A line of ``...`` is left out."""
+    """Run all blocks in order. ``llm`` is a model, and MODEL is the folder of the same model."""
     if why := PYTHON[document.name]:
         pytest.skip(why)
     if "schema" in "".join(blocks_of(document)):
         pytest.importorskip("llguidance")
     monkeypatch.chdir(tmp_path)
-    folder = write_talking(tmp_path / "MODEL", num_layers=1, hidden_size=32, intermediate_size=32)
+    folder = write_talking(
+        tmp_path / "MODEL",
+        num_layers=1,
+        hidden_size=32,
+        intermediate_size=32,
+        num_attention_heads=1,
+        num_key_value_heads=1,
+        head_dim=32,
+    )
     main(["pack", str(folder), "-o", "model.onward", "--dtype", "int4"])
     source = "\n".join(blocks_of(document)).replace("{...}", "{}")
     with onward.LLM(folder) as llm:
