@@ -210,6 +210,7 @@ PYTHON = {
     "README.md": "tests/test_docs.py runs it with the default model",
     "cache.md": None,
     "cuda.md": None,
+    "files.md": None,
     "generation.md": None,
     "sessions.md": None,
     "pack.md": None,
