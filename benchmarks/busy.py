@@ -18,12 +18,12 @@ import time
 from dataclasses import asdict, dataclass
 
 from onward import _core
-from onward.bench.cases import Bench, Decode
-from onward.bench.costs import StepCosts
-from onward.bench.plan import Case
-from onward.hub import find_model
-from onward.loading import load_model
-from onward.progress import ProgressBar
+from onward.lab.bench.cases import Bench, Decode
+from onward.lab.bench.plan import Case
+from onward.lab.counts.costs import StepCosts
+from onward.load.hub import find_model
+from onward.load.loading import load_model
+from onward.machine.progress import ProgressBar
 
 COUNTING = "while True: pass"
 WARM_S = 0.3

@@ -37,9 +37,9 @@ from numpy.typing import NDArray
 
 import onward
 from onward import _core
-from onward.hub import find_model
-from onward.kv.sizes import pair_bytes
-from onward.kv_dtypes import parse_kv_dtype
+from onward.lab.counts.vectors import pair_bytes
+from onward.load.hub import find_model
+from onward.options.kv_dtypes import parse_kv_dtype
 
 ALONE = ("f16", "int8", "turbo8v4", "turbo4", "turbo3", "turbo2", "q4_0")
 PAIRS = ("int8/turbo3", "f32/turbo4", "turbo4/f32")

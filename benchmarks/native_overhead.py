@@ -29,7 +29,8 @@ import numpy as np
 from safetensors.numpy import save_file
 
 import onward
-from onward import _core, architectures
+from onward import _core
+from onward.load import architectures
 
 HERE = Path(__file__).parent
 PACKAGE = Path(_core.__file__).parent

@@ -37,8 +37,8 @@ from agreement import Agreement
 from numpy.typing import NDArray
 
 import onward
-from onward.hub import find_model
-from onward.weights.gguf_reader import read_gguf_header
+from onward.load.hub import find_model
+from onward.load.weights.gguf_reader import read_gguf_header
 
 WINDOW = 1024
 DTYPES = ("f16", "bf16", "int8", "int8/f16", "int4", "int4/f16", "int4/f32")

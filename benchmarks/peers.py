@@ -36,8 +36,8 @@ from engines.synthetic_gguf import NAMES, synthetic_gguf
 
 import onward
 from onward import _core
-from onward.hub import find_model
-from onward.machine import memory_bytes
+from onward.load.hub import find_model
+from onward.machine.memory import memory_bytes
 
 WORK = Path(__file__).parent / ".peers"
 DEFAULT_MODEL = "smollm2"

@@ -34,7 +34,7 @@ from engines.tables import aligned
 from engines.tables import markdown as markdown_table
 
 from onward import _core
-from onward.hub import find_model
+from onward.load.hub import find_model
 
 WORK = Path(__file__).parent / ".peers"
 # Threads of an engine that has just finished go on spinning for up to 200 ms.

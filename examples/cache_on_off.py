@@ -10,7 +10,7 @@ of one cost n (n + 1) / 2 computations where with the cache they cost n. The tex
 import sys
 
 import onward
-from onward.plotting import Chart, Curve, write
+from onward.lab.plotting import Chart, Curve, write
 
 LENGTHS = (16, 64, 256, 1024)
 COUNTED = (16, 64, 128)

@@ -19,7 +19,7 @@ import pytest
 import onward
 from closed_form import chain, write_pieces_tokenizer, write_script, write_table
 from onward.cli import batches, main, row_files
-from onward.progress import ProgressBar
+from onward.machine.progress import ProgressBar
 
 SCRIPT = ["<pad>", "<s>", "</s>", "one,", " two,", " three,", " fo", "ur."]
 SAID = "one, two, three, four.</s>"
@@ -301,7 +301,7 @@ class TestBar:
             monkeypatch.setattr(sys, "stderr", screen)
             monkeypatch.setenv("COLUMNS", str(columns))
             clock = iter([0.0, 30.0])
-            monkeypatch.setattr("onward.progress.time.monotonic", lambda: next(clock))
+            monkeypatch.setattr("onward.machine.progress.time.monotonic", lambda: next(clock))
             ProgressBar("rows")(done, total, note)
             return screen.getvalue().removeprefix("\r").removesuffix("\x1b[K")
 

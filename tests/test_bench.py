@@ -13,9 +13,16 @@ import numpy as np
 import pytest
 
 from onward import _core
-from onward.bench import measuring, subject, synthetic
-from onward.bench.cases import Bench, Decode, Prefill
-from onward.bench.costs import (
+from onward.cli import main
+from onward.errors import Error, InvalidArgument
+from onward.lab.bench import measuring, subject, synthetic
+from onward.lab.bench.cases import Bench, Decode, Prefill
+from onward.lab.bench.measuring import Report
+from onward.lab.bench.plan import Case, Plan
+from onward.lab.bench.subject import Subject
+from onward.lab.bench.synthetic import random_model, synthetic_dtypes, synthetic_spec
+from onward.lab.bench.tables import HEADER, SETTING
+from onward.lab.counts.costs import (
     Cost,
     Slice,
     StepCosts,
@@ -23,15 +30,8 @@ from onward.bench.costs import (
     packed_bytes,
     parameters,
 )
-from onward.bench.measuring import Report
-from onward.bench.plan import Case, Plan
-from onward.bench.shapes import SHAPES
-from onward.bench.subject import Subject
-from onward.bench.synthetic import random_model, synthetic_dtypes, synthetic_spec
-from onward.bench.tables import HEADER, SETTING
-from onward.cli import main
-from onward.errors import Error, InvalidArgument
-from onward.weights.dtypes import HEAD_DTYPES
+from onward.lab.counts.shapes import SHAPES
+from onward.load.weights.dtypes import HEAD_DTYPES
 
 # Every number of the counts below is derived from these sizes by hand.
 TINY = {
@@ -290,7 +290,7 @@ class TestSynthetic:
 
     @pytest.mark.parametrize("name", SHAPES)
     def test_every_shape_is_one_that_the_core_takes(self, name: str) -> None:
-        from onward.loading import core_spec
+        from onward.load.loading import core_spec
 
         spec = synthetic_spec(name)
         assert core_spec(spec).vocab_size == spec.vocab_size

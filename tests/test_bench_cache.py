@@ -20,16 +20,16 @@ import pytest
 from numpy.typing import NDArray
 
 from onward import _core
-from onward.bench import curves, recompute, subject, synthetic
-from onward.bench.cases import Bench, Decode
-from onward.bench.costs import StepCosts
-from onward.bench.plan import Case
-from onward.bench.recompute import Comparison, Count, Line
-from onward.bench.shapes import SHAPES
-from onward.bench.synthetic import random_model, synthetic_dtypes, synthetic_spec
 from onward.cli import main
 from onward.errors import Error
-from onward.plotting import svg
+from onward.lab.bench import curves, recompute, subject, synthetic
+from onward.lab.bench.cases import Bench, Decode
+from onward.lab.bench.plan import Case
+from onward.lab.bench.recompute import Comparison, Count, Line
+from onward.lab.bench.synthetic import random_model, synthetic_dtypes, synthetic_spec
+from onward.lab.counts.costs import StepCosts
+from onward.lab.counts.shapes import SHAPES
+from onward.lab.plotting import svg
 
 # Heads of 32 values are the smallest that can be coded.
 TINY = {

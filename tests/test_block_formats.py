@@ -25,10 +25,10 @@ from builders.checkpoints import (
 from builders.core_engine import Shape, new_engine, spec_of, weight_shapes
 from onward import _core
 from onward.errors import InvalidArgument, WeightError
-from onward.hub import find_model
-from onward.loading import load_model
-from onward.weights.checkpoint import STORAGE
-from onward.weights.gguf import halves_from_pairs
+from onward.load.hub import find_model
+from onward.load.loading import load_model
+from onward.load.weights.checkpoint import STORAGE
+from onward.load.weights.gguf import halves_from_pairs
 
 gguf = pytest.importorskip("gguf")
 

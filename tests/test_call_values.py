@@ -13,13 +13,13 @@ import onward
 from builders import hostile_values as hostile
 from builders.talking import write_talking
 from onward import LLM
-from onward.cache_options import CacheOptions
 from onward.errors import ArgumentTypeError, Error, InvalidArgument
-from onward.kv_dtypes import parse_kv_dtype
-from onward.option_table import OPTIONS
-from onward.option_values import shown
-from onward.options import ModelDefaults
-from onward.options import resolve as resolve_options
+from onward.options.cache import CacheOptions
+from onward.options.kv_dtypes import parse_kv_dtype
+from onward.options.resolution import ModelDefaults
+from onward.options.resolution import resolve as resolve_options
+from onward.options.table import OPTIONS
+from onward.options.values import shown
 
 VOCAB = 100
 

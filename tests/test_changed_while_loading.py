@@ -22,13 +22,14 @@ from builders.checkpoints import (
 )
 from builders.packs import pack, write_gguf
 from closed_form import base_config, write_safetensors
-from onward import LLM, loading, quantize
+from onward import LLM, quantize
 from onward.errors import WeightError
-from onward.hub import find_model
-from onward.loading import load_model
+from onward.load import loading
+from onward.load.hub import find_model
+from onward.load.loading import load_model
+from onward.load.weights import open_checkpoint
+from onward.load.weights.safetensors import INDEX_NAME
 from onward.quantization import folder_output, gguf_output
-from onward.weights import open_checkpoint
-from onward.weights.safetensors import INDEX_NAME
 from test_folder_weights import SHARDS, saying, write_shards
 from test_gguf_parts import write_parts
 

@@ -18,10 +18,10 @@ import pytest
 import onward
 from builders.talking import write_talking
 from onward import LLM, default_llm
-from onward.chat_options import CHAT_KEYWORDS, SESSION_KEYWORDS, ChatKwargs, SessionKwargs
 from onward.errors import ArgumentTypeError, InvalidArgument, TemplateError
-from onward.option_table import OPTIONS, GenerationKwargs
-from onward.options import OF_LLM
+from onward.options.chat import CHAT_KEYWORDS, SESSION_KEYWORDS, ChatKwargs, SessionKwargs
+from onward.options.resolution import OF_LLM
+from onward.options.table import OPTIONS, GenerationKwargs
 
 TEMPLATE = (
     "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}"

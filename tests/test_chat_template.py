@@ -23,9 +23,9 @@ from builders.tiny_tokenizers import (
     wrapped,
     write_folder,
 )
-from onward.chat_template import ChatTemplate, chat_prompt_ids
 from onward.errors import ArgumentTypeError, InvalidArgument, TemplateError
-from onward.tokenizer import Tokenizer
+from onward.text.template.template import ChatTemplate, chat_prompt_ids
+from onward.text.tokenizer.tokenizer import Tokenizer
 
 EXPECTED = Path(__file__).parent / "fixtures" / "tokenizers" / "expected.json"
 HI = [{"role": "user", "content": "hi"}]
@@ -418,6 +418,7 @@ def test_threads_render_at_once() -> None:
 
 
 def test_modules_are_imported_when_needed(run_python: Callable[..., Any]) -> None:
-    source = "import sys, onward.chat_template, onward.tokenizer, onward.streaming;"
+    modules = ("template.template", "tokenizer.tokenizer", "streaming")
+    source = "import sys, " + ", ".join(f"onward.text.{module}" for module in modules) + ";"
     source += "print(sorted({'jinja2', 'tokenizers'} & set(sys.modules)))"
     assert run_python(source).stdout == "[]\n"

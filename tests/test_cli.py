@@ -19,7 +19,7 @@ import onward
 from builders.terminal import Terminal
 from closed_form import chain, write_pieces_tokenizer, write_script, write_table
 from onward.cli import main, parser
-from onward.option_table import OPTIONS
+from onward.options.table import OPTIONS
 
 SCRIPT = ["<pad>", "<s>", "</s>", "one,", " two,", " three,", " fo", "ur."]
 SAID = "one, two, three, four.</s>"

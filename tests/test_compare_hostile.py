@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from builders.resources import needs_proc, peak_growth
-from onward.compare.messages import receive
-from onward.compare.result_file import FORMAT, VERSION, Saved, load, save
-from onward.compare.side import Description, Footprint, Round, Text
 from onward.errors import LoadError
+from onward.lab.compare.messages import receive
+from onward.lab.compare.result_file import FORMAT, VERSION, Saved, load, save
+from onward.lab.compare.side import Description, Footprint, Round, Text
 
 DESCRIPTION = Description(
     **dict.fromkeys(

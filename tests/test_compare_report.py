@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from onward.cli import main
-from onward.compare.result_file import Saved, save
-from onward.compare.side import Description, Footprint, Round, Text
+from onward.lab.compare.result_file import Saved, save
+from onward.lab.compare.side import Description, Footprint, Round, Text
 
 VOCAB = 300
 SVG = "{http://www.w3.org/2000/svg}"
@@ -290,7 +290,7 @@ class TestExitCodes:
         self, pair: Pair, capsys: pytest.CaptureFixture[str]
     ) -> None:
         a, b = pair.write()
-        from onward.compare.result_file import load
+        from onward.lab.compare.result_file import load
 
         save(replace(load(b), rounds=()), b)
         assert main(["compare", a, b, "--fail-on", "decode_ratio<1"]) == 2

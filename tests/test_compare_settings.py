@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from onward.cli import main
-from onward.compare.comparison import Question
-from onward.compare.fail_on import FIGURES, Condition, parse_conditions
-from onward.compare.remote import _spelled
-from onward.compare.setting import KEYS, parse_setting
 from onward.errors import InvalidArgument
+from onward.lab.compare.comparison import Question
+from onward.lab.compare.fail_on import FIGURES, Condition, parse_conditions
+from onward.lab.compare.remote import _spelled
+from onward.lab.compare.setting import KEYS, parse_setting
 
 
 class TestSettings:

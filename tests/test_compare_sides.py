@@ -19,15 +19,15 @@ import pytest
 
 from builders.seeded_folder import write_seeded
 from closed_form import write_bytes_tokenizer, write_generation_config
-from onward.compare import result_file
-from onward.compare.comparison import Question, compare, measure
-from onward.compare.local import LocalSide
-from onward.compare.messages import receive, send
-from onward.compare.remote import RemoteSide
-from onward.compare.result_file import SavedSide, load, save
-from onward.compare.setting import parse_setting
-from onward.compare.side import Text
 from onward.errors import Error, InvalidArgument, IoError, LoadError
+from onward.lab.compare import result_file
+from onward.lab.compare.comparison import Question, compare, measure
+from onward.lab.compare.local import LocalSide
+from onward.lab.compare.messages import receive, send
+from onward.lab.compare.remote import RemoteSide
+from onward.lab.compare.result_file import SavedSide, load, save
+from onward.lab.compare.setting import parse_setting
+from onward.lab.compare.side import Text
 
 QUESTION = Question(prompts=("One day", "x"), max_new_tokens=6, depths=())
 
@@ -112,7 +112,7 @@ class TestLocal:
             opened("toaster:f32")
 
     def test_a_run_is_counted(self, opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        from onward.bench import ceilings
+        from onward.lab.bench import ceilings
 
         monkeypatch.setattr(ceilings._core.kernels, "probe", lambda *arguments: 10.0)
         side = opened("cpu:f32:threads=1")
@@ -348,7 +348,7 @@ class TestFiles:
             load(str(path))
 
     def test_a_limit_on_what_is_kept(self, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        from onward.compare import comparison
+        from onward.lab.compare import comparison
 
         monkeypatch.setattr(comparison, "_LOGITS_BYTES", 4 * 2 * 6 * 256 - 1)
         with pytest.raises(InvalidArgument, match="take 12288 bytes of logits"):

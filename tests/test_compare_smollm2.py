@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from onward import _core, loading
+from onward import _core
 from onward.cli import main
-from onward.compare import noise
+from onward.lab.compare import noise
+from onward.load import loading
 from onward.spec import DecoderSpec
 
 pytestmark = [

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from onward.compare.agreement import Agreement, positions
-from onward.compare.comparison import Comparison, Ratios, SideReport
-from onward.compare.cost import fault_sentence, headline, names
-from onward.compare.divergence import Divergence, Judgement, judge
-from onward.compare.fail_on import failures, parse_conditions
-from onward.compare.side import Text
+from onward.lab.compare.agreement import Agreement, positions
+from onward.lab.compare.comparison import Comparison, Ratios, SideReport
+from onward.lab.compare.cost import fault_sentence, headline, names
+from onward.lab.compare.divergence import Divergence, Judgement, judge
+from onward.lab.compare.fail_on import failures, parse_conditions
+from onward.lab.compare.side import Text
 from test_compare_report import FIRST, SECOND, Footprint
 
 VOCAB, ROWS, EXPECTED = 300, 20, 0.01

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onward.compare import noise
-from onward.compare.agreement import joined, positions, summary
-from onward.compare.divergence import Judgement, judge
-from onward.compare.side import Description, Text
 from onward.errors import InvalidArgument, NumericsError
+from onward.lab.compare import noise
+from onward.lab.compare.agreement import joined, positions, summary
+from onward.lab.compare.divergence import Judgement, judge
+from onward.lab.compare.side import Description, Text
 
 VOCAB = 400
 
@@ -113,8 +113,8 @@ class TestExpectation:
         )
 
     def test_every_name_has_an_expectation(self) -> None:
-        from onward.kv_dtypes import KV_DTYPES
-        from onward.weights.dtypes import DTYPES
+        from onward.load.weights.dtypes import DTYPES
+        from onward.options.kv_dtypes import KV_DTYPES
 
         assert set(noise.CACHE) == set(KV_DTYPES) - {"auto"}
         assert set(noise.WEIGHTS) >= set(DTYPES) - {"auto", "int8", "int4"}

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from builders.checkpoints import TINY, config_of
-from onward import architectures
-from onward.architectures import read_spec, tensor_plan
 from onward.errors import ConfigError, LoadError
-from onward.json_file import parse_json_object, read_json_object
+from onward.files.json_file import parse_json_object, read_json_object
+from onward.load import architectures
+from onward.load.architectures import read_spec, tensor_plan
 
 # As the model's repository has it: notes of other programs beside what describes the network.
 SMOLLM2 = {

@@ -19,11 +19,11 @@ from builders.constrained import (
     rows_of,
 )
 from builders.tiny_tokenizers import MARK
-from onward import constraints
-from onward.constraints import Constraint
 from onward.errors import Error, InvalidArgument
-from onward.grammar import Grammar
-from onward.token_table import TokenTable
+from onward.options.grammar import Grammar
+from onward.text import constraints
+from onward.text.constraints import Constraint
+from onward.text.tokenizer.token_table import TokenTable
 
 pytest.importorskip("llguidance")
 

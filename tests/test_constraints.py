@@ -27,8 +27,7 @@ from builders.constrained import (
 )
 from builders.tiny_tokenizers import BYTES, MARK, text_of
 from onward.errors import InvalidArgument
-from onward.streaming import Decoding
-from onward.tokenizer import Tokenizer
+from onward.text.tokenizer.tokenizer import Tokenizer
 
 pytest.importorskip("llguidance")
 jsonschema = pytest.importorskip("jsonschema")
@@ -226,4 +225,4 @@ def _bytes(tokenizer: Tokenizer, token: int) -> bytes:
         return bytes([BYTES.index(spelling)])
     if "ByteFallback" in str(tokenizer.backend.decoder):
         return spelling.replace(MARK, " ").encode()
-    return Decoding(tokenizer).piece(token)
+    return tokenizer.decoding.piece(token)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from onward.option_table import OPTIONS
+from onward.options.table import OPTIONS
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.md")])

@@ -17,8 +17,9 @@ from builders.core_engine import drain, guessing, new_engine, submit
 from builders.seeded_folder import write_seeded
 from closed_form import chain, write_copy, write_pieces_tokenizer, write_script, write_table
 from onward.errors import InvalidArgument
-from onward.hub import find_model
-from onward.loading import load_model
+from onward.load.hub import find_model
+from onward.load.loading import load_model
+from onward.text.gguf.tokenizer import read_tokenizer as read_gguf_tokenizer
 
 LETTERS = [chr(ord("a") + i) for i in range(8)]
 SAMPLED = {"temperature": 0.7, "seed": 5, "logprobs": 2}
@@ -302,7 +303,6 @@ def weights(dtype: str):
 
 @functools.cache
 def tokens_of(text: str) -> tuple[int, ...]:
-    from onward.tokenizer import Tokenizer
 
     loaded = load_model(find_model(None), "bf16", 2)
-    return tuple(np.array(Tokenizer.from_gguf(loaded.metadata).encode(text)).tolist())
+    return tuple(np.array(read_gguf_tokenizer(loaded.metadata).encode(text)).tolist())

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from builders.scripted_engine import ScriptedEngine, driver_of, read, requests, stream_of
-from onward.driver import Driver
+from onward.calls.driver import Driver
 from onward.errors import ClosedError, Error, NumericsError
 
 

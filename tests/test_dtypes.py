@@ -25,11 +25,12 @@ from builders.checkpoints import (
 )
 from builders.core_engine import new_engine
 from builders.seeded_folder import write_seeded
-from onward import LLM, architectures
+from onward import LLM
 from onward.errors import InvalidArgument
-from onward.hub import ModelFiles, find_model
-from onward.loading import load_model
-from onward.weights.dtypes import DTYPES, HEAD_DTYPES, WeightDtypes, choose_dtypes
+from onward.load import architectures
+from onward.load.hub import ModelFiles, find_model
+from onward.load.loading import load_model
+from onward.load.weights.dtypes import DTYPES, HEAD_DTYPES, WeightDtypes, choose_dtypes
 
 EMBED, HEAD = "embed_tokens", "lm_head"
 CACHE = {"f32": "f32", "f16": "f16", "bf16": "bf16", "int8": "f16", "int4": "f16"}

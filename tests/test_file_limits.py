@@ -14,8 +14,6 @@ from builders.checkpoints import TINY, gguf_text, gguf_value, random_weights, wr
 from builders.packs import open_pack, parts_of, put_together, tiny_pack
 from builders.tiny_tokenizers import byte_level
 from builders.tiny_tokenizers import write_folder as write_tokenizer
-from onward import json_file, tokenizer_file, tokenizer_folder
-from onward.chat_template import ChatTemplate
 from onward.errors import (
     ConfigError,
     InvalidArgument,
@@ -24,12 +22,16 @@ from onward.errors import (
     TokenizerError,
     WeightError,
 )
+from onward.files import json_file
+from onward.load.weights import gguf_reader, safetensors
+from onward.load.weights.gguf_reader import read_gguf_header
+from onward.load.weights.safetensors import INDEX_NAME, SafetensorsCheckpoint
 from onward.quantization import calibration
-from onward.template_sandbox import MAX_SOURCE_CHARACTERS
-from onward.tokenizer import Tokenizer
-from onward.weights import gguf_reader, safetensors
-from onward.weights.gguf_reader import read_gguf_header
-from onward.weights.safetensors import INDEX_NAME, SafetensorsCheckpoint
+from onward.text.template.sandbox import MAX_SOURCE_CHARACTERS
+from onward.text.template.template import ChatTemplate
+from onward.text.tokenizer import file as tokenizer_file
+from onward.text.tokenizer import folder as tokenizer_folder
+from onward.text.tokenizer.tokenizer import Tokenizer
 
 MIB = 1 << 20
 

@@ -22,7 +22,7 @@ import pytest
 
 from builders.file_writers import WRITERS, Save, Writer, save_forever, void, write_models
 from onward.cli import main
-from onward.compare import result_file
+from onward.lab.compare import result_file
 
 NEIGHBOURS = (".vim.onward.swp", ".onward-x.part", ".f.onward.12.part", "g.onward")
 LIMIT_BYTES = 1000

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from onward import documents, extras, hub, native_files
 from onward.cli import doctor, main
 from onward.errors import ModelNotFound, NativeFilesNotFound
+from onward.load import hub
+from onward.machine import documents, extras, native_files
 
 ROOT = Path(__file__).parent.parent
 SOURCES = [

@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from builders.scripted_engine import FakeEvent, Spelled
-from onward.generation import Generation
-from onward.options import ModelDefaults, resolve
-from onward.result import Result
+from onward.calls.generation import Generation
+from onward.calls.result import Result
+from onward.options.resolution import ModelDefaults, resolve
 
 
 def finished(options: dict[str, Any], events: list[FakeEvent]) -> Callable[[], Result]:

@@ -5,9 +5,13 @@ Floors of the core, lowest first. A file includes its own floor and lower ones:
     6 bindings, capi   5 engine   4 sampling   3 model, cache, pack, device   2 cpu, cuda
     1 backend, formats   0 base
 
-and devices are opened by the bindings and the C interface alone; cpu and cuda know nothing of each
-other. In the package, a
-foundation is under the pieces, the pieces under ``LLM``, and that under the command line.
+Only the bindings and the C interface open devices, and cpu and cuda do not include each other.
+
+Floors of the package, lowest first. A module imports its own floor and lower ones, and no two
+modules import each other, directly or through others:
+
+    10 __main__  9 cli  8 lab  7 llm, default_llm, text_calls  6 sessions  5 calls, quantization
+    4 load  3 text  2 options  1 files, machine  0 errors, message_text, spec
 """
 
 from __future__ import annotations
@@ -15,9 +19,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+
+import onward
 
 ROOT = Path(__file__).parent.parent
 CORE, PACKAGE = ROOT / "csrc", ROOT / "python" / "onward"
@@ -37,14 +44,27 @@ FLOORS = {
     "bindings": 6,
     "capi": 6,
 }
-FOUNDATION = {"errors", "spec", "message_text", "json_file", "file_contents"}
-FACES = {
-    "llm": 2,
-    "default_llm": 3,
-    "compare": 3,
-    "cli": 4,
-    "__main__": 5,
-}  # 1: all other modules, the pieces
+PACKAGE_FLOORS = {
+    "errors": 0,
+    "message_text": 0,
+    "spec": 0,
+    "_core": 0,
+    "files": 1,
+    "machine": 1,
+    "options": 2,
+    "text": 3,
+    "load": 4,
+    "calls": 5,
+    "quantization": 5,
+    "sessions": 6,
+    "text_calls": 7,
+    "llm": 7,
+    "default_llm": 7,
+    "lab": 8,
+    "cli": 9,
+    "__main__": 10,
+}
+MODULES_AT_THE_TOP = 8  # besides __init__ and __main__
 NAMELESS_ROOMS = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}
 CODE = {".py", ".pyi", ".cpp", ".h", ".inl", ".cu", ".cuh", ".cmake"}
 TEXT = CODE | {".md", ".toml", ".yml", ".yaml", ".txt", ".sh", ".jinja"}
@@ -162,47 +182,72 @@ def module_of(path: Path) -> str:
     return path.relative_to(PACKAGE).with_suffix("").parts[0]
 
 
-def floor(room: str) -> int:
-    return 0 if room in FOUNDATION else FACES.get(room, 1)
+def name_of(path: Path) -> str:
+    """Dotted name of a module, ``onward`` for the package itself."""
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imported_rooms(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
-    """Rooms of the package that a syntax tree imports, wherever in it."""
+MODULES = {name_of(path): path for path in files({".py"}, PACKAGE)}
+
+
+def imported_modules(tree: ast.AST) -> Iterator[str]:
+    """Dotted names of what a syntax tree imports from the package, anywhere in it."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, "imports are absolute"
-            parts = (node.module or "").split(".")
-            if parts[0] == "onward":
-                yield from ((n, node) for n in ([parts[1]] if parts[1:] else names(node)))
+            module = node.module or ""
+            if module.split(".")[0] == "onward":
+                for alias in node.names:
+                    longer = f"{module}.{alias.name}"
+                    yield longer if longer in MODULES or module == "onward" else module
         elif isinstance(node, ast.Import):
-            for alias in node.names:
-                if alias.name.startswith("onward."):
-                    yield alias.name.split(".")[1], node
+            yield from (a.name for a in node.names if a.name.startswith("onward."))
 
 
-def names(node: ast.ImportFrom) -> list[str]:
-    return [alias.name for alias in node.names]
+def imported_rooms(path: Path) -> set[str]:
+    """Rooms of the package that a module imports."""
+    return {name.split(".")[1] for name in imported_modules(ast.parse(path.read_text()))}
 
 
 class TestPackage:
+    def test_every_room_has_a_floor(self):
+        assert {module_of(path) for path in MODULES.values()} - {"__init__"} <= {*PACKAGE_FLOORS}
+
     def test_no_import_goes_up(self):
         edges = 0
-        for path in files({".py"}, PACKAGE):
+        for path in MODULES.values():
             room = module_of(path)
             if room == "__init__":
-                continue  # the door: it names what is behind it
-            for target, _ in imported_rooms(ast.parse(path.read_text())):
+                continue  # it names the public classes and functions of all rooms
+            for target in imported_rooms(path) - {*onward.__all__} | {"errors"}:
                 edges += 1
-                assert floor(target) <= floor(room), f"{relative(path)} imports {target}"
+                lower = PACKAGE_FLOORS[target] <= PACKAGE_FLOORS[room]
+                assert lower, f"{relative(path)} imports {target}"
         assert edges > 50
 
+    def test_no_modules_import_each_other(self):
+        """Imports inside functions and for type checking count too."""
+        imports = {
+            name: {n for n in imported_modules(ast.parse(path.read_text())) if n in MODULES}
+            for name, path in MODULES.items()
+            if name != "onward"
+        }
+        order = TopologicalSorter(imports)
+        order.prepare()  # CycleError names the modules
+
+    def test_few_modules_lie_at_the_top(self):
+        top = {p.stem for p in PACKAGE.glob("*.py")} - {"__init__", "__main__"}
+        assert len(top) <= MODULES_AT_THE_TOP, top
+
     def test_families_know_configs_and_nothing_else(self):
-        for path in files({".py"}, PACKAGE / "architectures"):
-            rooms = {room for room, _ in imported_rooms(ast.parse(path.read_text()))}
-            assert rooms <= {"architectures", "errors", "spec", "message_text"}, relative(path)
+        for path in files({".py"}, PACKAGE / "load" / "architectures"):
+            for name in imported_modules(ast.parse(path.read_text())):
+                rooms = ("onward.load.architectures", "onward.errors", "onward.message_text")
+                assert name.startswith((*rooms, "onward.spec")), f"{relative(path)} imports {name}"
 
     def test_python_does_no_arithmetic_with_torch(self):
-        for path in files({".py"}, PACKAGE):
+        for path in MODULES.values():
             for node in ast.walk(ast.parse(path.read_text())):
                 modules = []
                 if isinstance(node, ast.Import):
@@ -212,16 +257,10 @@ class TestPackage:
                 roots = {module.split(".")[0] for module in modules}
                 assert not roots & {"torch", "transformers", "tensorflow", "jax"}, relative(path)
 
-    def test_few_touch_the_core(self):
-        touching = {
-            module_of(path)
-            for path in files({".py"}, PACKAGE)
-            for room, _ in imported_rooms(ast.parse(path.read_text()))
-            if room == "_core"
-        }
-        known = {"__init__", "llm", "loading", "driver", "generation", "engine_options"}
-        known |= {"device_list"}
-        assert touching <= known | {"cli", "bench", "compare", "quantization"}
+    def test_few_rooms_use_the_core(self):
+        users = {module_of(p) for p in MODULES.values() if "_core" in imported_rooms(p)}
+        rooms = {"machine", "options", "load", "calls", "quantization", "llm", "lab", "cli"}
+        assert users <= {"__init__"} | rooms
 
 
 class TestFiles:

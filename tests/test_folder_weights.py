@@ -22,7 +22,7 @@ from closed_form import (
     write_safetensors,
 )
 from onward.errors import WeightError
-from onward.weights.safetensors import INDEX_NAME
+from onward.load.weights.safetensors import INDEX_NAME
 
 HEAD, EMBED = "lm_head.weight", "model.embed_tokens.weight"
 SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
@@ -145,7 +145,7 @@ class TestTiedHeadOfEqualValues:
         self, tmp_path: Path, open_llm: Any, monkeypatch: pytest.MonkeyPatch, row: int
     ) -> None:
         """Also where the matrices are compared in parts of a few values."""
-        monkeypatch.setattr("onward.loading._COMPARED_BYTES", 40)
+        monkeypatch.setattr("onward.load.loading._COMPARED_BYTES", 40)
         same = open_llm(write_tied(tmp_path / "same", EMBEDDING, head="F16"))
         assert same.spec.tied_head
         head = EMBEDDING.copy()

@@ -29,11 +29,11 @@ from builders.scripted_engine import FakeEvent, Spelled
 from builders.seeded_folder import write_seeded
 from closed_form import write_pieces_tokenizer
 from onward import LLM, _core
-from onward.driver import Call, Driver
+from onward.calls.driver import Call, Driver
+from onward.calls.generation import Generation
 from onward.errors import Error
-from onward.generation import Generation
-from onward.options import ModelDefaults, resolve
-from onward.process import FORK_PATIENCE_S
+from onward.machine.process import FORK_PATIENCE_S
+from onward.options.resolution import ModelDefaults, resolve
 
 ENDLESS = 100_000
 BATCH = [[k, 7, 9] for k in range(1, 17)]

@@ -26,16 +26,16 @@ from builders.checkpoints import (
     stored,
     tiny_gguf_tensors,
 )
-from onward import architectures
 from onward.errors import ConfigError, LoadError, WeightError
-from onward.hub import find_model
-from onward.loading import check_headers
+from onward.load import architectures
+from onward.load.hub import find_model
+from onward.load.loading import check_headers
+from onward.load.weights.checkpoint import STORAGE
+from onward.load.weights.dtypes import WeightDtypes, choose_dtypes
+from onward.load.weights.gguf import GgufCheckpoint, halves_from_pairs, hugging_face_name
+from onward.load.weights.gguf_reader import read_gguf_header
+from onward.load.weights.mapped_file import MappedFile
 from onward.spec import DecoderSpec
-from onward.weights.checkpoint import STORAGE
-from onward.weights.dtypes import WeightDtypes, choose_dtypes
-from onward.weights.gguf import GgufCheckpoint, halves_from_pairs, hugging_face_name
-from onward.weights.gguf_reader import read_gguf_header
-from onward.weights.mapped_file import MappedFile
 
 gguf = pytest.importorskip("gguf")
 
@@ -470,7 +470,7 @@ def test_release_gives_pages_back(tmp_path: Path) -> None:
     code = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from onward.weights.gguf import GgufCheckpoint\n"
+        "from onward.load.weights.gguf import GgufCheckpoint\n"
         "def resident(): return int(open('/proc/self/statm').read().split()[1]) * 4096\n"
         "checkpoint = GgufCheckpoint(Path(sys.argv[1]))\n"
         "before = resident()\n"

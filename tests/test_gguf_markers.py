@@ -12,8 +12,8 @@ import pytest
 
 from builders.tiny_tokenizers import LETTERS, gguf_byte_level, gguf_sentencepiece, smollm2
 from onward.errors import TokenizerError
-from onward.gguf_keys import MAX_TOKENS
-from onward.tokenizer import Tokenizer
+from onward.text.gguf.keys import MAX_TOKENS
+from onward.text.gguf.tokenizer import read_tokenizer as read_gguf_tokenizer
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED = 1, 2, 3, 4, 5
 FIRST = 256
@@ -41,7 +41,7 @@ def metadata(
 
 
 def ends(*args: Any, **changes: Any) -> list[int]:
-    return [i - FIRST for i in Tokenizer.from_gguf(metadata(*args, **changes)).eos_token_ids]
+    return [i - FIRST for i in read_gguf_tokenizer(metadata(*args, **changes)).eos_token_ids]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_user_defined_tokens_known_as_ends() -> None:
     """A converter gives this type to an added token that is not special: ends of turns as well."""
     markers = ["</s>", "<|other|>", "<|im_end|>", "<|endoftext|>"]
     found = metadata(markers, kind=USER_DEFINED)
-    tokenizer = Tokenizer.from_gguf(found)
+    tokenizer = read_gguf_tokenizer(found)
     assert tokenizer.eos_token_ids == [FIRST, FIRST + 2]
     assert tokenizer.encode("<|im_end|><|other|>") == [FIRST + 2, FIRST + 1]
     assert tokenizer.special_ids == {FIRST + 2}
@@ -102,7 +102,7 @@ def test_what_a_template_writes_after_an_answer_is_an_end(answer: str, expected:
 def test_named_templates_are_looked_at() -> None:
     found = metadata(["</s>", "<|im_start|>", "<|im_end|>"], kind=NORMAL)
     found["tokenizer.chat_template.tool_use"] = CHATML
-    tokenizer = Tokenizer.from_gguf(found)
+    tokenizer = read_gguf_tokenizer(found)
     assert tokenizer.special_ids == {FIRST, FIRST + 1, FIRST + 2}
 
 
@@ -112,7 +112,7 @@ def test_markers_of_a_template_are_control_tokens(kind: int | None) -> None:
     markers = ["</s>", "<|im_start|>", "<|im_end|>"]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        tokenizer = Tokenizer.from_gguf(metadata(markers, kind=kind, template=CHATML))
+        tokenizer = read_gguf_tokenizer(metadata(markers, kind=kind, template=CHATML))
     assert tokenizer.encode("<|im_start|>a<|im_end|></s>") == [FIRST + 1, 97, FIRST + 2, FIRST]
     assert tokenizer.eos_token_ids == [FIRST, FIRST + 2]
     assert tokenizer.special_ids == {FIRST, FIRST + 1, FIRST + 2}
@@ -122,7 +122,7 @@ def test_marks_inside_an_answer_are_tokens_that_are_shown() -> None:
     """A <tool_call> is part of the text that a program reads."""
     template = CHATML + "{# <tool_call> [INST] #}"
     markers = ["<|im_end|>", "<tool_call>", "[INST]", "<b>"]
-    tokenizer = Tokenizer.from_gguf(metadata(markers, kind=NORMAL, template=template))
+    tokenizer = read_gguf_tokenizer(metadata(markers, kind=NORMAL, template=template))
     assert tokenizer.encode("[INST]<tool_call>") == [FIRST + 2, FIRST + 1]
     assert tokenizer.decode([FIRST + 1, FIRST]) == "<tool_call>"
     assert len(tokenizer.encode("<b>")) == 3  # no template writes it
@@ -132,7 +132,7 @@ def test_a_piece_that_merges_make_is_no_marker() -> None:
     """<b> is text like any other in a vocabulary that learned it, also where a template has it."""
     found = metadata(["</s>", "<b", "<b>"], kind=NORMAL, template=CHATML + "{# <b> #}")
     found |= {"tokenizer.ggml.merges": ["< b", "<b >"], "tokenizer.ggml.pre": "bloom"}
-    tokenizer = Tokenizer.from_gguf(found)
+    tokenizer = read_gguf_tokenizer(found)
     assert tokenizer.encode("<b>") == [FIRST + 2]
     assert set(tokenizer.backend.get_added_tokens_decoder()) == {FIRST}
 
@@ -140,14 +140,14 @@ def test_a_piece_that_merges_make_is_no_marker() -> None:
 def test_other_markers_that_are_ordinary_pieces_are_named() -> None:
     markers = ["</s>", "<|user|>", "<\uff5cturn\uff5c>", "<|b d|>"]
     with pytest.warns(UserWarning, match=r"token_type: <\|user\|>, <.turn.>: looks like a control"):
-        tokenizer = Tokenizer.from_gguf(metadata(markers, kind=NORMAL))
+        tokenizer = read_gguf_tokenizer(metadata(markers, kind=NORMAL))
     assert tokenizer.special_ids == {FIRST}
     assert len(tokenizer.encode("<|user|>")) == 8
 
 
 def test_bytes_are_known_without_types() -> None:
-    with_types = Tokenizer.from_gguf(gguf_sentencepiece())
-    without = Tokenizer.from_gguf(gguf_sentencepiece(token_type=None))
+    with_types = read_gguf_tokenizer(gguf_sentencepiece())
+    without = read_gguf_tokenizer(gguf_sentencepiece(token_type=None))
     for text in ("hello é\n", "<0x41> <s>"):
         assert without.encode(text) == with_types.encode(text)
 
@@ -157,7 +157,7 @@ def test_bytes_are_known_without_types() -> None:
 def test_ids_that_are_not_needed_are_ignored(key: str, value: object) -> None:
     message = f"{key}_token_id: found .*, expected 0 to 256; the key is ignored"
     with pytest.warns(UserWarning, match=message):
-        tokenizer = Tokenizer.from_gguf(metadata(["</s>"], **{f"{key}_token_id": value}))
+        tokenizer = read_gguf_tokenizer(metadata(["</s>"], **{f"{key}_token_id": value}))
     assert tokenizer.special_tokens == {"eos_token": "</s>"}
     assert tokenizer.eos_token_ids == [FIRST]
 
@@ -166,13 +166,13 @@ def test_ids_that_are_not_needed_are_ignored(key: str, value: object) -> None:
 @pytest.mark.parametrize("value", [-1, FIRST + 1])
 def test_ids_that_are_needed_are_errors(key: str, value: int) -> None:
     with pytest.raises(TokenizerError, match=f"{key}_token_id: found {value}, expected 0 to 256"):
-        Tokenizer.from_gguf(metadata(["</s>"], **{f"{key}_token_id": value}))
+        read_gguf_tokenizer(metadata(["</s>"], **{f"{key}_token_id": value}))
 
 
 def test_named_tokens_are_what_templates_see() -> None:
     ids = {"padding": 1, "unknown": 2, "seperator": 3, "cls": 4, "mask": 5}
     keys = {f"{key}_token_id": FIRST + i for key, i in ids.items()}
-    found = Tokenizer.from_gguf(metadata(["e0", "p0", "u0", "s0", "c0", "m0"], **keys))
+    found = read_gguf_tokenizer(metadata(["e0", "p0", "u0", "s0", "c0", "m0"], **keys))
     assert found.special_tokens == {
         **{"eos_token": "e0", "pad_token": "p0", "unk_token": "u0", "sep_token": "s0"},
         **{"cls_token": "c0", "mask_token": "m0"},
@@ -201,11 +201,11 @@ def test_empty_and_equal_unused_pieces(build: Any, pieces: list[str], kinds: lis
     }
     if build is gguf_sentencepiece:
         changes["scores"] = [*plain["tokenizer.ggml.scores"], 0.0, 0.0, 0.0]
-    tokenizer = Tokenizer.from_gguf(build(**changes))
+    tokenizer = read_gguf_tokenizer(build(**changes))
     count = len(tokens)
     assert tokenizer.vocab_size == count + 3
     assert tokenizer.encode("<|last|>")[-1] == count + 2
-    assert tokenizer.encode("hello a") == Tokenizer.from_gguf(plain).encode("hello a")
+    assert tokenizer.encode("hello a") == read_gguf_tokenizer(plain).encode("hello a")
     shown = [tokenizer.decode([count]), tokenizer.decode([count + 1])]
     kept = [i for i, kind in enumerate(kinds) if kind == NORMAL and pieces[i]]
     for i, text in enumerate(shown):
@@ -215,7 +215,7 @@ def test_empty_and_equal_unused_pieces(build: Any, pieces: list[str], kinds: lis
 
 def test_a_named_token_is_never_the_spare_one() -> None:
     found = metadata(["x0", "x0"], kind=UNUSED, eos_token_id=FIRST + 1)
-    tokenizer = Tokenizer.from_gguf(found)
+    tokenizer = read_gguf_tokenizer(found)
     assert tokenizer.eos_token_ids == [FIRST + 1]
     assert tokenizer.encode("x0") == [FIRST + 1]
 
@@ -240,7 +240,7 @@ def test_a_named_token_is_never_the_spare_one() -> None:
 )
 def test_vocabularies_beyond_the_limits(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(TokenizerError, match=message):
-        Tokenizer.from_gguf(metadata([], **changes))
+        read_gguf_tokenizer(metadata([], **changes))
 
 
 def two_letters(count: int) -> list[str]:
@@ -275,7 +275,7 @@ def test_vocabularies_with_too_many_merges(pieces: list[str], message: str) -> N
     )
     start = time.process_time()
     with pytest.raises(TokenizerError, match=message) as caught:
-        Tokenizer.from_gguf(metadata)
+        read_gguf_tokenizer(metadata)
     assert time.process_time() - start < 5
     counted = [int(word) for word in re.findall(r"\d+", str(caught.value))]
     if "ways" in message:  # the merges made: 8 for a piece, 65,536, and one piece more

@@ -11,7 +11,7 @@ import pytest
 from builders.checkpoints import TINY_GGUF, gguf_bytes, tiny_gguf_tensors
 from onward import LLM
 from onward.errors import TokenizerError
-from onward.pack.packing import pack_model
+from onward.load.packing import pack_model
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}ab{{ m['content'] }}<|im_end|>{% endfor %}"

@@ -21,10 +21,10 @@ from builders.checkpoints import (
 from builders.core_engine import new_engine
 from onward import LLM, quantize
 from onward.errors import WeightError
-from onward.hub import find_model
-from onward.loading import load_model
-from onward.pack.packing import pack_model
-from onward.weights.gguf import GgufCheckpoint
+from onward.load.hub import find_model
+from onward.load.loading import load_model
+from onward.load.packing import pack_model
+from onward.load.weights.gguf import GgufCheckpoint
 
 PROMPT = np.arange(12, dtype=np.int32)
 

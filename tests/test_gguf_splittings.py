@@ -6,8 +6,8 @@ import pytest
 
 from builders.tiny_tokenizers import gguf_byte_level
 from onward.errors import TokenizerError
-from onward.gguf_splittings import SPLITTINGS
-from onward.tokenizer import Tokenizer
+from onward.text.gguf.splittings import SPLITTINGS
+from onward.text.gguf.tokenizer import read_tokenizer as read_gguf_tokenizer
 
 TEXT = "HelloWorld I'M 12345 x.y\n\n  日本語 end"
 # The names that share a pre-tokenizer, and the words of TEXT.
@@ -66,7 +66,7 @@ SPECIAL = [
 
 
 def words(pre: str, text: str) -> list[str]:
-    pre_tokenizer = Tokenizer.from_gguf(gguf_byte_level(pre)).backend.pre_tokenizer
+    pre_tokenizer = read_gguf_tokenizer(gguf_byte_level(pre)).backend.pre_tokenizer
     return [text[a:b] for _, (a, b) in pre_tokenizer.pre_tokenize_str(text)]
 
 
@@ -85,7 +85,7 @@ def test_words_lose_nothing() -> None:
     """The words of a text joined are the text, whatever the pre-tokenizer."""
     text = "\r\n\t Ab1½٣ e\u0301 한 \u3000ไทย <|x|>👍🏽 don't__\n"
     for name in SPLITTINGS:
-        tokenizer = Tokenizer.from_gguf(gguf_byte_level(name, add_bos_token=False))
+        tokenizer = read_gguf_tokenizer(gguf_byte_level(name, add_bos_token=False))
         composed = SPLITTINGS[name].composed
         assert "".join(words(name, text)) == text
         assert (tokenizer.decode(tokenizer.encode(text)) == text) != composed
@@ -93,14 +93,14 @@ def test_words_lose_nothing() -> None:
 
 @pytest.mark.parametrize("pre", ["qwen2", "mpt", "olmo", "command-r"])
 def test_some_compose_characters(pre: str) -> None:
-    tokenizer = Tokenizer.from_gguf(gguf_byte_level(pre))
+    tokenizer = read_gguf_tokenizer(gguf_byte_level(pre))
     assert tokenizer.encode("e\u0301") == tokenizer.encode("é")
 
 
 def test_without_a_name_those_of_gpt2_are_assumed() -> None:
     with pytest.warns(UserWarning, match=r"pre: the key is missing, so text is cut .* as GPT-2 "):
-        tokenizer = Tokenizer.from_gguf(gguf_byte_level(pre=None))
-    assert tokenizer.encode("ab12 a") == Tokenizer.from_gguf(gguf_byte_level()).encode("ab12 a")
+        tokenizer = read_gguf_tokenizer(gguf_byte_level(pre=None))
+    assert tokenizer.encode("ab12 a") == read_gguf_tokenizer(gguf_byte_level()).encode("ab12 a")
 
 
 @pytest.mark.parametrize("pre", ["gemma4", "whitespace", "afmoe", "banana"])
@@ -108,4 +108,4 @@ def test_others_are_refused_by_name(pre: str) -> None:
     with pytest.raises(
         TokenizerError, match=f"pre: .* '{pre}' is not supported, .*default, .*llada"
     ):
-        Tokenizer.from_gguf(gguf_byte_level(pre))
+        read_gguf_tokenizer(gguf_byte_level(pre))

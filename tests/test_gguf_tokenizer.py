@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from builders.tiny_tokenizers import LETTERS, MARK, gguf_byte_level, gguf_sentencepiece, smollm2
 from onward.errors import TokenizerError
-from onward.tokenizer import Tokenizer
+from onward.text.gguf.tokenizer import read_tokenizer as read_gguf_tokenizer
 
 TEXTS = (
     "Hello world",
@@ -90,13 +90,13 @@ def test_smollm2_digits_stand_alone() -> None:
     ],
 )
 def test_pre_tokenizers(pre: str, text: str, pieces: list[str]) -> None:
-    tokenizer = Tokenizer.from_gguf(gguf_byte_level(pre, add_bos_token=False))
+    tokenizer = read_gguf_tokenizer(gguf_byte_level(pre, add_bos_token=False))
     assert [tokenizer.id_to_token(i) for i in tokenizer.encode(text)] == pieces
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
 def test_token_types() -> None:
-    tokenizer = Tokenizer.from_gguf(gguf_byte_level())
+    tokenizer = read_gguf_tokenizer(gguf_byte_level())
     assert tokenizer.encode("a<|end|><tool>") == [97, 259, 260]
     assert tokenizer.decode([259, 260]) == "<tool>"
     assert tokenizer.special_ids == {259}
@@ -114,16 +114,16 @@ def test_token_types() -> None:
 )
 def test_bos_of_byte_level(pre: str, said: bool | None, adds: bool) -> None:
     changes = {} if said is None else {"add_bos_token": said}
-    assert Tokenizer.from_gguf(gguf_byte_level(pre, **changes)).adds_bos == adds
+    assert read_gguf_tokenizer(gguf_byte_level(pre, **changes)).adds_bos == adds
 
 
 def test_ends_of_a_turn_are_ends() -> None:
-    tokenizer = Tokenizer.from_gguf(gguf_byte_level(eot_token_id=260, eom_token_id=260))
+    tokenizer = read_gguf_tokenizer(gguf_byte_level(eot_token_id=260, eom_token_id=260))
     assert tokenizer.eos_token_ids == [259, 260]
 
 
 def test_sentencepiece() -> None:
-    tokenizer = Tokenizer.from_gguf(gguf_sentencepiece())
+    tokenizer = read_gguf_tokenizer(gguf_sentencepiece())
     pieces = [tokenizer.id_to_token(i) for i in tokenizer.encode("hello hello")]
     # "el" scores best, so it is merged before "he" and "ll" can be.
     assert pieces == ["<s>", MARK, "h", "el", "l", "o", MARK, "h", "el", "l", "o"]
@@ -135,7 +135,7 @@ def test_sentencepiece() -> None:
 
 
 def test_sentencepiece_without_prefix_space() -> None:
-    tokenizer = Tokenizer.from_gguf(gguf_sentencepiece(add_space_prefix=False, add_bos_token=False))
+    tokenizer = read_gguf_tokenizer(gguf_sentencepiece(add_space_prefix=False, add_bos_token=False))
     assert [tokenizer.id_to_token(i) for i in tokenizer.encode("he he")] == ["he", MARK, "he"]
     assert tokenizer.decode(tokenizer.encode(" he")) == " he"
 
@@ -143,7 +143,7 @@ def test_sentencepiece_without_prefix_space() -> None:
 def test_arrays_may_be_numpy() -> None:
     metadata = gguf_byte_level(bos_token_id=np.uint32(259))
     metadata["tokenizer.ggml.token_type"] = np.array(metadata["tokenizer.ggml.token_type"])
-    assert Tokenizer.from_gguf(metadata).bos_token_id == 259
+    assert read_gguf_tokenizer(metadata).bos_token_id == 259
 
 
 @pytest.mark.parametrize(
@@ -175,15 +175,15 @@ def test_arrays_may_be_numpy() -> None:
 )
 def test_broken_metadata(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(TokenizerError, match=message):
-        Tokenizer.from_gguf(gguf_byte_level(**changes))
+        read_gguf_tokenizer(gguf_byte_level(**changes))
 
 
 @pytest.mark.parametrize("changes", [{"scores": None}, {"scores": [0.0]}, {"scores": ["x"] * 271}])
 def test_broken_scores(changes: dict[str, Any]) -> None:
     with pytest.raises(TokenizerError, match="scores"):
-        Tokenizer.from_gguf(gguf_sentencepiece(**changes))
+        read_gguf_tokenizer(gguf_sentencepiece(**changes))
 
 
 def test_no_metadata() -> None:
     with pytest.raises(TokenizerError, match="model: None is not supported"):
-        Tokenizer.from_gguf({})
+        read_gguf_tokenizer({})

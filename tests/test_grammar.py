@@ -15,9 +15,9 @@ from builders.constrained import (
 )
 from builders.tiny_tokenizers import byte_level, sentencepiece
 from onward.errors import ArgumentTypeError, Error, InvalidArgument, MissingExtra
-from onward.grammar import Grammar
-from onward.token_table import table_of
-from onward.tokenizer import Tokenizer
+from onward.options.grammar import Grammar
+from onward.text.tokenizer.token_table import table_of
+from onward.text.tokenizer.tokenizer import Tokenizer
 
 pytest.importorskip("llguidance")
 

@@ -17,10 +17,10 @@ from tokenizers import Tokenizer, decoders, models
 
 from builders.crowds import PIECES
 from builders.tiny_tokenizers import wrapped
-from onward import grammar_trial
-from onward.constraints import Constraint
 from onward.errors import InvalidArgument
-from onward.grammar import Grammar
+from onward.options.grammar import Grammar
+from onward.text import grammar_trial
+from onward.text.constraints import Constraint
 
 
 def with_patterns(count: int) -> dict[str, Any]:

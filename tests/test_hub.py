@@ -14,7 +14,7 @@ import pytest
 
 from builders.checkpoints import TINY_GGUF, gguf_bytes, tiny_gguf_tensors, write_folder
 from onward.errors import ArgumentTypeError, InvalidArgument, ModelNotFound
-from onward.hub import DEFAULT_HUB_ID, ModelFiles, fetching, find_model, local, named
+from onward.load.hub import DEFAULT_HUB_ID, ModelFiles, fetching, find_model, local, named
 
 GGUF = gguf_bytes(TINY_GGUF, tiny_gguf_tensors())
 
@@ -171,7 +171,7 @@ def test_offline_hub_cache(tmp_path: Path) -> None:
     code = (
         "import json, sys\n"
         "from onward.errors import Error\n"
-        "from onward.hub import find_model\n"
+        "from onward.load.hub import find_model\n"
         "found = find_model('owner/tiny')\n"
         "try: find_model('owner/absent')\n"
         "except Error as error: print(json.dumps([found.name, str(found.path), str(error)]))\n"

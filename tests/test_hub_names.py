@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from onward.compare.setting import parse_setting
 from onward.errors import ArgumentTypeError, InvalidArgument, ModelNotFound
-from onward.hub.names import HubName, parse, with_revision
-from onward.hub.selection import Selection, gguf_files, select, tag_of, weight_files
+from onward.lab.compare.setting import parse_setting
+from onward.load.hub.names import HubName, parse, with_revision
+from onward.load.hub.selection import Selection, gguf_files, select, tag_of, weight_files
 
 REPO = HubName("user/repo")
 FOLDER = ["config.json", "tokenizer.json", "model.safetensors"]

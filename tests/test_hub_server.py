@@ -22,8 +22,8 @@ import pytest
 from builders.checkpoints import TINY_GGUF, gguf_bytes, tiny_gguf_tensors, write_folder
 from builders.hub_server import Hub, Repository, commit, folder_files, serving
 from onward.errors import IoError
-from onward.hub import failures
-from onward.hub.names import HubName
+from onward.load.hub import failures
+from onward.load.hub.names import HubName
 
 pytest.importorskip("huggingface_hub")
 
@@ -32,7 +32,7 @@ GGUF = gguf_bytes(TINY_GGUF, tiny_gguf_tensors())
 FIND = """
 import json, sys, warnings
 from onward.errors import Error
-from onward.hub import find_model
+from onward.load.hub import find_model
 found = {}
 for text in sys.argv[1:]:
     with warnings.catch_warnings(record=True) as caught:

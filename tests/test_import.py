@@ -61,7 +61,7 @@ def test_version_and_cache_bytes_come_from_the_core() -> None:
         "import onward",
         "import onward.llm",
         "from onward.llm import LLM",
-        "import onward.chat_template",
+        "import onward.text.template.template",
     ],
 )
 def test_onward_chat_is_the_function_whatever_was_imported_first(

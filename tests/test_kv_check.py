@@ -15,16 +15,16 @@ import pytest
 import onward
 from builders.resources import needs_proc
 from builders.seeded_folder import write_seeded
-from onward.bench.shapes import SHAPES
 from onward.cli import main
 from onward.errors import Error, InvalidArgument
-from onward.kv import check as checking
-from onward.kv.check import Checked, Measured, check, measure
-from onward.kv.models import read_subject
-from onward.kv.plan import Policy
-from onward.kv.stand_in import write_stand_in
-from onward.kv.tables import CHECK_WRITERS
-from onward.kv_dtypes import KV_DTYPES
+from onward.lab.counts.policy import Policy
+from onward.lab.counts.shapes import SHAPES
+from onward.lab.kv import check as checking
+from onward.lab.kv.check import Checked, Measured, check, measure
+from onward.lab.kv.models import read_subject
+from onward.lab.kv.stand_in import write_stand_in
+from onward.lab.kv.tables import CHECK_WRITERS
+from onward.options.kv_dtypes import KV_DTYPES
 
 MIB = 2**20
 # Floats, codes with one scale a vector, codes that are not rotated, and one of each.

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-import onward.machine
+import onward.machine.memory
 from builders.seeded_folder import write_seeded
 from closed_form import base_config
-from onward.bench.shapes import SHAPES
-from onward.bench.synthetic import random_model, synthetic_dtypes, synthetic_spec
 from onward.cli import main
 from onward.errors import InvalidArgument
-from onward.hub import find_model
-from onward.kv.models import read_subject
-from onward.kv.report import calculate
-from onward.weights.gguf import GgufCheckpoint
+from onward.lab.bench.synthetic import random_model, synthetic_dtypes, synthetic_spec
+from onward.lab.counts.shapes import SHAPES
+from onward.lab.kv.models import read_subject
+from onward.lab.kv.report import calculate
+from onward.load.hub import find_model
+from onward.load.weights.gguf import GgufCheckpoint
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 LLAMA = ("llama-3.1-8b", "--memory", "32GiB", "--weights-bytes", "16GiB")
@@ -256,12 +256,12 @@ class TestOutput:
     def test_the_machine_s_memory_is_the_usual_one(
         self, printed: Printed, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(onward.machine, "available_memory_bytes", lambda: 20 * GIB)
+        monkeypatch.setattr(onward.machine.memory, "available_memory_bytes", lambda: 20 * GIB)
         assert printed.json("llama-3.1-8b")["memory_bytes"] == 20 * GIB
         # Weights larger than the memory leave nothing.
         told = printed.json("llama-3.1-8b", "--memory", "8GiB", "--kv-dtype", "f16")
         assert told["room_bytes"] == 0 and told["codecs"][0]["longest"] == 0
-        monkeypatch.setattr(onward.machine, "available_memory_bytes", lambda: None)
+        monkeypatch.setattr(onward.machine.memory, "available_memory_bytes", lambda: None)
         out = printed("llama-3.1-8b")
         assert "memory not known" in out and "longest" not in out and "*" not in out
         assert printed.json("llama-3.1-8b")["codecs"][0]["figures"][0]["fits"] is None

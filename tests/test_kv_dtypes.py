@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from onward.errors import ArgumentTypeError, InvalidArgument
-from onward.kv_dtypes import CODES, FLOATS, KV_DTYPES, KvDtypes, parse_kv_dtype
+from onward.options.kv_dtypes import CODES, FLOATS, KV_DTYPES, KvDtypes, parse_kv_dtype
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-import onward.machine
-from onward.bench.measuring import require_memory
+import onward.machine.memory
 from onward.errors import InvalidArgument
-from onward.machine import available_memory_bytes, memory_bytes, resident_bytes
+from onward.lab.bench.measuring import require_memory
+from onward.machine.memory import available_memory_bytes, memory_bytes, resident_bytes
 
 GIB = 2**30
 MEMINFO = "MemTotal:       33554432 kB\nMemFree:          100 kB\nMemAvailable:   25165824 kB\n"
@@ -98,7 +98,7 @@ def test_version_1(tmp_path: Path, groups: dict[str, str], expected: int) -> Non
 
 
 def test_bench_refuses_what_the_group_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onward.machine, "available_memory_bytes", lambda root: GIB)
+    monkeypatch.setattr(onward.machine.memory, "available_memory_bytes", lambda root: GIB)
     with pytest.raises(InvalidArgument, match=r"^x: needs 1\.5 GiB .* the 1\.0 GiB of memory"):
         require_memory("x", cache=GIB)
     require_memory("x", cache=GIB // 2)

@@ -12,12 +12,12 @@ from xml.etree import ElementTree
 import pytest
 
 from onward.cli import main
-from onward.kv.curves import chart
-from onward.kv.models import read_subject
-from onward.kv.report import calculate
-from onward.plotting import Chart, marks, svg
-from onward.plotting.charts import RIGHT
-from onward.plotting.marks import HEIGHT, WIDTH, Stroke, Words
+from onward.lab.kv.curves import chart
+from onward.lab.kv.models import read_subject
+from onward.lab.kv.report import calculate
+from onward.lab.plotting import Chart, marks, svg
+from onward.lab.plotting.charts import RIGHT
+from onward.lab.plotting.marks import HEIGHT, WIDTH, Stroke, Words
 
 SVG = "{http://www.w3.org/2000/svg}"
 GIB = 2**30

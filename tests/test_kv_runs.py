@@ -25,9 +25,9 @@ from kv_runs.subjects import make_subjects
 
 from builders.talking import write_talking
 from onward import _core
-from onward.bench import synthetic
-from onward.bench.shapes import SHAPES
-from onward.bench.subject import Subject
+from onward.lab.bench import synthetic
+from onward.lab.bench.subject import Subject
+from onward.lab.counts.shapes import SHAPES
 
 TINY = {
     "model_type": "mistral",

@@ -12,25 +12,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import onward
-from onward.bench.synthetic import synthetic_spec
 from onward.errors import InvalidArgument
-from onward.kv.amounts import amount, read_amount
-from onward.kv.plan import Policy, usual_contexts
-from onward.kv.sequences import (
+from onward.lab.bench.synthetic import synthetic_spec
+from onward.lab.counts.amounts import amount, read_amount
+from onward.lab.counts.policy import Policy, usual_contexts
+from onward.lab.counts.sequences import (
     Blocks,
     blocks_held,
     longest_sequence,
     sequence_bytes,
     sequences_that_fit,
 )
-from onward.kv.sizes import (
+from onward.lab.counts.vectors import (
     exact_token_bytes,
     pair_bytes,
     textbook_bytes,
     token_bytes,
     vector_bytes,
 )
-from onward.kv_dtypes import KV_DTYPES, KvDtypes, parse_kv_dtype
+from onward.options.kv_dtypes import KV_DTYPES, KvDtypes, parse_kv_dtype
 from onward.spec import DecoderSpec
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30

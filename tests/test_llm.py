@@ -14,7 +14,7 @@ import pytest
 
 import onward
 from closed_form import chain, write_generation_config, write_script, write_table
-from onward import LLM, progress
+from onward import LLM
 from onward.errors import (
     ArgumentTypeError,
     ClosedError,
@@ -23,6 +23,7 @@ from onward.errors import (
     TemplateError,
     TokenizerError,
 )
+from onward.machine import progress
 
 SCRIPT = ["<pad>", "<s>", "</s>", "one,", " two,", " three,", " four."]
 SAID = "one, two, three, four.</s>"

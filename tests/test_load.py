@@ -70,7 +70,7 @@ def test_threads_that_need_a_vocabulary_at_the_same_time_make_it_once(
     tmp_path: Path, open_llm: Callable[..., LLM], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("llguidance")
-    from onward import token_table
+    from onward.text.tokenizer import token_table
 
     made: list[int] = []
     real = token_table.TokenTable.__init__

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from builders.checkpoints import TINY, config_of, random_weights, write_folder
-from onward.hub import find_model
-from onward.loading import load_model
+from onward.load.hub import find_model
+from onward.load.loading import load_model
 
 
 def test_config_too_large_for_the_tensors_is_refused_before_memory_is_taken(tmp_path: Path) -> None:
@@ -21,8 +21,8 @@ def test_config_too_large_for_the_tensors_is_refused_before_memory_is_taken(tmp_
     (folder / "config.json").write_text(json.dumps(config_of(**huge)))
     code = (
         "import resource, sys\n"
-        "from onward.hub import find_model\n"
-        "from onward.loading import load_model\n"
+        "from onward.load.hub import find_model\n"
+        "from onward.load.loading import load_model\n"
         "from onward.errors import WeightError\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "try: load_model(find_model(sys.argv[1]), 'auto', 1)\n"
@@ -56,8 +56,8 @@ def test_memory_after_loading_bf16_is_that_of_the_file(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "m", config, dtype="BF16")
     code = (
         "import sys\n"
-        "from onward.hub import find_model\n"
-        "from onward.loading import load_model\n"
+        "from onward.load.hub import find_model\n"
+        "from onward.load.loading import load_model\n"
         "def load(name): return load_model(find_model(name), 'auto', 1)\n"
         "def resident(): return int(open('/proc/self/statm').read().split()[1]) * 4096\n"
         "load(sys.argv[2])\n"

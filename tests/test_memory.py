@@ -20,7 +20,7 @@ from builders.checkpoints import with_header
 from builders.resources import needs_proc
 from builders.seeded_folder import write_seeded
 from closed_form import base_config, write_pieces_tokenizer
-from onward import architectures
+from onward.load import architectures
 
 pytestmark = needs_proc
 MIB = 2**20
@@ -108,8 +108,8 @@ print(json.dumps([grown, llm[0].context, llm[0].weight_bytes]))
 """
 
 LOADING_HIGH_WATER = """
-from onward.hub import find_model
-from onward.loading import load_model
+from onward.load.hub import find_model
+from onward.load.loading import load_model
 def high_water():
     with open("/proc/self/status") as status:
         [line] = [line for line in status if line.startswith("VmHWM")]

@@ -16,7 +16,7 @@ import pytest
 from builders.seeded_folder import write_seeded
 from closed_form import write_pieces_tokenizer
 from onward import LLM
-from onward.result import Result
+from onward.calls.result import Result
 
 THREADS = 8
 ENDLESS = 100_000

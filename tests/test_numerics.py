@@ -11,9 +11,9 @@ import onward
 from builders.core_engine import drain, new_engine, submit
 from closed_form import base_config, chain, seen_tensors, table_tensors, write_folder
 from onward.errors import NumericsError, WeightError
-from onward.hub import find_model
-from onward.loading import load_model
-from onward.weights.dtypes import HEAD_DTYPES
+from onward.load.hub import find_model
+from onward.load.loading import load_model
+from onward.load.weights.dtypes import HEAD_DTYPES
 
 
 def write_bad_embedding(folder: Path, value: float) -> Path:

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from onward import _core
-from onward.engine_options import request_options
 from onward.errors import ArgumentTypeError, InvalidArgument
-from onward.option_table import OPTIONS
-from onward.option_values import Option
-from onward.options import GenerationOptions, ModelDefaults
-from onward.options import resolve as resolve_options
+from onward.options.for_engine import request_options
+from onward.options.resolution import GenerationOptions, ModelDefaults
+from onward.options.resolution import resolve as resolve_options
+from onward.options.table import OPTIONS
+from onward.options.values import Option
 
 VOCAB = 100
 HUGE = 10**400

@@ -35,9 +35,9 @@ from builders.resources import needs_proc, resident_bytes
 from builders.seeded_folder import write_seeded
 from onward import _core
 from onward.errors import InvalidArgument, IoError, ModelNotFound, PackError, TokenizerError
-from onward.hub import ModelFiles, find_model
-from onward.loading import load_model
-from onward.pack import packing
+from onward.load import packing
+from onward.load.hub import ModelFiles, find_model
+from onward.load.loading import load_model
 
 MESSAGES = [{"role": "user", "content": "hi <tool> there"}]
 
@@ -336,7 +336,7 @@ class TestMemory:
         path = tiny_pack(tmp_path)
         given: list[int] = []
         free = 1 << 20
-        monkeypatch.setattr("onward.cache_options.memory_bytes", lambda: {"available": free})
+        monkeypatch.setattr("onward.options.cache.memory_bytes", lambda: {"available": free})
 
         class Engine(_core.Engine):
             def __init__(self, model: _core.Model, **options: Any) -> None:

@@ -12,7 +12,7 @@ import pytest
 from builders.packs import open_pack, parts_of, tiny_pack, write_talking
 from onward.cli import main
 from onward.errors import PackError
-from onward.pack import packing
+from onward.load import packing
 
 
 @pytest.fixture(scope="module")

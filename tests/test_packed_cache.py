@@ -32,10 +32,10 @@ from builders.seeded_folder import write_seeded
 from closed_form import write_script
 from onward import _core
 from onward.errors import ArgumentTypeError, InvalidArgument, WeightError
-from onward.hub import find_model
-from onward.loading import load_model
-from onward.weights import packed
-from onward.weights.safetensors import BLOCKS_METHOD
+from onward.load.hub import find_model
+from onward.load.loading import load_model
+from onward.load.weights import packed
+from onward.load.weights.safetensors import BLOCKS_METHOD
 
 
 @pytest.fixture(autouse=True)

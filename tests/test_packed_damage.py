@@ -23,7 +23,7 @@ from builders.checkpoints import (
 from builders.core_engine import new_engine
 from builders.packed_folders import DTYPES, PROMPT, load, logits, spoil, the_file
 from builders.seeded_folder import write_seeded
-from onward.weights import packed
+from onward.load.weights import packed
 
 
 class Full:

@@ -12,10 +12,11 @@ import pytest
 from builders.checkpoints import config_of, write_folder
 from builders.core_engine import new_engine
 from builders.packed_folders import PROMPT
-from onward import _core, architectures, loading
+from onward import _core
 from onward.errors import InvalidArgument, WeightError
-from onward.hub import find_model
-from onward.loading import LoadedModel, load_model
+from onward.load import architectures, loading
+from onward.load.hub import find_model
+from onward.load.loading import LoadedModel, load_model
 
 
 def load(model: Path, dtype: str) -> LoadedModel:

@@ -11,10 +11,10 @@ from xml.etree import ElementTree
 import pytest
 
 from onward.errors import Error, InvalidArgument, MissingExtra
-from onward.kv.amounts import amount
-from onward.plotting import Chart, Curve, check_path, marks, svg, write
-from onward.plotting.charts import BOTTOM, LEFT, RIGHT, TOP, spread
-from onward.plotting.marks import HEIGHT, WIDTH, Dot, Stroke, Words
+from onward.lab.counts.amounts import amount
+from onward.lab.plotting import Chart, Curve, check_path, marks, svg, write
+from onward.lab.plotting.charts import BOTTOM, LEFT, RIGHT, TOP, spread
+from onward.lab.plotting.marks import HEIGHT, WIDTH, Dot, Stroke, Words
 
 SVG = "{http://www.w3.org/2000/svg}"
 LINE = Curve("a", ((1, 4), (4, 16), (16, 64)))

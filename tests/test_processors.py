@@ -14,8 +14,8 @@ from builders.core_engine import complete, drain, submit
 from builders.distributions import assert_distribution, draws_over_seeds, table_engine
 from closed_form import write_table
 from onward import LLM
-from onward.engine_options import chain
 from onward.errors import InvalidArgument
+from onward.options.for_engine import chain
 
 ROW = (0.0, 3.0, 2.0, 1.0, -1.0)
 """The same logits after every token: 1 is the likeliest, then 2, 3, 0, 4."""

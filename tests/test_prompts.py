@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from builders import hostile_values as hostile
+from onward.calls.prompts import PromptReader, prompts_of
 from onward.errors import ArgumentTypeError, InvalidArgument
-from onward.prompts import PromptReader, prompts_of
 
 VOCAB = 100
 

@@ -11,6 +11,8 @@ from builders.checkpoints import random_blocks, stored
 from builders.core_engine import Shape, ids, random_prompt, seeded_model
 from onward import _core
 from onward.errors import InvalidArgument
+from onward.load.weights import Tensor
+from onward.load.weights.checkpoint import STORAGE
 from onward.quantization.block_formats import (
     FORMATS,
     decoded,
@@ -19,8 +21,6 @@ from onward.quantization.block_formats import (
     values_of,
 )
 from onward.quantization.gptq import output_error, quantised
-from onward.weights import Tensor
-from onward.weights.checkpoint import STORAGE
 
 gguf = pytest.importorskip("gguf")
 

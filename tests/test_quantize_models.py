@@ -33,12 +33,12 @@ from onward.errors import (
     TokenizerError,
     WeightError,
 )
-from onward.hub import find_model
+from onward.load.hub import find_model
+from onward.load.weights import open_checkpoint
+from onward.load.weights.checkpoint import STORAGE
 from onward.quantization.block_formats import FORMATS, rounded_plainly, values_of
 from onward.quantization.calibration import default_text
 from onward.quantization.quantizer import CALIBRATION_TOKENS
-from onward.weights import open_checkpoint
-from onward.weights.checkpoint import STORAGE
 
 gguf = pytest.importorskip("gguf")
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from builders.checkpoints import config_of
-from onward.architectures import read_spec
 from onward.errors import ConfigError
+from onward.load.architectures import read_spec
 from onward.spec import DecoderSpec
 
 FIXTURES = Path(__file__).parent / "fixtures"

@@ -24,12 +24,12 @@ from builders.checkpoints import (
     with_header,
     write_folder,
 )
-from onward import architectures
 from onward.errors import ConfigError, LoadError, WeightError
-from onward.hub import find_model
-from onward.loading import check_headers, read_spec
-from onward.weights import open_checkpoint
-from onward.weights.safetensors import INDEX_NAME, SafetensorsCheckpoint
+from onward.load import architectures
+from onward.load.hub import find_model
+from onward.load.loading import check_headers, read_spec
+from onward.load.weights import open_checkpoint
+from onward.load.weights.safetensors import INDEX_NAME, SafetensorsCheckpoint
 
 HEAD = "lm_head.weight"
 EMBED = "model.embed_tokens.weight"
@@ -342,7 +342,7 @@ def test_broken_files_are_refused_quickly_and_without_a_signal(tmp_path: Path) -
         "import resource, sys, time\n"
         "from pathlib import Path\n"
         "from onward.errors import Error\n"
-        "from onward.weights.safetensors import SafetensorsCheckpoint\n"
+        "from onward.load.weights.safetensors import SafetensorsCheckpoint\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "slowest = 0\n"
         "for folder in Path(sys.argv[1]).iterdir():\n"

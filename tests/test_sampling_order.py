@@ -17,9 +17,9 @@ from builders.core_engine import complete, drain, submit
 from builders.distributions import log_probabilities, possible, table_engine
 from closed_form import write_table
 from onward import _core
-from onward.engine_options import chain
 from onward.errors import InvalidArgument
-from onward.options import ModelDefaults, resolve
+from onward.options.for_engine import chain
+from onward.options.resolution import ModelDefaults, resolve
 
 P = log_probabilities([0.5, 0.3, 0.15, 0.05])
 PRESETS = ("hf", "vllm", "llama.cpp")

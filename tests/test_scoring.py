@@ -12,8 +12,8 @@ import pytest
 
 from builders.core_engine import Shape, new_engine, random_prompt, seeded_model
 from closed_form import chain, write_pieces_tokenizer, write_table
+from onward.calls.scoring import windows
 from onward.errors import InvalidArgument, NumericsError, TokenizerError
-from onward.scoring import windows
 
 TABLE = np.full((8, 8), -100.0)
 TABLE[3, [4, 5]] = np.log([0.75, 0.25])

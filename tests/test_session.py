@@ -13,8 +13,8 @@ import pytest
 from builders.talking import SHORTENING, write_talking
 from closed_form import write_script
 from onward import LLM, Error
+from onward.calls.generation import Stream
 from onward.errors import ArgumentTypeError, ClosedError, InvalidArgument, TemplateError
-from onward.generation import Stream
 
 OpenLLM = Callable[..., LLM]
 QUESTIONS = ["hello there", "and why is that, then?", "no", "tell me more of the same " * 3]

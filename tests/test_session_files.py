@@ -287,7 +287,7 @@ def test_progress_is_told(
 ) -> None:
     calls: list[tuple[int, int]] = []
     monkeypatch.setattr(
-        "onward.progress.ProgressBar.__call__", lambda self, *call: calls.append(call)
+        "onward.machine.progress.ProgressBar.__call__", lambda self, *call: calls.append(call)
     )
     monkeypatch.setattr(file, "_HASHED_BYTES", 1000)
     open_llm(folder).session().load(saved)

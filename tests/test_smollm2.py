@@ -23,8 +23,8 @@ import pytest
 
 import onward
 from builders.core_engine import ISAS, instruction_set, new_engine
-from onward.hub import find_model
-from onward.loading import load_model
+from onward.load.hub import find_model
+from onward.load.loading import load_model
 
 FIXTURES = Path(__file__).parent / "fixtures" / "smollm2"
 EXPECTED = json.loads((FIXTURES / "expected.json").read_text())

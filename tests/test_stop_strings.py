@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from builders.tiny_tokenizers import byte_level, sentencepiece, smollm2
 from onward.errors import ArgumentTypeError, InvalidArgument
-from onward.streaming import TextStream
-from onward.tokenizer import Tokenizer
+from onward.text.streaming import TextStream
+from onward.text.tokenizer.tokenizer import Tokenizer
 
 
 def _run(

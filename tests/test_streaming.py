@@ -12,8 +12,8 @@ from tokenizers import AddedToken, decoders
 
 from builders.tiny_tokenizers import BYTES, MARK, byte_level, sentencepiece, smollm2, text_of
 from onward.errors import InvalidArgument
-from onward.streaming import TextStream
-from onward.tokenizer import Tokenizer
+from onward.text.streaming import TextStream
+from onward.text.tokenizer.tokenizer import Tokenizer
 
 TEXTS = (
     "plain words, and more",

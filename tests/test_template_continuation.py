@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from builders.tiny_tokenizers import smollm2, smollm2_metadata
-from onward.chat_template import ChatTemplate
 from onward.errors import InvalidArgument, TemplateError
+from onward.text.template.template import ChatTemplate
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onward.chat_template import ChatTemplate
 from onward.errors import ArgumentTypeError, InvalidArgument, TemplateError
+from onward.text.template.template import ChatTemplate
 
 TEXT_ONLY = "{% for m in messages %}[{{ m.role + ':' + m.content }}]{% endfor %}"
 PRINTS = "{% for m in messages %}[{{ m.content|trim }}]{% endfor %}"

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from onward.chat_template import ChatTemplate
 from onward.errors import InvalidArgument, TemplateError
+from onward.text.template.template import ChatTemplate
 
 FIXTURE = json.loads((Path(__file__).parent / "fixtures/chat_templates.json").read_text("utf-8"))
 TEMPLATES = {template["name"]: template for template in FIXTURE["templates"]}

@@ -14,9 +14,9 @@ import pytest
 
 import onward
 from builders.packs import tiny_pack
-from onward import native_files
 from onward.cli import main
 from onward.errors import NativeFilesNotFound
+from onward.machine import native_files
 
 TEXTS = ["hello there", "", "  two  spaces", "é日 😀 <tool>", "a<|end|>b"]
 

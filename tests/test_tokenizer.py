@@ -18,7 +18,8 @@ from builders.tiny_tokenizers import (
     write_folder,
 )
 from onward.errors import ArgumentTypeError, InvalidArgument, TokenizerError
-from onward.tokenizer import Tokenizer
+from onward.text.gguf.tokenizer import read_tokenizer as read_gguf_tokenizer
+from onward.text.tokenizer.tokenizer import Tokenizer
 
 FIXTURES = Path(__file__).parent / "fixtures"
 EXPECTED = FIXTURES / "tokenizers" / "expected.json"
@@ -91,7 +92,7 @@ def test_add_bos_and_add_eos_of_the_configuration(
 
 
 def test_add_eos_token_of_a_gguf_file_puts_nothing_after_a_prompt() -> None:
-    tokenizer = Tokenizer.from_gguf(gguf_byte_level(add_eos_token=True))
+    tokenizer = read_gguf_tokenizer(gguf_byte_level(add_eos_token=True))
     assert tokenizer.encode("a") == [97]
     assert tokenizer.encode("<|end|>") == [259]  # what the caller writes stays
 

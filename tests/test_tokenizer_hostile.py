@@ -14,9 +14,9 @@ from tokenizers import Regex, decoders, normalizers
 from builders import tokenizer_bombs
 from builders.tiny_tokenizers import byte_level, write_folder
 from onward.errors import TokenizerError
-from onward.streaming import TextStream
-from onward.tokenizer import Tokenizer
-from onward.tokenizer_growth import MAX_GROWTH
+from onward.text.streaming import TextStream
+from onward.text.tokenizer.growth import MAX_GROWTH
+from onward.text.tokenizer.tokenizer import Tokenizer
 
 PANICS = ("strip more than there is", "chunks of nothing", "no table", "an empty trie")
 
@@ -86,7 +86,7 @@ def test_a_panic_in_the_decoder_is_an_error_of_every_call(tmp_path: Path) -> Non
             call()
     assert tokenizer.encode("ab") == [97, 98]
     pytest.importorskip("llguidance")
-    from onward.token_table import TokenTable
+    from onward.text.tokenizer.token_table import TokenTable
 
     with pytest.raises(TokenizerError, match="its decoder failed on token ids"):
         TokenTable(tokenizer, 256)
@@ -117,7 +117,7 @@ KEYS = (
 @pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json"])
 @pytest.mark.parametrize("key", KEYS)
 def test_values_of_a_wrong_type(tmp_path: Path, file: str, key: str) -> None:
-    from onward.chat_template import ChatTemplate
+    from onward.text.template.template import ChatTemplate
 
     folder = write_folder(tmp_path, byte_level())
     for value in WRONG:
@@ -145,7 +145,7 @@ def test_added_tokens_json_of_wrong_types(tmp_path: Path) -> None:
 @pytest.mark.parametrize("key", ["special_tokens", "add_bos_token", "eos_token_ids", "config"])
 def test_a_pack_whose_tokenizer_config_has_wrong_types(key: str) -> None:
     from onward.errors import PackError
-    from onward.pack import contents
+    from onward.load import pack_contents as contents
 
     texts = contents.tokenizer_texts(Tokenizer(byte_level(), special_tokens={"eos_token": "a"}))
     good = json.loads(texts["tokenizer_config"])

@@ -10,7 +10,7 @@ import pytest
 
 from builders.tiny_tokenizers import byte_level, sentencepiece, write_folder
 from onward.errors import TokenizerError
-from onward.tokenizer import Tokenizer
+from onward.text.tokenizer.tokenizer import Tokenizer
 
 
 def _entry(token_id: int, content: str, special: bool = True) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from builders.scripted_engine import ScriptedEngine, driver_of, read, requests
-from onward.driver import Call, Driver
+from onward.calls.driver import Call, Driver
 
 
 class LoggingEngine(ScriptedEngine):

@@ -10,11 +10,11 @@ import pytest
 
 from builders.talking import write_talking
 from onward import LLM
+from onward.calls.result import GeneratedSequence, Result, Timings, Usage
+from onward.calls.scoring import Score
+from onward.calls.views import MOST_CHARACTERS, shortened
 from onward.cli.flags import timings_line
-from onward.options import ModelDefaults, resolve
-from onward.result import GeneratedSequence, Result, Timings, Usage
-from onward.scoring import Score
-from onward.views import MOST_CHARACTERS, shortened
+from onward.options.resolution import ModelDefaults, resolve
 
 FIGURES = (
     "12 + 5 tokens, 8 reused, first token after 0.250 s, prefill 16 tokens/s, "

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from builders.checkpoints import BLOCKS, random_blocks
 from builders.kernel_arrays import F32, assert_bits, kernels, normal, raw, to_bf16, widen
-from onward.weights.checkpoint import STORAGE
+from onward.load.weights.checkpoint import STORAGE
 
 gguf = pytest.importorskip("gguf")
 

@@ -23,9 +23,9 @@ from closed_form import base_config, chain, table_tensors
 from closed_form import write_folder as write_model
 from onward._core import kernels
 from onward.errors import WeightError
-from onward.hub import find_model
-from onward.loading import load_model
-from onward.weights import open_checkpoint
+from onward.load.hub import find_model
+from onward.load.loading import load_model
+from onward.load.weights import open_checkpoint
 
 OpenLLM = Callable[..., Any]
 VOCAB = 64

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from onward import whole_files
-from onward.whole_files import remove_abandoned, whole_file, whole_folder
+from onward.files import whole_files
+from onward.files.whole_files import remove_abandoned, whole_file, whole_folder
 
 NOBODY = 65534
 

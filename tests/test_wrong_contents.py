@@ -19,8 +19,8 @@ from builders.checkpoints import TINY_GGUF, gguf_bytes, tiny_gguf_tensors
 from builders.packs import open_pack, tiny_pack, write_talking
 from closed_form import write_safetensors
 from onward.errors import Error, LoadError, ModelNotFound, PackError
-from onward.file_contents import unexpected_content
-from onward.weights.safetensors import INDEX_NAME
+from onward.files.contents import unexpected_content
+from onward.load.weights.safetensors import INDEX_NAME
 from test_gguf_parts import write_parts
 
 POINTER = (

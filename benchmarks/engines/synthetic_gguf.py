@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engines.contest import Absent
-from onward.bench.shapes import SHAPES
+from onward.lab.counts.shapes import SHAPES
 
 DEVIATION = 0.02
 NAMES = [name for name, shape in SHAPES.items() if shape["model_type"] == "llama"]

@@ -21,9 +21,9 @@ from kv_runs.filling import BLOCK, READ_TOKENS, Blocks, repeated_blocks
 from kv_runs.printing import say, show
 from kv_runs.subjects import add_subject_arguments, make_subjects
 from onward import _core
-from onward.bench.subject import Subject
-from onward.kv.sequences import sequence_bytes, step_bytes
-from onward.machine import available_memory_bytes, resident_bytes
+from onward.lab.bench.subject import Subject
+from onward.lab.counts.sequences import sequence_bytes, step_bytes
+from onward.machine.memory import available_memory_bytes, resident_bytes
 
 WRITTEN = 4
 """Tokens of each sequence: its last block is there from the first of them on."""

@@ -20,7 +20,7 @@ from kv_runs.filling import fill
 from kv_runs.printing import say, show
 from kv_runs.subjects import add_subject_arguments, make_subjects
 from onward import _core
-from onward.bench.subject import Subject
+from onward.lab.bench.subject import Subject
 
 SHALLOW = 16
 WARM_STEPS = 3

@@ -20,8 +20,8 @@ from kv_runs.filling import fill
 from kv_runs.printing import say, show
 from kv_runs.subjects import add_subject_arguments, make_subjects
 from onward import _core
-from onward.bench.cases import CHUNK_TOKENS
-from onward.bench.subject import Subject
+from onward.lab.bench.cases import CHUNK_TOKENS
+from onward.lab.bench.subject import Subject
 
 
 @dataclass(frozen=True)

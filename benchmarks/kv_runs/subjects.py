@@ -11,10 +11,10 @@ from dataclasses import replace
 
 from kv_runs.printing import say
 from onward import _core
-from onward.bench.subject import Subject
-from onward.bench.synthetic import random_model, synthetic_dtypes, synthetic_spec
-from onward.kv.plan import Policy
-from onward.kv_dtypes import parse_kv_dtype
+from onward.lab.bench.subject import Subject
+from onward.lab.bench.synthetic import random_model, synthetic_dtypes, synthetic_spec
+from onward.lab.counts.policy import Policy
+from onward.options.kv_dtypes import parse_kv_dtype
 
 
 def add_subject_arguments(

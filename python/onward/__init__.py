@@ -16,38 +16,38 @@ from onward.errors import Error
 
 if TYPE_CHECKING:
     from onward._core import __version__, kv_cache_bytes
+    from onward.calls.generation import Stream
+    from onward.calls.result import Result, Timings, Usage
+    from onward.calls.scoring import Score
     from onward.default_llm import chat, generate, stream
-    from onward.device_list import Device, devices
-    from onward.generation import Stream
     from onward.llm import LLM
-    from onward.native_files import get_cmake_dir, get_include, get_lib_dir
-    from onward.options import GenerationOptions
+    from onward.machine.devices import Device, devices
+    from onward.machine.native_files import get_cmake_dir, get_include, get_lib_dir
+    from onward.options.resolution import GenerationOptions
     from onward.quantization import Quantization, quantize
-    from onward.result import Result, Timings, Usage
-    from onward.scoring import Score
     from onward.sessions.session import Session
 
 _HOMES = {
     "__version__": "onward._core",
     "kv_cache_bytes": "onward._core",
     "LLM": "onward.llm",
-    "Device": "onward.device_list",
-    "devices": "onward.device_list",
+    "Device": "onward.machine.devices",
+    "devices": "onward.machine.devices",
     "chat": "onward.default_llm",
     "generate": "onward.default_llm",
     "stream": "onward.default_llm",
-    "Stream": "onward.generation",
-    "GenerationOptions": "onward.options",
+    "Stream": "onward.calls.generation",
+    "GenerationOptions": "onward.options.resolution",
     "Quantization": "onward.quantization",
     "quantize": "onward.quantization",
-    "Result": "onward.result",
-    "Score": "onward.scoring",
+    "Result": "onward.calls.result",
+    "Score": "onward.calls.scoring",
     "Session": "onward.sessions.session",
-    "Timings": "onward.result",
-    "get_cmake_dir": "onward.native_files",
-    "get_include": "onward.native_files",
-    "get_lib_dir": "onward.native_files",
-    "Usage": "onward.result",
+    "Timings": "onward.calls.result",
+    "get_cmake_dir": "onward.machine.native_files",
+    "get_include": "onward.machine.native_files",
+    "get_lib_dir": "onward.machine.native_files",
+    "Usage": "onward.calls.result",
 }
 
 __all__ = [

@@ -10,20 +10,20 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from onward.calls import Messages, check_chat
-from onward.chat_options import conversation, split
-from onward.generation import Stream
+from onward.calls.generation import Stream
+from onward.calls.prompts import TokenIds
+from onward.calls.result import Result
 from onward.llm import LLM
-from onward.option_values import wrong_type
-from onward.options import check_each, with_chat_options, with_options
-from onward.prompts import TokenIds
-from onward.result import Result
+from onward.options.chat import conversation, split
+from onward.options.resolution import check_each, with_chat_options, with_options
+from onward.options.values import wrong_type
+from onward.text_calls import Messages, check_chat
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from onward.chat_options import ChatKwargs
-    from onward.option_table import GenerationKwargs
+    from onward.options.chat import ChatKwargs
+    from onward.options.table import GenerationKwargs
 
 _llms: dict[str | None, LLM] = {}
 _loading = threading.Lock()

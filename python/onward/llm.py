@@ -16,32 +16,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onward import _core
-from onward.cache_options import CacheOptions
-from onward.calls import TextCalls
-from onward.chat_template import ChatTemplate
-from onward.driver import Driver
+from onward.calls.driver import Driver
+from onward.calls.prefix_cache import PrefixCache
+from onward.calls.prompts import PromptReader, TokenIds
+from onward.calls.requests import RequestWriter
+from onward.calls.scoring import Score, windows
+from onward.calls.submission import Submitter
 from onward.errors import InvalidArgument
-from onward.hub import ModelFiles, find_model
-from onward.loading import LoadedModel, check_device, check_dtypes, load_model
-from onward.machine import trim_heap
-from onward.model_defaults import read_model_defaults, without_counterpart
-from onward.model_texts import read_template, read_tokenizer
-from onward.option_values import check_integer
-from onward.pack import contents
-from onward.prefix_cache import PrefixCache
-from onward.progress import ProgressBar
-from onward.prompts import PromptReader, TokenIds
-from onward.requests import RequestWriter
-from onward.scoring import Score, windows
-from onward.sessions.origin import fingerprint_in, origin_of
+from onward.load import pack_contents as contents
+from onward.load.hub import ModelFiles, find_model
+from onward.load.loading import LoadedModel, check_device, check_dtypes, load_model
+from onward.load.model_texts import read_template, read_tokenizer
+from onward.load.origin import fingerprint_in, origin_of
+from onward.load.weights.dtypes import WeightDtypes
+from onward.machine.memory import trim_heap
+from onward.machine.progress import ProgressBar
+from onward.machine.workers import Workers
+from onward.options.cache import CacheOptions
+from onward.options.model_defaults import read_model_defaults, without_counterpart
+from onward.options.values import check_integer
 from onward.spec import DecoderSpec
-from onward.submission import Submitter
-from onward.tokenizer import Tokenizer
-from onward.weights.dtypes import WeightDtypes
-from onward.workers import Workers
+from onward.text.template.template import ChatTemplate
+from onward.text.tokenizer.tokenizer import Tokenizer
+from onward.text_calls import TextCalls
 
 if TYPE_CHECKING:
-    from onward.options import ModelDefaults
+    from onward.options.resolution import ModelDefaults
 
 MAX_THREADS = 1024
 

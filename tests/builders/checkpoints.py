@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from onward import architectures
-from onward.weights.checkpoint import STORAGE
+from onward.load import architectures
+from onward.load.weights.checkpoint import STORAGE
 
 Config = dict[str, Any]
 

@@ -18,9 +18,10 @@ from builders.tiny_tokenizers import (
     sentencepiece,
     smollm2,
 )
-from onward.constraints import Constraint, ConstraintRule
-from onward.grammar import Grammar
-from onward.tokenizer import Tokenizer
+from onward.options.grammar import Grammar
+from onward.text.constraints import Constraint, ConstraintRule
+from onward.text.gguf.tokenizer import read_tokenizer as read_gguf_tokenizer
+from onward.text.tokenizer.tokenizer import Tokenizer
 
 PADDING = 5  # rows of the model beyond its tokens
 
@@ -65,8 +66,8 @@ SPELLS_ALL: dict[str, Callable[[], tuple[Tokenizer, int]]] = {
         2,
     ),
     "byte level, stripped": lambda: (Tokenizer(stripped()), 257),
-    "gguf byte level": lambda: (Tokenizer.from_gguf(gguf_byte_level()), 259),
-    "gguf sentencepiece": lambda: (Tokenizer.from_gguf(gguf_sentencepiece()), 2),
+    "gguf byte level": lambda: (read_gguf_tokenizer(gguf_byte_level()), 259),
+    "gguf sentencepiece": lambda: (read_gguf_tokenizer(gguf_sentencepiece()), 2),
     "smollm2": lambda: (smollm2(), 2),
 }
 SPELLS_SOME: dict[str, Callable[[], tuple[Tokenizer, int]]] = {

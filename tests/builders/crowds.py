@@ -21,8 +21,8 @@ from tokenizers import decoders, models
 from builders.core_engine import Shape, ids, random_prompt, seeded_model
 from builders.tiny_tokenizers import wrapped
 from onward import _core
-from onward.constraints import Constraint
-from onward.grammar import Grammar
+from onward.options.grammar import Grammar
+from onward.text.constraints import Constraint
 
 # A small vocabulary repeats itself, so that guesses are right now and then.
 SHAPE = Shape(

@@ -19,17 +19,17 @@ from builders.talking import write_talking
 from onward import LLM
 from onward.cli import output
 from onward.cli.chat import history
-from onward.compare import page, result_file
-from onward.compare.comparison import Question, compare, measure
-from onward.compare.setting import parse_setting
 from onward.errors import Error
-from onward.hub import find_model
-from onward.pack.packing import pack_model
-from onward.plotting import Chart, Curve
-from onward.plotting import write as write_chart
+from onward.lab.compare import page, result_file
+from onward.lab.compare.comparison import Question, compare, measure
+from onward.lab.compare.setting import parse_setting
+from onward.lab.plotting import Chart, Curve
+from onward.lab.plotting import write as write_chart
+from onward.load.hub import find_model
+from onward.load.packing import pack_model
+from onward.load.weights import open_checkpoint, packed
 from onward.quantization.folder_output import write_folder
 from onward.quantization.gguf_output import require_gguf, write_gguf
-from onward.weights import open_checkpoint, packed
 
 Save = Callable[[Path, int], None]
 """Writes version 0 or 1 to a path."""

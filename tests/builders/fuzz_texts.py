@@ -14,10 +14,10 @@ from builders import packs, session_files, talking, tiny_tokenizers
 from builders.checkpoints import TINY_GGUF, config_of, gguf_bytes, tiny_gguf_tensors
 from builders.mutations import Change, Target, damage, damaged, framed_header, other_value
 from onward import LLM
-from onward.chat_template import ChatTemplate
-from onward.compare import result_file
-from onward.compare.side import Footprint, Text
-from onward.tokenizer import Tokenizer
+from onward.lab.compare import result_file
+from onward.lab.compare.side import Footprint, Text
+from onward.text.template.template import ChatTemplate
+from onward.text.tokenizer.tokenizer import Tokenizer
 
 TEMPLATE = (
     "{% set ns = namespace(n=0) %}{% for m in messages %}{% if m.role == 'user' %}"

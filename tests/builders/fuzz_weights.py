@@ -24,12 +24,12 @@ from builders.checkpoints import (
     write_folder,
 )
 from builders.mutations import Change, Target, damaged, framed_header
-from onward import architectures
-from onward.hub import find_model
-from onward.loading import check_headers, load_model, read_spec
-from onward.weights import open_checkpoint
-from onward.weights.checkpoint import STORAGE
-from onward.weights.safetensors import INDEX_NAME
+from onward.load import architectures
+from onward.load.hub import find_model
+from onward.load.loading import check_headers, load_model, read_spec
+from onward.load.weights import open_checkpoint
+from onward.load.weights.checkpoint import STORAGE
+from onward.load.weights.safetensors import INDEX_NAME
 
 
 def read_weights(path: Path) -> None:

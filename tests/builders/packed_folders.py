@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from builders.core_engine import new_engine
-from onward import loading
-from onward.hub import find_model
-from onward.loading import LoadedModel, load_model
+from onward.load import loading
+from onward.load.hub import find_model
+from onward.load.loading import LoadedModel, load_model
 
 DTYPES = ["f32", "f16", "bf16", "int8", "int4"]
 PROMPT = np.arange(12, dtype=np.int32)

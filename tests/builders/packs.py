@@ -15,8 +15,8 @@ from builders.seeded_folder import write_seeded
 from builders.tiny_tokenizers import byte_level, gguf_byte_level
 from builders.tiny_tokenizers import write_folder as write_tokenizer
 from onward import _core
-from onward.pack import contents
-from onward.pack.packing import Packing, pack_model
+from onward.load import pack_contents as contents
+from onward.load.packing import Packing, pack_model
 
 TEMPLATE = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
 

@@ -13,10 +13,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from onward.driver import Call, Driver
+from onward.calls.driver import Call, Driver
+from onward.calls.generation import Generation, Stream
 from onward.errors import NumericsError
-from onward.generation import Generation, Stream
-from onward.options import ModelDefaults, resolve
+from onward.options.resolution import ModelDefaults, resolve
 
 
 @dataclass

@@ -16,7 +16,8 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from onward.errors import ModelNotFound
-from onward.tokenizer import Tokenizer
+from onward.text.gguf.tokenizer import read_tokenizer as read_gguf_tokenizer
+from onward.text.tokenizer.tokenizer import Tokenizer
 
 PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 OTHERS = [byte for byte in range(256) if byte not in PRINTABLE]
@@ -125,8 +126,8 @@ def gguf_sentencepiece(**changes: Any) -> dict[str, Any]:
 
 @cache
 def smollm2_metadata() -> Mapping[str, Any] | None:
-    from onward.hub import find_model
-    from onward.weights import open_checkpoint
+    from onward.load.hub import find_model
+    from onward.load.weights import open_checkpoint
 
     try:
         files = find_model(None)
@@ -144,7 +145,7 @@ def smollm2_metadata() -> Mapping[str, Any] | None:
 @cache
 def _smollm2() -> Tokenizer | None:
     metadata = smollm2_metadata()
-    return None if metadata is None else Tokenizer.from_gguf(metadata)
+    return None if metadata is None else read_gguf_tokenizer(metadata)
 
 
 def smollm2() -> Tokenizer:

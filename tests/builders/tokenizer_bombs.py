@@ -108,8 +108,8 @@ def write(folder: Path, bomb: dict[str, Any]) -> None:
 
 def _try(folder: Path) -> str:
     from onward.errors import TokenizerError
-    from onward.streaming import TextStream
-    from onward.tokenizer import Tokenizer
+    from onward.text.streaming import TextStream
+    from onward.text.tokenizer.tokenizer import Tokenizer
 
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
@@ -135,7 +135,7 @@ def _try(folder: Path) -> str:
 
 def main(root: Path) -> None:
     warnings.simplefilter("ignore")
-    import onward.streaming  # noqa: F401, before the fork
+    import onward.text.streaming  # noqa: F401, before the fork
 
     found = {}
     for name, bomb in BOMBS.items():

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 from onward._core import kernels as kernels
-from onward.option_table import StoppingCriterion
+from onward.options.table import StoppingCriterion
 
 _F32 = NDArray[np.float32]
 _I32 = NDArray[np.int32]
@@ -192,7 +192,7 @@ class Event(NamedTuple):
         """Raise what ended the request, where finish_reason is "error"; once."""
 
 class SamplingOptions:
-    """How one request turns logits into tokens; the meanings are in onward.options."""
+    """How one request turns logits into tokens; the meanings are in onward.options.resolution."""
 
     def __init__(self) -> None: ...
     logit_bias: dict[int, float]
@@ -239,7 +239,7 @@ class SamplingOptions:
         """The active stages in order, by the option that turns each on; then "greedy" or "draw"."""
 
 class BeamOptions:
-    """The meanings are in onward.options."""
+    """The meanings are in onward.options.resolution."""
 
     def __init__(self) -> None: ...
     num_beams: int

@@ -15,16 +15,16 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from onward.chat_options import CHAT_KEYWORDS
 from onward.cli.row_files import Row, RowReader, RowWriter, read_done
 from onward.cli.streams import decoded
 from onward.errors import InvalidArgument
+from onward.machine.progress import ProgressBar
 from onward.message_text import labels, literal
-from onward.progress import ProgressBar
+from onward.options.chat import CHAT_KEYWORDS
 
 if TYPE_CHECKING:
+    from onward.calls.result import Result
     from onward.llm import LLM
-    from onward.result import Result
 
 IN_FLIGHT = 64
 UNWRITTEN = 4 * IN_FLIGHT

@@ -8,7 +8,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from onward.bench.plan import (
+from onward.cli import flags, output, values
+from onward.errors import InvalidArgument
+from onward.lab.bench.plan import (
     COMPARED_LENGTHS,
     COUNTED_TOKENS,
     DECODE_DEPTHS,
@@ -16,11 +18,9 @@ from onward.bench.plan import (
     UNCACHED_DEPTHS,
     Plan,
 )
-from onward.bench.shapes import SHAPES
-from onward.cli import flags, output, values
-from onward.errors import InvalidArgument
-from onward.kv.plan import Policy
-from onward.kv_dtypes import KV_DTYPES
+from onward.lab.counts.policy import Policy
+from onward.lab.counts.shapes import SHAPES
+from onward.options.kv_dtypes import KV_DTYPES
 
 FORMATS = ("table", "md", "csv", "json")
 EXAMPLES = """\
@@ -111,7 +111,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from onward.bench import measuring, tables
+    from onward.lab.bench import measuring, tables
 
     output.check(arguments.output)
     batches = [1] if arguments.batch is None else arguments.batch
@@ -147,8 +147,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _compare(arguments: argparse.Namespace, subject: dict[str, Any], given: dict[str, int]) -> int:
-    from onward import plotting
-    from onward.bench import comparison_tables, curves, recompute
+    from onward.lab import plotting
+    from onward.lab.bench import comparison_tables, curves, recompute
 
     if arguments.prefill or arguments.batch not in (None, [1]):
         raise InvalidArgument(

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from onward.cli import values
-from onward.kv_dtypes import KV_DTYPES
+from onward.options.kv_dtypes import KV_DTYPES
 
 
 def add_cache_arguments(parser: argparse.ArgumentParser) -> None:

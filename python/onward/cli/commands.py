@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import ModuleType
 
-from onward import native_files
 from onward.cli import (
     bench,
     chat,
@@ -29,6 +28,7 @@ from onward.cli import (
 )
 from onward.cli.parsing import Parser, no_such_command, usage
 from onward.errors import InvalidArgument
+from onward.machine import native_files
 
 COMMANDS = (
     *(generate, chat, tokenize, detokenize, pull, list_, rm, doctor, bench),
@@ -112,7 +112,7 @@ def run(words: Sequence[str]) -> int:
     if getattr(arguments, "output", None) is None:
         streams.check_stdout()
     if getattr(arguments, "revision", None) is not None:
-        from onward.hub import named
+        from onward.load.hub import named
 
         arguments.model = named(arguments.model, arguments.revision)
     return int(arguments.run(arguments))

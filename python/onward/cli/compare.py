@@ -13,7 +13,7 @@ from onward.cli import flags, output, values
 from onward.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from onward.compare.comparison import Question
+    from onward.lab.compare.comparison import Question
 
 FORMATS = ("table", "md", "json", "html")
 FAULT, FAILED_ON = 1, 3
@@ -96,9 +96,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from onward.compare import comparison, page, result_file, tables
-    from onward.compare.fail_on import TIMED, failures, parse_conditions
-    from onward.compare.setting import parse_setting
+    from onward.lab.compare import comparison, page, result_file, tables
+    from onward.lab.compare.fail_on import TIMED, failures, parse_conditions
+    from onward.lab.compare.setting import parse_setting
 
     output.check(arguments.output)
     question = _question(arguments)
@@ -136,7 +136,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _question(arguments: argparse.Namespace) -> Question:
-    from onward.compare.comparison import Question
+    from onward.lab.compare.comparison import Question
 
     if arguments.no_speed and (arguments.depths is not None or arguments.repetitions is not None):
         raise InvalidArgument("no_speed: is given with depths or repetitions, expected one of them")

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from onward.streaming import TextStream
+    from onward.text.streaming import TextStream
 
     with flags.load_plain(arguments) as llm:
         text: TextStream | None = None

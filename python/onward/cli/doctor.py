@@ -12,11 +12,12 @@ import os
 import platform
 from typing import Any
 
-from onward import documents, hub
 from onward.cli import flags
 from onward.errors import Error
-from onward.extras import install_command, pip_install
-from onward.machine import memory_bytes
+from onward.load import hub
+from onward.machine import documents
+from onward.machine.extras import install_command, pip_install
+from onward.machine.memory import memory_bytes
 
 REQUIRED = ("numpy", "safetensors", "tokenizers", "jinja2")
 # Optional package -> the extra that has it, and what it is for.
@@ -75,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
 def examine(*, measure: bool) -> dict[str, Any]:
     """Everything there is to say, as JSON can hold it."""
     from onward import _core
-    from onward.device_list import devices
+    from onward.machine.devices import devices
 
     threads = _core.default_threads()
     report: dict[str, Any] = {

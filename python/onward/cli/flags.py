@@ -1,6 +1,6 @@
 """Flags that several commands share: which model, how it is loaded, and the generation options.
 
-The generation flags are made from the table in ``onward.option_table``, so that the command line
+The generation flags are made from the table in ``onward.options.table``, so that the command line
 and the Python calls cannot drift apart.
 """
 
@@ -14,13 +14,13 @@ from onward.cli.cache_flags import add_cache_arguments, cache_options
 from onward.cli.streams import read_stdin as read_stdin
 from onward.cli.streams import show as show
 from onward.cli.streams import stdin_lines as stdin_lines
-from onward.option_table import OPTIONS
-from onward.option_values import Option
-from onward.progress import ProgressBar
+from onward.machine.progress import ProgressBar
+from onward.options.table import OPTIONS
+from onward.options.values import Option
 
 if TYPE_CHECKING:
+    from onward.calls.result import Result
     from onward.llm import LLM
-    from onward.result import Result
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:

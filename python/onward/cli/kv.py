@@ -9,8 +9,8 @@ import argparse
 
 from onward.cli import flags, output, values
 from onward.errors import Error, InvalidArgument
-from onward.kv.plan import BATCHES, CONTEXTS, Policy
-from onward.kv_dtypes import KV_DTYPES
+from onward.lab.counts.policy import BATCHES, CONTEXTS, Policy
+from onward.options.kv_dtypes import KV_DTYPES
 
 FORMATS = ("table", "md", "csv", "json")
 EXAMPLES = """\
@@ -103,11 +103,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from onward import plotting
-    from onward.kv import report, tables
-    from onward.kv.curves import chart
-    from onward.kv.models import read_subject
-    from onward.machine import available_memory_bytes
+    from onward.lab import plotting
+    from onward.lab.kv import report, tables
+    from onward.lab.kv.curves import chart
+    from onward.lab.kv.models import read_subject
+    from onward.machine.memory import available_memory_bytes
 
     output.check(arguments.output)
     sinks = Policy.sinks if arguments.sinks is None else arguments.sinks
@@ -138,9 +138,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check(arguments: argparse.Namespace, policy: Policy) -> int:
     """The table of predicted and measured bytes; Error where the engine counts other ones."""
-    from onward.kv import tables
-    from onward.kv.check import check
-    from onward.kv.models import read_subject
+    from onward.lab.kv import tables
+    from onward.lab.kv.check import check
+    from onward.lab.kv.models import read_subject
     from onward.llm import LLM
 
     checked = check(

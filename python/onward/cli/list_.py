@@ -9,11 +9,11 @@ import time
 
 from onward.cli import flags
 from onward.errors import MissingExtra
-from onward.hub import DEFAULT_WHEEL
-from onward.hub.cache import CachedModel, cached_models
-from onward.hub.fetching import readable_bytes
-from onward.hub.local import wheel_gguf
-from onward.hub.selection import tag_of
+from onward.load.hub import DEFAULT_WHEEL
+from onward.load.hub.cache import CachedModel, cached_models
+from onward.load.hub.fetching import readable_bytes
+from onward.load.hub.local import wheel_gguf
+from onward.load.hub.selection import tag_of
 
 EXAMPLES = """\
   onward list

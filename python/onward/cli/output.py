@@ -65,7 +65,7 @@ def write(path: str | None, text: str) -> None:
     """The text as the file, or on stdout."""
     if path is None:
         return streams.show(text)
-    from onward.whole_files import whole_file
+    from onward.files.whole_files import whole_file
 
     try:
         with whole_file(Path(path).expanduser()) as part:

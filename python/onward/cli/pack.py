@@ -16,7 +16,7 @@ from onward.cli import flags
 from onward.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from onward.pack.packing import Packing
+    from onward.load.packing import Packing
 
 MAX_THREADS = 1024
 EXAMPLES = """\
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from onward import _core
-    from onward.option_values import check_integer
+    from onward.options.values import check_integer
 
     threads = _core.default_threads() if arguments.threads is None else arguments.threads
     check_integer("threads", threads, 1, MAX_THREADS)
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.output is None:
         raise InvalidArgument("output: is missing, expected -o FILE.onward")
-    from onward.pack.packing import pack_model
+    from onward.load.packing import pack_model
 
     done = pack_model(
         arguments.model,

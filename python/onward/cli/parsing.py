@@ -175,7 +175,7 @@ def _no_such_flag(flag: str, flags: Sequence[str]) -> str:
 
 def _option_elsewhere(flag: str) -> str | None:
     """Our flag for a generation option's name in another library."""
-    from onward.options import named_elsewhere
+    from onward.options.resolution import named_elsewhere
 
     name = named_elsewhere(flag.lstrip("-").replace("-", "_"))
     return None if name is None else "--" + name.replace("_", "-")

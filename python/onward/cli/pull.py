@@ -9,7 +9,7 @@ from pathlib import Path
 
 from onward.cli import flags
 from onward.errors import InvalidArgument
-from onward.hub import names
+from onward.load.hub import names
 from onward.message_text import label
 
 EXAMPLES = """\
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from onward.hub.fetching import fetch, readable_bytes
+    from onward.load.hub.fetching import fetch, readable_bytes
 
     name = names.parse(arguments.model)
     if name is None:
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def size_of(path: Path) -> int:
     """Bytes of a model's files, with all parts of a GGUF."""
-    from onward.hub.selection import gguf_files
+    from onward.load.hub.selection import gguf_files
 
     if path.is_dir():
         return sum(file.stat().st_size for file in path.iterdir() if file.is_file())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from onward.result import Result, TokenLogprobs
+from onward.calls.result import Result, TokenLogprobs
 
 TokenText = Callable[[int], str]
 _HEADER = ("token", "text", "logprob", "likeliest")

@@ -8,7 +8,7 @@ import sys
 
 from onward.cli import flags
 from onward.errors import InvalidArgument
-from onward.hub import names
+from onward.load.hub import names
 from onward.message_text import label
 
 EXAMPLES = """\
@@ -32,8 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from onward.hub.cache import removal
-    from onward.hub.fetching import readable_bytes
+    from onward.load.hub.cache import removal
+    from onward.load.hub.fetching import readable_bytes
 
     name = names.parse(arguments.model)
     if name is None:

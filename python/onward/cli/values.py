@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from onward.errors import InvalidArgument
-from onward.kv.amounts import read_amount
+from onward.lab.counts.amounts import read_amount
 from onward.message_text import label, literal, nearest
 
 T = TypeVar("T")

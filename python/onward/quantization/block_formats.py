@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onward import _core
-from onward.weights.checkpoint import STORAGE, Tensor, float_values
+from onward.load.weights.checkpoint import STORAGE, Tensor, float_values
 
 BLOCK = 32
 _COARSE_STEPS = 128

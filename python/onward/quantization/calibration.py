@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onward.errors import InvalidArgument
-from onward.tokenizer import Tokenizer
+from onward.text.tokenizer.tokenizer import Tokenizer
 
 SEQUENCE_TOKENS = 512
 LEAST_TOKENS = 128

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from onward.weights import Tensor
-from onward.weights.checkpoint import STORAGE
-from onward.weights.safetensors import BLOCKS_METHOD
-from onward.weights.safetensors_writer import WrittenTensor, header_bytes, write_tensors
-from onward.whole_files import whole_folder
+from onward.files.whole_files import whole_folder
+from onward.load.weights import Tensor
+from onward.load.weights.checkpoint import STORAGE
+from onward.load.weights.safetensors import BLOCKS_METHOD
+from onward.load.weights.safetensors_writer import WrittenTensor, header_bytes, write_tensors
 
 _COPIED = (".json", ".jinja", ".model", ".txt", ".md")
 _WRITTEN = ("config.json", "model.safetensors.index.json")

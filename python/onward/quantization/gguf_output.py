@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from onward.errors import MissingExtra
-from onward.extras import install_command
-from onward.weights import Tensor
-from onward.weights.gguf import hugging_face_name
-from onward.weights.gguf_parts import SPLIT_KEYS
-from onward.whole_files import whole_file
+from onward.files.whole_files import whole_file
+from onward.load.weights import Tensor
+from onward.load.weights.gguf import hugging_face_name
+from onward.load.weights.gguf_parts import SPLIT_KEYS
+from onward.machine.extras import install_command
 
 # Numbers of the format's general.file_type: what most of the tensors are.
 _FILE_TYPES = {"Q4_0": 2, "Q4_1": 3, "Q8_0": 7}

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from onward.errors import NumericsError
+from onward.load.weights import Tensor
 from onward.quantization.block_formats import F32, BlockFormat, rounded_plainly, values_of
 from onward.quantization.gptq import F64, damped, output_error, quantised
 from onward.quantization.layer_stream import MATRICES, LayerStream, Meeting, Parts
-from onward.weights import Tensor
 
 SILENCE = 1e-6
 """A mean square that stands for nothing at all, like the epsilon of a norm."""

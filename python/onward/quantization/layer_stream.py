@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onward import _core
-from onward.loading import core_spec
+from onward.load.loading import core_spec
+from onward.load.weights import Tensor
 from onward.quantization.block_formats import F32
 from onward.spec import DecoderSpec
-from onward.weights import Tensor
 
 Parts = Mapping[str, Sequence[Tensor]]
 """The weights of a layer: canonical name without "layers.{i}.", and the parts of each."""

@@ -15,13 +15,13 @@ from pathlib import Path
 
 from onward import _core
 from onward.errors import ArgumentTypeError, InvalidArgument
-from onward.hub import ModelFiles, find_model
-from onward.option_values import check_integer, shown
+from onward.load.hub import ModelFiles, find_model
+from onward.load.weights import open_checkpoint
+from onward.options.values import check_integer, shown
 from onward.quantization import calibration as texts
 from onward.quantization.block_formats import FORMATS
 from onward.quantization.gguf_output import require_gguf
 from onward.quantization.rewriting import MatrixError, Rewriting
-from onward.weights import open_checkpoint
 
 METHODS = ("gptq", "round")
 KEEP = "keep"

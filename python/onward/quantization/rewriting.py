@@ -13,12 +13,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from onward import architectures
 from onward.errors import InvalidArgument, IoError, WeightError
-from onward.hub import ModelFiles
-from onward.loading import check_headers, read_spec
+from onward.load import architectures
+from onward.load.hub import ModelFiles
+from onward.load.loading import check_headers, read_spec
+from onward.load.weights import Checkpoint, Tensor
+from onward.machine.progress import ProgressBar
 from onward.message_text import label
-from onward.progress import ProgressBar
 from onward.quantization.block_formats import (
     BLOCK,
     F32,
@@ -33,8 +34,8 @@ from onward.quantization.gguf_output import write_gguf
 from onward.quantization.layer_quantizer import Rounded, quantised_layer
 from onward.quantization.layer_stream import MATRICES, LayerStream
 from onward.spec import DecoderSpec
-from onward.tokenizer import Tokenizer
-from onward.weights import Checkpoint, Tensor
+from onward.text.gguf.tokenizer import read_tokenizer as read_gguf_tokenizer
+from onward.text.tokenizer.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,7 @@ class Rewriting:
         """The model's own; TokenizerError where it has none."""
         if self._files.kind == "folder":
             return Tokenizer.from_folder(self._files.path)
-        return Tokenizer.from_gguf(self._checkpoint.metadata)
+        return read_gguf_tokenizer(self._checkpoint.metadata)
 
     def _tensors(self) -> Iterator[tuple[str, Tensor]]:
         for planned in self._plan.values():

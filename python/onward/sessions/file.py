@@ -33,14 +33,14 @@ from onward.errors import (
     SessionError,
     WeightError,
 )
-from onward.file_names import is_file_name
-from onward.json_file import parse_json_object
+from onward.files.json_file import parse_json_object
+from onward.files.names import is_file_name
+from onward.files.whole_files import whole_file
+from onward.load.origin import Origin, difference
+from onward.load.weights.mapped_file import MappedFile
+from onward.load.weights.safetensors import Place, read_header
+from onward.load.weights.safetensors_writer import WrittenTensor, header_bytes, write_tensors
 from onward.message_text import label, sentence, shown
-from onward.sessions.origin import Origin, difference
-from onward.weights.mapped_file import MappedFile
-from onward.weights.safetensors import Place, read_header
-from onward.weights.safetensors_writer import WrittenTensor, header_bytes, write_tensors
-from onward.whole_files import whole_file
 
 FORMAT = "onward session"
 VERSION = "1"

@@ -9,10 +9,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from onward.chat_options import with_system
 from onward.errors import ArgumentTypeError, InvalidArgument
-from onward.option_values import shown
-from onward.template_messages import plain
+from onward.options.chat import with_system
+from onward.options.values import shown
+from onward.text.template.messages import plain
 
 if TYPE_CHECKING:
     from typing import TypeAlias

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onward.chat_template import chat_prompt_ids
+from onward.calls.result import Usage
+from onward.calls.views import Viewed
 from onward.errors import ArgumentTypeError, Error, InvalidArgument, SessionError, not_copied
+from onward.machine.progress import ProgressBar
 from onward.message_text import label
-from onward.option_values import check_integer, wrong_type
-from onward.options import with_options
-from onward.progress import ProgressBar
-from onward.result import Usage
+from onward.options.resolution import with_options
+from onward.options.values import check_integer, wrong_type
 from onward.sessions.file import opened_session, session_path, write_session
 from onward.sessions.messages import (
     Asked,
@@ -39,18 +39,18 @@ from onward.sessions.messages import (
 from onward.sessions.state import UNUSED, SessionState, read_state, written_state
 from onward.sessions.stream import Answer, SessionStream
 from onward.sessions.transcript import Transcript, ids_of
-from onward.views import Viewed
+from onward.text.template.template import chat_prompt_ids
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from onward.chat_template import ChatTemplate
-    from onward.driver import Driver
-    from onward.option_table import GenerationKwargs
-    from onward.result import Result
-    from onward.sessions.origin import Origin
-    from onward.submission import Submitter
-    from onward.tokenizer import Tokenizer
+    from onward.calls.driver import Driver
+    from onward.calls.result import Result
+    from onward.calls.submission import Submitter
+    from onward.load.origin import Origin
+    from onward.options.table import GenerationKwargs
+    from onward.text.template.template import ChatTemplate
+    from onward.text.tokenizer.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

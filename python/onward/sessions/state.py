@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
+from onward.calls.result import Usage
 from onward.errors import ArgumentTypeError, InvalidArgument
 from onward.message_text import shown
-from onward.result import Usage
 from onward.sessions.messages import Message, read_message, read_template_options
 from onward.sessions.transcript import Segment, ids_of
 

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from onward.generation import Generation, Stream
-from onward.result import Usage
+from onward.calls.generation import Generation, Stream
+from onward.calls.result import Usage
 
 if TYPE_CHECKING:
-    from onward.driver import Call
+    from onward.calls.driver import Call
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from onward.streaming import TextStream
+from onward.text.streaming import TextStream
 
 if TYPE_CHECKING:
-    from onward.tokenizer import Tokenizer
+    from onward.text.tokenizer.tokenizer import Tokenizer
 
 _CUT_AT_MOST = 32
 """Tokens of an answer that its message may lack: a stop token, a stop string, a space that the

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from onward.cli import flags, values
 from onward.errors import InvalidArgument
-from onward.extras import install_command
+from onward.machine.extras import install_command
 
 if TYPE_CHECKING:
     from onward.cli.chat.conversation import Conversation

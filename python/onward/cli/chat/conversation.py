@@ -13,10 +13,10 @@ from onward.errors import InvalidArgument
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from onward.calls.result import Result
     from onward.cli.chat.screen import Screen
     from onward.llm import LLM
-    from onward.options import ModelDefaults
-    from onward.result import Result
+    from onward.options.resolution import ModelDefaults
     from onward.sessions.session import Session
     from onward.sessions.stream import SessionStream
 

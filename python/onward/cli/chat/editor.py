@@ -14,7 +14,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 from onward.cli.chat.commands import completions
 from onward.cli.chat.history import History
-from onward.cli.chat.reading import PROMPT, Typed, fence_is_open, typed
+from onward.cli.chat.typed import PROMPT, Typed, fence_is_open, typed
 
 
 class EditingReader:

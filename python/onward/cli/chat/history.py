@@ -12,7 +12,7 @@ import stat
 import sys
 from pathlib import Path
 
-from onward.whole_files import whole_file
+from onward.files.whole_files import whole_file
 
 ENTRIES = 1000
 """How many are kept."""

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from onward.cli import streams
 from onward.cli.chat.commands import command_of, obey, unescaped
 from onward.cli.chat.conversation import Conversation
-from onward.cli.chat.reading import Reader, Typed
+from onward.cli.chat.reading import Reader
+from onward.cli.chat.typed import Typed
 from onward.errors import Error, InvalidArgument, SessionError
 
 

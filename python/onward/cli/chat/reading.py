@@ -10,24 +10,12 @@ import contextlib
 import importlib.util
 import os
 import sys
-from dataclasses import dataclass
 from typing import Protocol
 
 from onward.cli import streams
 from onward.cli.chat.history import History
+from onward.cli.chat.typed import PROMPT, Typed, fence_is_open, is_open, typed
 from onward.errors import InvalidArgument
-
-PROMPT = "> "
-FENCE = '"""'
-
-
-@dataclass(frozen=True)
-class Typed:
-    """One message or command."""
-
-    text: str
-    quoted: bool = False
-    """Whether it stood between fences, so that it is never a command."""
 
 
 class Reader(Protocol):
@@ -44,7 +32,7 @@ def new_reader(history: History) -> Reader:
     if not sys.stdin.isatty():
         return PipeReader()
     if can_edit():
-        from onward.cli.chat.editor import EditingReader
+        from onward.cli.chat.editor import EditingReader  # needs prompt_toolkit
 
         return EditingReader(history)
     return LineReader(history)
@@ -54,27 +42,6 @@ def can_edit() -> bool:
     """Whether stdin and stdout are a terminal that prompt_toolkit can use, and it is installed."""
     terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     return terminal and importlib.util.find_spec("prompt_toolkit") is not None
-
-
-def is_open(text: str) -> bool:
-    """Whether a message goes on in the next line."""
-    return fence_is_open(text) or text.endswith("\\")
-
-
-def fence_is_open(text: str) -> bool:
-    """Whether a message began with a fence and has not ended with one yet."""
-    stripped = text.strip()
-    closed = len(stripped) >= 2 * len(FENCE) and stripped.endswith(FENCE)
-    return stripped.startswith(FENCE) and not closed
-
-
-def typed(text: str) -> Typed:
-    """A message without its fences."""
-    text = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    stripped = text.strip()
-    if not stripped.startswith(FENCE):
-        return Typed(text)
-    return Typed(stripped.removeprefix(FENCE).removesuffix(FENCE).strip("\n"), quoted=True)
 
 
 class PipeReader:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from onward.options import ModelDefaults
+    from onward.options.resolution import ModelDefaults
 
 # A mild penalty of repeated tokens makes loops rare, and a model can still quote what was said,
 # which the stronger DRY would not let it do. RepetitionGuard ends the loops that are left.

@@ -14,7 +14,7 @@ from onward.cli import flags
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from onward.result import Result
+    from onward.calls.result import Result
     from onward.sessions.stream import SessionStream
 
 # What would move the cursor or change the terminal, as visible signs.

@@ -15,11 +15,11 @@ from onward.cli import flags
 from onward.cli.chat.sampling import CHAT_SAMPLING, chat_options
 from onward.cli.parsing import Parser
 from onward.errors import InvalidArgument
-from onward.option_table import BY_NAME, OPTIONS
-from onward.options import resolve
+from onward.options.resolution import resolve
+from onward.options.table import BY_NAME, OPTIONS
 
 if TYPE_CHECKING:
-    from onward.options import ModelDefaults
+    from onward.options.resolution import ModelDefaults
 
 NAMES = tuple(
     option.name.replace("_", "-")

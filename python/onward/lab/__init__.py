@@ -1,0 +1,1 @@
+"""Measuring and checking: benchmarks, comparison of builds, cache sizes, plots."""

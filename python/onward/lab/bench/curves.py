@@ -1,0 +1,31 @@
+"""From a comparison of decode with and without the cache to a chart: time to a token by length.
+
+Knows nothing of measuring or drawing.
+"""
+
+from __future__ import annotations
+
+from onward.errors import InvalidArgument
+from onward.lab.bench.recompute import Comparison
+from onward.lab.plotting import Chart, Curve
+
+MS = 1e3
+
+
+def chart(comparison: Comparison) -> Chart:
+    """A line for each way, with a dot where it was measured. InvalidArgument where nothing was."""
+    if not comparison.lines:
+        raise InvalidArgument("plot: no length was measured, expected a depth")
+    lines = sorted(comparison.lines, key=lambda line: line.tokens)
+    return Chart(
+        f"{comparison.model}, {comparison.dtype}, cache {comparison.kv_dtype}: time to one token, "
+        f"threads: {comparison.threads}",
+        "tokens before it",
+        (
+            Curve("without the cache", tuple((n.tokens, MS * n.without_cache_s) for n in lines)),
+            Curve("with the cache", tuple((n.tokens, MS * n.with_cache_s) for n in lines)),
+        ),
+        lambda ms: f"{ms:,g} ms",
+        step=2,
+        dots=True,
+    )

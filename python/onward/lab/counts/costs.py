@@ -1,0 +1,156 @@
+"""What a step has to read and to multiply, counted from the spec.
+
+Read: each matrix, bias and norm once for all rows of a step, the head only where logits are wanted,
+and the keys and values that a sequence's tokens see, once for its tokens of the step. Rows of the
+embedding, activations, and what is read again because it fell out of a cache, are not counted.
+Where the cache is coded, blocks that are no longer exact are counted in their codes.
+Multiplied: the matrices, scores and weighted values; norms, rotation, gate and softmax are not
+counted. Knows neither the core nor time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+
+from onward.lab.counts.policy import Policy
+from onward.lab.counts.sequences import blocks_for
+from onward.lab.counts.vectors import BLOCK_TOKENS, pair_bytes
+from onward.load import architectures
+from onward.load.weights.checkpoint import STORAGE
+from onward.load.weights.dtypes import WeightDtypes
+from onward.options.kv_dtypes import KvDtypes
+from onward.spec import DecoderSpec
+
+LANE = 16
+"""Rows and columns of packed weights are padded to multiples of it."""
+
+
+@dataclass(frozen=True)
+class Slice:
+    """One sequence's part of a step: ``tokens`` tokens from position ``first`` on, and of how many
+    of them the logits are wanted."""
+
+    first: int
+    tokens: int
+    logits: int
+
+
+@dataclass(frozen=True)
+class Cost:
+    bytes_read: int = 0
+    multiply_adds: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.bytes_read + other.bytes_read, self.multiply_adds + other.multiply_adds)
+
+
+def parameters(spec: DecoderSpec) -> int:
+    """Numbers that the model has learned; a tied head is the embedding."""
+    return sum(
+        prod(shape) for planned in architectures.tensor_plan(spec) for shape in planned.shapes
+    )
+
+
+def packed_bytes(spec: DecoderSpec, dtypes: WeightDtypes) -> dict[str, int]:
+    """Bytes of each canonical weight in memory; vectors are float32."""
+    return {
+        planned.name: _packed(planned.shapes, dtypes.matrices.get(planned.name, "f32"))
+        for planned in architectures.tensor_plan(spec)
+    }
+
+
+def cache_bytes(
+    spec: DecoderSpec,
+    dtypes: WeightDtypes,
+    tokens: int,
+    kv: KvDtypes | None = None,
+    policy: Policy | None = None,
+) -> int:
+    """Keys and values of one sequence of so many tokens, all layers. ``kv`` None: floats, as
+    ``dtypes`` says."""
+    return spec.num_layers * _LayerCache(spec, dtypes, kv, policy)(0, tokens)
+
+
+class StepCosts:
+    """The cost of a step of one model, its cache in ``kv`` (None: floats, as ``dtypes`` says)."""
+
+    def __init__(
+        self,
+        spec: DecoderSpec,
+        dtypes: WeightDtypes,
+        kv: KvDtypes | None = None,
+        policy: Policy | None = None,
+    ) -> None:
+        self._spec, self._cache = spec, _LayerCache(spec, dtypes, kv, policy)
+        packed = packed_bytes(spec, dtypes)
+        head = "embed" if spec.tied_head else "head"
+        self._head_bytes = packed[head] + packed["norm"]
+        self._layers_bytes = sum(
+            count for name, count in packed.items() if name.startswith("layers.")
+        )
+        self._head_multiply_adds = spec.vocab_size * spec.hidden_size
+        self._layers_multiply_adds = sum(
+            prod(shape)
+            for planned in architectures.tensor_plan(spec)
+            for shape in planned.shapes
+            if planned.name.startswith("layers.") and len(shape) == 2
+        )
+        # Window -> how many layers have it.
+        self._windows = Counter(spec.windows or [0] * spec.num_layers)
+
+    def __call__(self, slices: Iterable[Slice]) -> Cost:
+        spec = self._spec
+        read, multiply_adds = self._layers_bytes, 0
+        wants_logits = False
+        for part in slices:
+            end = part.first + part.tokens
+            multiply_adds += part.tokens * self._layers_multiply_adds
+            multiply_adds += part.logits * self._head_multiply_adds
+            wants_logits |= part.logits > 0
+            for window, layers in self._windows.items():
+                begin = max(0, part.first + 1 - window) if window else 0
+                read += layers * self._cache(begin, end)
+                keys = sum(
+                    min(position + 1, window) if window else position + 1
+                    for position in range(part.first, end)
+                )
+                multiply_adds += layers * 2 * spec.num_heads * spec.head_dim * keys
+        return Cost(read + self._head_bytes * wants_logits, multiply_adds)
+
+
+class _LayerCache:
+    """Bytes of the tokens [begin, end) in one layer, ``end`` being the sequence's length."""
+
+    def __init__(
+        self, spec: DecoderSpec, dtypes: WeightDtypes, kv: KvDtypes | None, policy: Policy | None
+    ) -> None:
+        exact = dtypes.cache if kv is None else kv.exact
+        self._exact = 2 * spec.num_kv_heads * spec.head_dim * STORAGE[exact.upper()][1]
+        self._coded: int | None = None
+        if kv is not None and kv.coded:
+            self._coded = spec.num_kv_heads * pair_bytes(kv.keys, kv.values, spec.head_dim)
+        self._policy = policy or Policy()
+
+    def __call__(self, begin: int, end: int) -> int:
+        if self._coded is None:
+            return self._exact * (end - begin)
+        exact_blocks = blocks_for(self._policy.window_tokens) + 1
+        first = max(begin, BLOCK_TOKENS * self._policy.sinks)
+        coded = max(0, BLOCK_TOKENS * (blocks_for(end) - exact_blocks) - first)
+        return self._exact * (end - begin - coded) + self._coded * coded
+
+
+def _packed(shapes: tuple[tuple[int, ...], ...], dtype: str) -> int:
+    """Parts are stacked along rows, each padded."""
+    if len(shapes[0]) == 1:
+        return 4 * sum(_padded(shape[0]) for shape in shapes)
+    values, size = STORAGE[dtype.upper()]
+    row_bytes = -(-_padded(shapes[0][1]) // values) * size
+    return row_bytes * sum(_padded(rows) for rows, _ in shapes)
+
+
+def _padded(count: int) -> int:
+    return -(-count // LANE) * LANE

@@ -1,0 +1,148 @@
+"""The blocks that sequences hold in the cache, their bytes, and how many fit into a room.
+
+A sequence of n tokens has B = ceil(n / 16) blocks. Where the cache is coded, the newest W + 1 of
+them are exact, W = ceil(window_tokens / 16), and with sinks the first one too; the others are
+codes:
+
+    exact blocks = min(B, W + 1 + sinks)        coded blocks = B - exact blocks
+
+A layer whose attention has a window w holds what a token about to be written at position n can
+still see: positions n - w + 1 and later, so the blocks from F = max(0, n - w + 1) div 16 on. Layers
+of the same window are a group with blocks of its own; a coded block of a group is rounded up to 64
+bytes. With ``attention_window`` A (an approximation: the first block and the newest A tokens,
+StreamingLLM's policy) w is min(w, A). Block 0 is held out of sight too under that policy, and where
+it is the exact one beside codes. Which block is exact depends on its place in the sequence alone.
+
+Sizes are bytes, lengths tokens; the source is csrc/backend/cache_layout.h and csrc/cache. Blocks
+that sequences share are not looked at. Knows no file and no machine.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from onward.lab.counts.policy import MOST_TOKENS, Policy
+from onward.lab.counts.vectors import BLOCK_TOKENS, padded, pair_bytes
+from onward.options.kv_dtypes import KvDtypes
+from onward.spec import DecoderSpec
+
+_CODED_BLOCK_STEP = 64
+STEP_TOKENS = 256
+"""Of the usual step (``prefill_chunk_tokens``)."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Blocks that a group of layers holds of one sequence."""
+
+    exact: int
+    coded: int
+
+
+def group_windows(spec: DecoderSpec, policy: Policy) -> dict[int, int]:
+    """Window of attention (0: everything) -> how many layers have it."""
+    groups: Counter[int] = Counter()
+    for window in spec.windows or (0,) * spec.num_layers:
+        limits = [limit for limit in (window, policy.attention_window) if limit]
+        groups[min(limits, default=0)] += 1
+    return dict(groups)
+
+
+def blocks_held(tokens: int, window: int, coded: bool, policy: Policy) -> Blocks:
+    """What a group of layers with that window holds of a sequence of so many tokens.
+
+    With B, W and F of the module's head: B - F blocks and, where it is held out of sight, block 0;
+    exact are those of index B - (W + 1) and later, and block 0 with sinks.
+    """
+    blocks = blocks_for(tokens)
+    first = max(0, tokens - window + 1) // BLOCK_TOKENS if window else 0
+    newest = blocks - first
+    keeps_head = policy.attention_window is not None or (coded and policy.sinks)
+    head_apart = keeps_head and first > 0
+    held = newest + head_apart
+    if not coded:
+        return Blocks(held, 0)
+    exact_from = max(0, blocks - (blocks_for(policy.window_tokens) + 1))
+    exact = blocks - max(first, exact_from)
+    head_held = blocks > 0 and (first == 0 or head_apart)
+    if head_held and exact_from > 0:
+        exact += policy.sinks  # block 0 is not among the newest
+    elif head_apart:
+        exact += 1  # the sequence is still all exact
+    return Blocks(exact, held - exact)
+
+
+def sequence_bytes(spec: DecoderSpec, dtypes: KvDtypes, tokens: int, policy: Policy) -> int:
+    """Bytes of one sequence: for each group of layers, exact blocks x (layers x kv heads x 16 x
+    bytes of an exact key and value) + coded blocks x (the same of a coded pair, in steps of 64)."""
+    total = 0
+    for window, exact_block, coded_block in _groups(spec, dtypes, policy):
+        held = blocks_held(tokens, window, dtypes.coded, policy)
+        total += held.exact * exact_block + held.coded * coded_block
+    return total
+
+
+def step_bytes(
+    spec: DecoderSpec, dtypes: KvDtypes, policy: Policy, tokens: int = STEP_TOKENS
+) -> int:
+    """What the engine keeps free beside its sequences, for the blocks of a step over so many tokens
+    that are given back at its end: those that become codes, or leave a window."""
+    total = 0
+    for window, exact_block, coded_block in _groups(spec, dtypes, policy):
+        if dtypes.coded:
+            total += coded_block
+        if dtypes.coded or window:
+            total += (blocks_for(tokens) + 1) * exact_block
+    return total
+
+
+def _groups(spec: DecoderSpec, dtypes: KvDtypes, policy: Policy) -> Iterator[tuple[int, int, int]]:
+    """Of each group of layers the window, and the bytes of an exact block and of a coded one."""
+    exact_pair = pair_bytes(dtypes.exact, dtypes.exact, spec.head_dim)
+    coded_pair = pair_bytes(dtypes.keys, dtypes.values, spec.head_dim)
+    for window, layers in group_windows(spec, policy).items():
+        vectors = layers * spec.num_kv_heads * BLOCK_TOKENS
+        yield window, vectors * exact_pair, padded(vectors * coded_pair, _CODED_BLOCK_STEP)
+
+
+def longest_sequence(spec: DecoderSpec, dtypes: KvDtypes, room: int, policy: Policy) -> int | None:
+    """Tokens of the longest sequence that can grow inside ``room`` bytes, if positions had no end.
+    None: it never outgrows them, because every layer has a window.
+
+    Bytes rise only where a block begins. From one block to the next they never fall, but where a
+    first block that is kept out of sight stops being exact; to each side of that the answer is
+    found by halving.
+    """
+
+    def taken(blocks: int) -> int:
+        """When the newest block has its first token: the most that it takes with so many."""
+        return sequence_bytes(spec, dtypes, (blocks - 1) * BLOCK_TOKENS + 1, policy)
+
+    all_exact = blocks_for(policy.window_tokens) + 1
+    for begin, end in ((1, all_exact), (all_exact + 1, MOST_TOKENS // BLOCK_TOKENS)):
+        if taken(end) > room:
+            return (_first(begin, end, lambda blocks: taken(blocks) > room) - 1) * BLOCK_TOKENS
+    return None
+
+
+def sequences_that_fit(size: int, room: int) -> int:
+    """Sequences of so many bytes in ``room`` bytes, sharing nothing."""
+    return max(0, room) // size
+
+
+def blocks_for(tokens: int) -> int:
+    """Blocks that hold so many tokens."""
+    return -(-tokens // BLOCK_TOKENS)
+
+
+def _first(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    """The first number of [low, high] from which on it holds; it does at ``high``."""
+    while low < high:
+        middle = (low + high) // 2
+        if holds(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low

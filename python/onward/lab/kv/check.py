@@ -1,0 +1,195 @@
+"""Predicted bytes beside measured ones: a model is run, and asked what its cache holds.
+
+For each kv_dtype and length a child process loads the model, reads a prompt, and looks while the
+sequence is alive: at the engine's own count, which has to be the prediction to the byte, and at
+what the process has grown by, which other things move as well. A model without weights is run as
+a stand-in of the same attention. Knows an LLM by what it needs of one, not the engine.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from onward.errors import Error
+from onward.lab.counts.policy import Policy
+from onward.lab.counts.sequences import sequence_bytes
+from onward.lab.kv.models import Subject
+from onward.lab.kv.stand_in import write_stand_in
+from onward.machine.memory import resident_bytes
+from onward.machine.progress import ProgressBar
+from onward.options.kv_dtypes import KvDtypes, parse_kv_dtype
+from onward.options.values import check_integer
+from onward.spec import DecoderSpec
+
+USUAL_TOKENS = 2048
+_SPARE_TOKENS = 64
+"""Of the model's context, for what is written until there is text to show."""
+_WARM_UP_TOKENS = 256
+"""A whole step of an LLM: what it works in is there before anything is measured."""
+
+
+class Loaded(Protocol):
+    """What is used of an ``onward.LLM``."""
+
+    @property
+    def spec(self) -> DecoderSpec: ...
+    @property
+    def generate(self) -> Callable[..., Any]: ...
+    @property
+    def stream(self) -> Callable[..., Iterator[str]]: ...
+    def stats(self) -> dict[str, int]: ...
+
+
+Opens = Callable[..., AbstractContextManager[Loaded]]
+"""``onward.LLM``, or another name that a child process can import."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a child process saw."""
+
+    tokens: int
+    """In the cache when it looked."""
+    cache_bytes: int
+    """By the engine's own count, that sequence alone."""
+    resident_bytes: int | None
+    """What the process has grown by; None: the system does not tell."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One kv_dtype at one length."""
+
+    kv_dtype: str
+    tokens: int
+    predicted: int
+    engine: int
+    resident: int | None
+
+    @property
+    def agrees(self) -> bool:
+        return self.predicted == self.engine
+
+
+def check(
+    open_llm: Opens,
+    subject: Subject,
+    *,
+    dtype: str,
+    kv_dtypes: Sequence[str],
+    contexts: Sequence[int] | None,
+    policy: Policy,
+) -> list[Checked]:
+    """Every kv_dtype at every length, one after the other; names of the same are one.
+
+    ``contexts`` None: 2,048 tokens, or what the model's context has room for. InvalidArgument for
+    lengths that leave no room to write.
+    """
+    spec = subject.spec
+    most = spec.max_context - _SPARE_TOKENS
+    lengths = [min(USUAL_TOKENS, most)] if contexts is None else contexts
+    for tokens in lengths:
+        check_integer("context", tokens, 1, most)
+    distinct: dict[KvDtypes, str] = {}
+    for kv_dtype in kv_dtypes:
+        distinct.setdefault(parse_kv_dtype(kv_dtype, subject.weights.cache), kv_dtype)
+    checked: list[Checked] = []
+    total = len(distinct) * len(lengths)
+    with _runnable(subject) as path, ProgressBar("checking") as progress:
+        for dtypes, kv_dtype in distinct.items():
+            options = {"dtype": dtype, **_cache_options(kv_dtype, policy)}
+            for tokens in lengths:
+                seen = _in_child(measure, open_llm, path, options, tokens)
+                predicted = sequence_bytes(spec, dtypes, seen.tokens, policy)
+                checked.append(
+                    Checked(
+                        dtypes.name, seen.tokens, predicted, seen.cache_bytes, seen.resident_bytes
+                    )
+                )
+                progress(len(checked), total)
+    return checked
+
+
+@contextmanager
+def _runnable(subject: Subject) -> Iterator[str]:
+    """The path of the model, or of a stand-in that lives as long as this does."""
+    if subject.files is not None:
+        yield str(subject.files.path)
+        return
+    warnings.warn(
+        f"{subject.name} has no weights here: its cache is measured in a model of the same "
+        "attention with random weights and little else",
+        stacklevel=4,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        write_stand_in(Path(folder), subject.config, subject.spec, subject.stored)
+        yield folder
+
+
+def measure(open_llm: Opens, path: str, options: Mapping[str, Any], tokens: int) -> Measured:
+    """Reads a prompt of so many tokens and looks at the cache once the first text is out."""
+    with open_llm(path, **options) as llm:
+        vocab, generator = llm.spec.vocab_size, random.Random(1)
+        warm_up = [generator.randrange(vocab) for _ in range(min(_WARM_UP_TOKENS, tokens))]
+        llm.generate(warm_up, max_new_tokens=1, ignore_eos=True)
+        # Another first token, so that nothing of the warm-up can be used again.
+        prompt = [(warm_up[0] + 1) % vocab, *(generator.randrange(vocab) for _ in range(1, tokens))]
+        before, resident_before = llm.stats(), resident_bytes()
+        stream = llm.stream(
+            prompt, max_new_tokens=_SPARE_TOKENS, ignore_eos=True, skip_special_tokens=False
+        )
+        if next(stream, None) is None:
+            raise Error(f"check: {_SPARE_TOKENS} tokens gave no text to look at the cache by")
+        after, resident_after = llm.stats(), resident_bytes()
+        grown = None
+        if resident_before is not None and resident_after is not None:
+            grown = resident_after - resident_before
+        return Measured(
+            after["kv_computations"] - before["kv_computations"],
+            _held(after) - _held(before),
+            grown,
+        )
+
+
+def _held(stats: Mapping[str, int]) -> int:
+    """Bytes of the blocks in use, of an engine whose blocks are all of one size too."""
+    if "cache_bytes" in stats:
+        return stats["cache_bytes"]
+    return stats["cache_blocks_in_use"] * stats["cache_block_bytes"]
+
+
+def _cache_options(kv_dtype: str, policy: Policy) -> dict[str, Any]:
+    """What LLM is told beside the model: what is not as usual."""
+    usual = Policy()
+    options: dict[str, Any] = {
+        "prefix_cache": False
+    }  # what is kept of others is not the sequence's
+    if kv_dtype != "auto":
+        options["kv_dtype"] = kv_dtype
+    if policy.window_tokens != usual.window_tokens:
+        options["kv_window_tokens"] = policy.window_tokens
+    if policy.sinks != usual.sinks:
+        options["kv_sinks"] = policy.sinks
+    if policy.attention_window is not None:
+        options["attention_window"] = policy.attention_window
+    return options
+
+
+def _in_child(work: Callable[..., Measured], *arguments: object) -> Measured:
+    """A fresh process for each, so that nothing but the work moves its memory."""
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawn) as pool:
+        try:
+            return pool.submit(work, *arguments).result()
+        except BrokenProcessPool:
+            raise Error("check: the child process ended before it had measured") from None

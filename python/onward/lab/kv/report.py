@@ -1,0 +1,219 @@
+"""All figures of the calculator for one model: what a token, sequences and batches take, what fits.
+
+Knows how nothing is printed, and measures nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from onward.lab.counts.policy import BATCHES, MOST_SEQUENCES, MOST_TOKENS, Policy, usual_contexts
+from onward.lab.counts.sequences import (
+    group_windows,
+    longest_sequence,
+    sequence_bytes,
+    sequences_that_fit,
+    step_bytes,
+)
+from onward.lab.counts.vectors import (
+    FLOAT_BYTES,
+    exact_token_bytes,
+    textbook_bytes,
+    token_bytes,
+    vector_bytes,
+)
+from onward.lab.kv.models import Subject
+from onward.options.kv_dtypes import KV_DTYPES, KvDtypes, parse_kv_dtype
+from onward.options.values import check_integer
+
+
+@dataclass(frozen=True)
+class Step:
+    """One line of the formula: the factor that is multiplied in, and what that makes."""
+
+    factor: int
+    what: str
+    bytes: int
+    makes: str
+
+
+@dataclass(frozen=True)
+class Textbook:
+    """2 x layers x kv heads x head_dim x tokens x bytes of a value, in the model's own dtype."""
+
+    dtype: str
+    steps: tuple[Step, ...]
+    """The last one is one token of the whole model."""
+    sequences: tuple[tuple[int, int, int], ...]
+    """Tokens, bytes, and bytes if every query head had keys and values of its own (MHA)."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Some sequences of one length."""
+
+    context: int
+    batch: int
+    bytes: int
+    fits: bool | None
+    """Beside the weights; None where no memory is known."""
+
+
+@dataclass(frozen=True)
+class Codec:
+    """One kv_dtype."""
+
+    kv_dtype: str
+    keys: str
+    values: str
+    exact: str
+    key_bytes: int
+    """Of one vector, where the block is not an exact one."""
+    value_bytes: int
+    token_bytes: int
+    """All layers and kv heads, in such a block."""
+    exact_token_bytes: int
+    """The same in an exact block."""
+    share: float
+    """Of the model's own cache dtype, token_bytes by token_bytes."""
+    step_bytes: int
+    """Beside all sequences, while a step turns blocks into codes or they leave a window."""
+    longest: int | None
+    """Tokens in all that fit as one sequence, however far the model's positions go; None: without
+    end, or not known."""
+    sequences: tuple[tuple[int, int | None], ...]
+    """Context, and how many sequences of it fit; None where no memory is known."""
+    figures: tuple[Figure, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    model: str
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    context: int
+    windows: tuple[tuple[int, int], ...]
+    """Window of attention (0: everything), and how many layers have it, the policy included."""
+    window_tokens: int
+    sinks: bool
+    attention_window: int | None
+    weights: str | None
+    """Their dtype; None where their bytes were given."""
+    weight_bytes: int
+    memory_bytes: int | None
+    room_bytes: int | None
+    """What the weights leave of the memory."""
+    textbook: Textbook
+    codecs: tuple[Codec, ...]
+
+
+def calculate(
+    subject: Subject,
+    *,
+    contexts: Sequence[int] | None = None,
+    batches: Sequence[int] = BATCHES,
+    kv_dtypes: Sequence[str] = KV_DTYPES[1:],
+    policy: Policy | None = None,
+    memory: int | None = None,
+    weight_bytes: int | None = None,
+) -> Report:
+    """The report. ``contexts`` None: the usual ones below the model's, and that; ``memory`` None:
+    not known; ``weight_bytes`` None: those of the subject."""
+    spec, policy = subject.spec, policy or Policy()
+    policy.check()
+    asked_lengths = usual_contexts(spec.max_context) if contexts is None else contexts
+    lengths = list(dict.fromkeys(asked_lengths))
+    for tokens in lengths:
+        check_integer("context", tokens, 1, MOST_TOKENS)
+    for batch in batches:
+        check_integer("batch", batch, 1, MOST_SEQUENCES)
+    taken = subject.weight_bytes if weight_bytes is None else weight_bytes
+    room = None if memory is None else max(0, memory - taken)
+    own = subject.weights.cache
+    codecs: dict[str, Codec] = {}
+    for asked in kv_dtypes:
+        dtypes = parse_kv_dtype(asked, own)
+        if dtypes.name not in codecs:
+            codecs[dtypes.name] = _codec(subject, dtypes, lengths, batches, policy, room)
+    return Report(
+        model=subject.name,
+        num_layers=spec.num_layers,
+        num_heads=spec.num_heads,
+        num_kv_heads=spec.num_kv_heads,
+        head_dim=spec.head_dim,
+        context=spec.max_context,
+        windows=tuple(sorted(group_windows(spec, policy).items())),
+        window_tokens=policy.window_tokens,
+        sinks=policy.sinks,
+        attention_window=policy.attention_window,
+        weights=subject.weights.name if weight_bytes is None else None,
+        weight_bytes=taken,
+        memory_bytes=memory,
+        room_bytes=room,
+        textbook=_textbook(subject, own, lengths),
+        codecs=tuple(codecs.values()),
+    )
+
+
+def _textbook(subject: Subject, dtype: str, lengths: Sequence[int]) -> Textbook:
+    spec, size = subject.spec, FLOAT_BYTES[dtype]
+    layers, heads, dim = spec.num_layers, spec.num_kv_heads, spec.head_dim
+    return Textbook(
+        dtype=dtype,
+        steps=(
+            Step(2, "K and V", 2, ""),
+            Step(dim, "head_dim", 2 * dim, "numbers"),
+            Step(size, f"bytes of {dtype}", 2 * dim * size, "one token, one kv head, one layer"),
+            Step(heads, "kv heads", textbook_bytes(1, heads, dim, 1, size), "one token, one layer"),
+            Step(layers, "layers", textbook_bytes(layers, heads, dim, 1, size), "one token"),
+        ),
+        sequences=tuple(
+            (
+                tokens,
+                textbook_bytes(layers, heads, dim, tokens, size),
+                textbook_bytes(layers, spec.num_heads, dim, tokens, size),
+            )
+            for tokens in lengths
+        ),
+    )
+
+
+def _codec(
+    subject: Subject,
+    dtypes: KvDtypes,
+    lengths: Sequence[int],
+    batches: Sequence[int],
+    policy: Policy,
+    room: int | None,
+) -> Codec:
+    spec = subject.spec
+    own = parse_kv_dtype("auto", subject.weights.cache)
+    step = step_bytes(spec, dtypes, policy)
+    if room is not None:
+        room -= step
+    sizes = {tokens: sequence_bytes(spec, dtypes, tokens, policy) for tokens in lengths}
+    return Codec(
+        kv_dtype=dtypes.name,
+        keys=dtypes.keys,
+        values=dtypes.values,
+        exact=dtypes.exact,
+        key_bytes=vector_bytes(dtypes.keys, spec.head_dim, "keys"),
+        value_bytes=vector_bytes(dtypes.values, spec.head_dim, "values"),
+        token_bytes=token_bytes(spec, dtypes),
+        exact_token_bytes=exact_token_bytes(spec, dtypes),
+        share=token_bytes(spec, dtypes) / token_bytes(spec, own),
+        step_bytes=step,
+        longest=None if room is None else longest_sequence(spec, dtypes, max(0, room), policy),
+        sequences=tuple(
+            (tokens, None if room is None else sequences_that_fit(size, room))
+            for tokens, size in sizes.items()
+        ),
+        figures=tuple(
+            Figure(tokens, batch, batch * size, None if room is None else batch * size <= room)
+            for tokens, size in sizes.items()
+            for batch in dict.fromkeys(batches)
+        ),
+    )

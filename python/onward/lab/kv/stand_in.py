@@ -1,0 +1,83 @@
+"""A model with the attention of a given one and little else: random weights, in a folder.
+
+The cache depends on layers, kv heads, head_dim and windows, not on how wide the rest of the network
+or the vocabulary is. So the cache of a model that fits on no disk here can be held in memory and
+measured. What it says means nothing. Knows nothing of measuring.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from math import prod
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer, decoders, models
+
+from onward.load import architectures
+from onward.load.architectures import PlannedTensor
+from onward.spec import DecoderSpec
+
+HIDDEN, VOCABULARY = 64, 256
+DEVIATION = 0.02
+
+
+def write_stand_in(
+    folder: Path, config: Mapping[str, object], spec: DecoderSpec, stored: str
+) -> None:
+    """config.json, model.safetensors in ``stored`` (F32, F16 or BF16) and a tokenizer of pieces."""
+    small = {
+        **config,
+        "hidden_size": HIDDEN,
+        "intermediate_size": HIDDEN,
+        "vocab_size": VOCABULARY,
+        "head_dim": spec.head_dim,  # in place of one that follows from hidden_size
+        "num_key_value_heads": spec.num_kv_heads,
+        "tie_word_embeddings": True,
+    }
+    # Ids of tokens that the small vocabulary does not have, and how other weights were packed.
+    for key in [key for key in small if key.endswith("_token_id") or key == "quantization_config"]:
+        del small[key]
+    (folder / "config.json").write_text(json.dumps(small), encoding="utf-8")
+    plan = architectures.tensor_plan(architectures.read_spec(small, "stand-in"))
+    _write_tensors(folder / "model.safetensors", plan, stored)
+    _tokenizer().save(str(folder / "tokenizer.json"))
+
+
+def _write_tensors(path: Path, plan: Sequence[PlannedTensor], dtype: str) -> None:
+    """The format of safetensors: the length of a header, the header, the tensors end to end."""
+    generator = np.random.default_rng(0)
+    header: dict[str, object] = {}
+    tensors: list[bytes] = []
+    begin = 0
+    for planned in plan:
+        for source, shape in zip(planned.sources, planned.shapes, strict=True):
+            values = generator.standard_normal(prod(shape), dtype=np.float32) * DEVIATION
+            if planned.name.endswith("norm"):
+                values[:] = 1
+            tensors.append(_stored(values.astype(np.float32), dtype))
+            end = begin + len(tensors[-1])
+            header[source] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+            begin = end
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(b"".join([len(text).to_bytes(8, "little"), text, *tensors]))
+
+
+def _stored(values: NDArray[np.float32], dtype: str) -> bytes:
+    """Little endian; bf16 is cut, not rounded."""
+    if dtype == "F32":
+        return values.astype("<f4").tobytes()
+    if dtype == "F16":
+        return values.astype("<f2").tobytes()
+    return (values.view(np.uint32) >> 16).astype("<u2").tobytes()
+
+
+def _tokenizer() -> Tokenizer:
+    """Every token has text, so that a stream shows each at once."""
+    pieces = {f" {token}": token for token in range(VOCABULARY)}
+    tokenizer = Tokenizer(models.WordLevel(pieces, unk_token=" 0"))
+    tokenizer.decoder = decoders.Fuse()
+    return tokenizer

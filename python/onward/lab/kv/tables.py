@@ -1,0 +1,276 @@
+"""A report as text: the formula step by step and two tables, as markdown, CSV or JSON.
+
+Knows nothing of how the figures are made.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, fields
+
+from onward.lab.counts.amounts import amount, unit_of
+from onward.lab.counts.vectors import BLOCK_TOKENS
+from onward.lab.kv.check import Checked
+from onward.lab.kv.report import Codec, Report
+
+Rows = Sequence[Sequence[str]]
+_TOO_MUCH = "*"
+
+
+def table(report: Report) -> str:
+    """For a person: aligned columns."""
+    return _laid_out(report, aligned, list(_formula(report)))
+
+
+def markdown(report: Report) -> str:
+    """The same with tables of markdown."""
+    return _laid_out(report, piped, ["```", *_formula(report), "```"])
+
+
+def comma_separated(report: Report) -> str:
+    """One row for each kv_dtype, context and batch, each with the model and the memory."""
+    names = (
+        *("model", "kv_dtype", "keys", "values", "exact", "token_bytes", "context", "batch"),
+        *("bytes", "fits", "sequences_that_fit", "memory_bytes", "weight_bytes"),
+    )
+    out = io.StringIO()
+    writer = csv.DictWriter(out, names, lineterminator="\n")
+    writer.writeheader()
+    for codec in report.codecs:
+        fitting = dict(codec.sequences)
+        for figure in codec.figures:
+            row = {
+                **asdict(codec),
+                **asdict(figure),
+                "model": report.model,
+                "sequences_that_fit": fitting[figure.context],
+                "memory_bytes": report.memory_bytes,
+                "weight_bytes": report.weight_bytes,
+            }
+            writer.writerow({name: row[name] for name in names})
+    return out.getvalue()
+
+
+def as_json(report: Report) -> str:
+    return json.dumps(asdict(report), indent=2) + "\n"
+
+
+WRITERS: dict[str, Callable[[Report], str]] = {
+    "table": table,
+    "md": markdown,
+    "csv": comma_separated,
+    "json": as_json,
+}
+
+
+def check_table(checked: Sequence[Checked]) -> str:
+    """Predicted beside measured, for a person."""
+    return "\n".join([*aligned(_check_rows(checked)), "", *_CHECK_MEANING, ""])
+
+
+def check_markdown(checked: Sequence[Checked]) -> str:
+    return "\n".join([*piped(_check_rows(checked)), "", *_CHECK_MEANING, ""])
+
+
+def check_comma_separated(checked: Sequence[Checked]) -> str:
+    out = io.StringIO()
+    writer = csv.DictWriter(out, _CHECK_FIELDS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(map(asdict, checked))
+    return out.getvalue()
+
+
+def check_as_json(checked: Sequence[Checked]) -> str:
+    return json.dumps([asdict(line) for line in checked], indent=2) + "\n"
+
+
+CHECK_WRITERS: dict[str, Callable[[Sequence[Checked]], str]] = {
+    "table": check_table,
+    "md": check_markdown,
+    "csv": check_comma_separated,
+    "json": check_as_json,
+}
+_CHECK_FIELDS = [field.name for field in fields(Checked)]
+_CHECK_MEANING = (
+    "engine: what it counts itself, to the byte; resident: what the process grew by.",
+)
+
+
+def aligned(rows: Rows) -> list[str]:
+    """The first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if index else cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def piped(rows: Rows) -> list[str]:
+    """A table of markdown."""
+    rule = ["---", *["---:"] * (len(rows[0]) - 1)]
+    return ["| " + " | ".join(row) + " |" for row in (rows[0], rule, *rows[1:])]
+
+
+def _laid_out(report: Report, lay: Callable[[Rows], list[str]], formula: list[str]) -> str:
+    known = report.memory_bytes is not None
+    return "\n".join(
+        [
+            *_setting(report),
+            "",
+            *formula,
+            "",
+            *lay(_codec_rows(report)),
+            "",
+            *lay(_batch_rows(report)),
+            "",
+            *_meaning(report, known),
+            "",
+        ]
+    )
+
+
+def _setting(report: Report) -> Iterator[str]:
+    yield (
+        f"{report.model}: {_counted(report.num_layers, 'layer')}, "
+        f"{_counted(report.num_heads, 'query head')} on {_counted(report.num_kv_heads, 'kv head')} "
+        f"of {report.head_dim}, context {report.context:,}"
+    )
+    if any(window for window, _ in report.windows):
+        listed = (
+            f"{_counted(layers, 'layer')} {_seen(window)}" for window, layers in report.windows
+        )
+        yield "attention: " + ", ".join(listed)
+    weights = f"weights {amount(report.weight_bytes)}"
+    if report.weights is not None:
+        weights += f" ({report.weights})"
+    if report.memory_bytes is None or report.room_bytes is None:
+        yield f"{weights}; memory not known, --memory says it"
+    else:
+        yield (
+            f"{weights}; memory {amount(report.memory_bytes)}; "
+            f"room for the cache {amount(report.room_bytes)}"
+        )
+
+
+def _seen(window: int) -> str:
+    return f"within {_counted(window, 'token')}" if window else "over everything"
+
+
+def _formula(report: Report) -> Iterator[str]:
+    """Each factor with what it makes, then sequences."""
+    book, own_heads = report.textbook, report.num_heads == report.num_kv_heads
+    lines: list[tuple[str, str, str, str]] = []
+    for index, step in enumerate(book.steps):
+        factor = f"x {step.factor:,}" if index else f"{step.factor:,}"
+        if not step.makes:
+            lines.append((factor, step.what, "", ""))
+        elif step.makes == "numbers":
+            lines.append((factor, step.what, f"{step.bytes:,}", step.makes))
+        else:
+            lines.append((factor, step.what, f"{step.bytes:,}", f"bytes: {step.makes}"))
+    lines[-1] = (*lines[-1][:3], f"{lines[-1][3]}, {amount(book.steps[-1].bytes)}")
+    for tokens, size, with_all_heads in book.sequences:
+        told = f"bytes: one sequence, {amount(size)}"
+        if not own_heads:
+            told += f"; {amount(with_all_heads, unit_of(size))} as MHA"
+        lines.append((f"x {tokens:,}", "tokens", f"{size:,}", told))
+    widths = [max(len(line[column]) for line in lines) for column in range(3)]
+    yield f"the formula, with the model's own cache dtype ({book.dtype}):"
+    for factor, what, made, told in lines:
+        equals = "=" if made else " "
+        line = f"  {factor:>{widths[0]}} {what:{widths[1]}}  {equals} {made:>{widths[2]}} {told}"
+        yield line.rstrip()
+    if own_heads:
+        yield "every query head has keys and values of its own (MHA)"
+    else:
+        times = report.num_heads / report.num_kv_heads
+        yield (
+            f"grouped queries (GQA): {report.num_heads} query heads share {report.num_kv_heads} "
+            f"kv heads; as MHA, a kv head for each, it would be {times:.3g} times as large"
+        )
+
+
+def _codec_rows(report: Report) -> Rows:
+    contexts = [tokens for tokens, _ in report.codecs[0].sequences]
+    head = ["kv dtype", "B a key", "B a value", "a token", f"of {report.textbook.dtype}"]
+    if report.memory_bytes is not None:
+        head += ["longest", *(f"of {tokens:,}" for tokens in contexts)]
+    return [head, *(_codec_row(codec, report) for codec in report.codecs)]
+
+
+def _codec_row(codec: Codec, report: Report) -> list[str]:
+    row = [
+        codec.kv_dtype,
+        f"{codec.key_bytes:,}",
+        f"{codec.value_bytes:,}",
+        amount(codec.token_bytes),
+        f"{codec.share:.1%}",
+    ]
+    if report.memory_bytes is not None:
+        row.append("no end" if codec.longest is None else f"{codec.longest:,}")
+        row += [f"{fitting or 0:,}" for _, fitting in codec.sequences]
+    return row
+
+
+def _batch_rows(report: Report) -> Rows:
+    rows = [["tokens x sequences", *(codec.kv_dtype for codec in report.codecs)]]
+    for figures in zip(*(codec.figures for codec in report.codecs), strict=True):
+        cells = [
+            amount(figure.bytes) + (_TOO_MUCH if figure.fits is False else "") for figure in figures
+        ]
+        rows.append([f"{figures[0].context:,} x {figures[0].batch:,}", *cells])
+    return rows
+
+
+def _meaning(report: Report, known: bool) -> Iterator[str]:
+    yield "B a key, B a value: bytes at one kv head of one layer; a token: keys and values at all."
+    if known:
+        yield (
+            "longest: tokens in all, as one sequence, that fit beside the weights; of N: how many "
+            "sequences of N tokens do."
+        )
+        yield f"{_TOO_MUCH} more than the room beside the weights."
+        step = max(codec.step_bytes for codec in report.codecs)
+        if step:
+            yield (
+                f"Where blocks become codes or leave a window, up to {amount(step)} of the room is "
+                "left for those of a step."
+            )
+    sinks = " and the first block" if report.sinks else ""
+    yield (
+        f"Sequences are counted in blocks of {BLOCK_TOKENS} tokens. Codes: the newest "
+        f"{report.window_tokens:,} tokens, a block more{sinks} stay exact."
+    )
+    if report.attention_window is not None:
+        yield (
+            f"An attention window of {report.attention_window:,} tokens and the first block: an "
+            "approximation, later tokens do not see what lies between."
+        )
+
+
+def _check_rows(checked: Sequence[Checked]) -> Rows:
+    rows = [["kv dtype", "tokens", "predicted", "engine", "difference", "resident", "of predicted"]]
+    for line in checked:
+        resident = line.resident
+        rows.append(
+            [
+                line.kv_dtype,
+                f"{line.tokens:,}",
+                f"{line.predicted:,}",
+                f"{line.engine:,}",
+                f"{line.engine - line.predicted:+,}" if line.engine != line.predicted else "0",
+                "unknown" if resident is None else f"{resident:,}",
+                "unknown" if resident is None else f"{resident / line.predicted:.1%}",
+            ]
+        )
+    return rows
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

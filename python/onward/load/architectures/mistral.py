@@ -1,0 +1,32 @@
+"""Mistral: llama with a sliding window over every layer, and without biases."""
+
+from __future__ import annotations
+
+from onward.load.architectures.config_reader import ConfigReader
+from onward.load.architectures.decoder_plan import (
+    decoder_spec,
+    layer_types,
+    num_layers,
+    tensor_plan,
+)
+from onward.load.architectures.rope import MAX_CONTEXT, MAX_POSITIONS
+from onward.spec import DecoderSpec
+
+__all__ = ["read_spec", "tensor_plan"]
+
+
+def read_spec(config: ConfigReader) -> DecoderSpec:
+    """``sliding_window`` null means full attention; an absent field means 4096 (Mistral 0.1)."""
+    window = config.integer("sliding_window", 1, MAX_POSITIONS, None)
+    if "sliding_window" not in config.values:
+        window = 4096
+    kinds = layer_types(config)
+    expected = "sliding_attention" if window else "full_attention"
+    if kinds is not None and set(kinds) != {expected}:
+        raise config.error("layer_types", f"must be {expected} in all layers of this family")
+    return decoder_spec(
+        config,
+        "mistral",
+        default_context=131072,
+        windows=(min(window or 0, MAX_CONTEXT),) * num_layers(config),
+    )

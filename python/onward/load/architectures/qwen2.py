@@ -1,0 +1,20 @@
+"""Qwen 2 and 2.5: biases on q, k and v; windows from a given layer on, where switched on."""
+
+from __future__ import annotations
+
+from onward.load.architectures.config_reader import ConfigReader
+from onward.load.architectures.decoder_plan import decoder_spec, tensor_plan, windows_by_layer
+from onward.spec import DecoderSpec
+
+__all__ = ["read_spec", "tensor_plan"]
+
+
+def read_spec(config: ConfigReader) -> DecoderSpec:
+    """The biases of q, k and v are part of the family: the config has no field for them."""
+    return decoder_spec(
+        config,
+        "qwen2",
+        default_context=32768,
+        qkv_bias=True,
+        windows=windows_by_layer(config, default_window=4096),
+    )

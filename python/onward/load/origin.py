@@ -1,0 +1,89 @@
+"""What the cache blocks of a conversation depend on, so that a file of them fits or is refused.
+
+The model by a hash of its spec and of samples of its packed weights, which takes milliseconds and
+tells two fine-tunings apart; its dtypes; how keys and values are kept. Knows names and values; not
+what is in a block.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from onward.message_text import shown
+
+if TYPE_CHECKING:
+    from onward.load.loading import LoadedModel
+    from onward.options.cache import CacheOptions
+
+BLOCK_LAYOUT = 2
+"""Of the bytes of a cache block (csrc/backend/cache_layout.h, csrc/cpu/kernels.h): raised with each
+change of them."""
+_SAMPLES = 64
+_SAMPLE_BYTES = 64
+
+Origin = dict[str, str]
+_MEANINGS = {
+    "weights": "weights in",
+    "model": "model",
+    "kv_dtype": "kv_dtype",
+    "kv_floats": "exact keys and values in",
+    "kv_window_tokens": "kv_window_tokens",
+    "kv_sinks": "kv_sinks",
+    "attention_window": "attention_window",
+    "block_layout": "layout of cache blocks",
+}
+"""What has to agree, in the order in which it is compared, and how messages call it."""
+
+
+def origin_of(loaded: LoadedModel, options: CacheOptions, version: str) -> Origin:
+    """Of the sessions of a model that is in memory. The version is for whoever reads the file."""
+    kv = loaded.kv
+    matrices = "+".join(sorted(set(loaded.dtypes.matrices.values())))
+    return {
+        "weights": f"{loaded.dtypes.name} ({matrices})",
+        "model": f"{loaded.files.name} ({fingerprint(loaded)})",
+        "kv_dtype": kv.name,
+        "kv_floats": kv.exact,
+        # Without codes all blocks are exact, and nothing depends on these.
+        "kv_window_tokens": str(options.kv_window_tokens) if kv.coded else "none",
+        "kv_sinks": str(options.kv_sinks) if kv.coded else "none",
+        "attention_window": str(options.attention_window).lower(),
+        "block_layout": str(BLOCK_LAYOUT),
+        "onward": version,
+    }
+
+
+def fingerprint_in(origin: Origin) -> str:
+    """What ``fingerprint`` gave."""
+    return origin["model"].rpartition("(")[2].removesuffix(")")
+
+
+def difference(found: Mapping[str, object], expected: Origin) -> str | None:
+    """The first thing that does not agree, with both values; None where all does."""
+    for key, meaning in _MEANINGS.items():
+        ours, theirs = expected[key], found.get(key)
+        same = ours == theirs
+        if key == "model" and isinstance(theirs, str):
+            # The name is for the message: a model may have been moved.
+            same = ours.rpartition("(")[2] == theirs.rpartition("(")[2]
+        if not same:
+            return f"{meaning} {shown(theirs)}, expected {shown(ours)}"
+    return None
+
+
+def fingerprint(loaded: LoadedModel) -> str:
+    """Of the spec, and of every weight its name, dtype, size and bytes here and there. A pack tells
+    its model's: looking would read much of a file that is read only where it is needed."""
+    if "fingerprint" in loaded.texts:
+        return loaded.texts["fingerprint"]
+    digest = hashlib.sha256(json.dumps(dataclasses.asdict(loaded.spec), sort_keys=True).encode())
+    for name, dtype, data in loaded.core.packed():
+        digest.update(f"{name} {dtype} {data.nbytes}".encode())
+        step = max(data.nbytes // _SAMPLES, _SAMPLE_BYTES)
+        for begin in range(0, data.nbytes, step):
+            digest.update(data[begin : begin + _SAMPLE_BYTES])
+    return digest.hexdigest()[:32]

@@ -1,0 +1,1 @@
+"""The machine, the process and the installation: memory, devices, progress, documents."""

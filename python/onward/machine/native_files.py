@@ -1,0 +1,53 @@
+"""Where the headers, ``libonward.so`` and the CMake package of this installation lie.
+
+An installed wheel has them beside the package's Python files. A source tree that was only put on
+the path has none, or a library without the rest: then the answer is an error, not a path that leads
+nowhere. Imports neither the core nor anything heavy, since build tools ask.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from onward.errors import NativeFilesNotFound
+
+
+def get_include() -> str:
+    """The folder for ``-I``: it holds ``onward/onward.h`` (C++) and ``onward/onward_c.h`` (C)."""
+    return _found("get_include", "include", "onward/onward_c.h")
+
+
+def get_lib_dir() -> str:
+    """The folder for ``-L`` and ``-Wl,-rpath``: it holds ``libonward.so``."""
+    name = "libonward.dylib" if sys.platform == "darwin" else "libonward.so"
+    return _found("get_lib_dir", "lib", name)
+
+
+def get_cmake_dir() -> str:
+    """For CMake's ``onward_DIR``: the folder of ``onwardConfig.cmake``."""
+    return _found("get_cmake_dir", "lib/cmake/onward", "onwardConfig.cmake")
+
+
+def _found(where: str, folder: str, file: str) -> str:
+    places = _places()
+    for place in places:
+        if (place / folder / file).is_file():
+            return str(place / folder)
+    missing = " or ".join(str(place / folder / file) for place in places)
+    raise NativeFilesNotFound(
+        f"onward.{where}: no {missing}, found a package that was not installed; expected one that "
+        "pip has built (pip install .)"
+    )
+
+
+def _places() -> list[Path]:
+    """The package's folder; in an editable installation also that of the extension module."""
+    places = [Path(__file__).parent.parent]
+    core = find_spec("onward._core")
+    if core is not None and core.origin is not None:
+        place = Path(core.origin).parent
+        if place not in places:
+            places.append(place)
+    return places

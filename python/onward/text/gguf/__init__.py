@@ -1,0 +1,1 @@
+"""Tokenizers from the metadata of GGUF files."""

@@ -1,0 +1,1 @@
+"""Chat templates: messages to prompts, in a sandbox."""

@@ -1,0 +1,1 @@
+"""Tokenizers of model folders, over the `tokenizers` library."""
