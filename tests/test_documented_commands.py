@@ -113,8 +113,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Path]:
         (folder / "docs/plots").mkdir(parents=True)
         for name in ("model.gguf", "SmolLM2-135M-Instruct.Q4_1.gguf"):
             (folder / name).write_bytes(gguf)
-        for name in ("prompt.txt", "story.txt", "question.txt"):
+        for name in ("prompt.txt", "question.txt"):
             (folder / name).write_text("Once upon a time\n")
+        (folder / "story.txt").write_text("Once upon a time\n" * 40)
         (folder / "ids.txt").write_text("72 105\n")
         (folder / "in.jsonl").write_text('{"prompt": "Once"}\n{"messages": "Hi"}\n')
         (folder / "schema.json").write_text('{"enum": [1, 2]}')
