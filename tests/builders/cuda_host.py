@@ -83,7 +83,7 @@ def built(package: Path, tools: str) -> Path:
             run([*configure, *options, "-DCMAKE_BUILD_TYPE=Release"], tools)
             stamp.write_text(key)
         run(["cmake", "--build", str(tree), "--parallel", str(os.cpu_count() or 1)], tools)
-        return tree / "host" / NAME
+        return tree / "gpu" / "host" / NAME
 
 
 def run(command: list[str], tools: str) -> str:

@@ -1,0 +1,386 @@
+// Attention over a cache of 16 bits on tensor cores (Dao 2023, FlashAttention-2, in its tiling). A
+// warp has 16 rows of one sequence and kv head: the query heads that share it, of one token or of
+// several. Decode and prefill are the same kernel, and a row has the same bits in both: an online
+// softmax over tiles of 64 keys runs from nothing in each span of 512, both at absolute positions,
+// and spans are merged in ascending order, two at a time. Where a step has few rows, blocks share
+// the spans of a row, and a second kernel merges.
+//
+// Queries and softmax weights are 32-bit numbers; each goes to the tensor core as the sum of two of
+// 16 bits. A key that a row does not see takes no part in it, whatever it holds.
+#include <algorithm>
+
+#include "cuda/kernels/attend_tiles.h"
+
+namespace onward::cuda {
+namespace {
+
+using namespace tiles;
+
+template <int kDim, int kWarps, bool kBf16>
+__global__ void __launch_bounds__(kWarps * 32) attend_rows(Call c) {
+  using L = Layout<kDim, kWarps>;
+  using H = Half<kBf16>;
+  constexpr int kSteps = kDim / 16;  // of a tensor core over the head
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int g = lane / 4, t = lane % 4;
+  const int64_t slice_number = blockIdx.x / c.tiles_of_slice;
+  const int kv_head = static_cast<int>(blockIdx.y);
+  Rows rows;
+  rows.slice = c.step.slices[slice_number];
+  rows.group = static_cast<int>(c.args.num_heads / c.cache.num_kv_heads);
+  rows.count = static_cast<int64_t>(rows.slice.tokens) * rows.group;
+  rows.window = c.cache.window;
+  const int64_t block_first = blockIdx.x % c.tiles_of_slice * kWarps * kWarpRows;
+  if (block_first >= rows.count) return;  // of a longer slice
+  rows.first = block_first + warp * kWarpRows;
+  const int64_t block_last = rows.clamped(block_first + kWarps * kWarpRows - 1);
+  // What any row of the block sees: the first row the earliest key, the last the latest.
+  const int64_t earliest = rows.first_key(block_first), latest = rows.position(block_last);
+  const int64_t end_key = rows.slice.first_position + rows.slice.tokens;
+  const int64_t end_block = (end_key + kBlockKeys - 1) / kBlockKeys;
+  const int64_t first_span = earliest / kSpanKeys + (c.cut.shared() ? blockIdx.z : 0);
+  const int64_t last_span = c.cut.shared() ? first_span : latest / kSpanKeys;
+  if (first_span > latest / kSpanKeys) return;
+  void* const* blocks = c.step.tables[(slice_number * c.step.groups + c.cache.group) * 2];
+  const int64_t keys_offset = c.cache.keys_offset + kv_head * c.cache.head_bytes;
+  char* const shared = shared_memory();
+  int32_t* const flags = reinterpret_cast<int32_t*>(shared + L::kFlags);
+  // (outputs of a lane, lanes): a lane reads what it wrote.
+  float* const merged =
+      reinterpret_cast<float*>(shared + L::kMerged) + warp * kWarpRows * kDim + lane;
+
+  // Dims beyond the head's are zeros once and for all.
+  const int head_dim = c.cache.head_dim;
+  for (int s = 0; s < L::kStages; ++s) {
+    char* const stage = shared + s * L::kStage;
+    for (int i = static_cast<int>(threadIdx.x); i < L::kStage / 4; i += kWarps * 32) {
+      if (head_dim < kDim) reinterpret_cast<uint32_t*>(stage)[i] = 0;
+    }
+  }
+  sync_block();
+
+  // Queries of rows g and g + 8, in the order of a tensor core's left side.
+  const int64_t row[2] = {rows.first + g, rows.first + g + 8};
+  const float* query[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int64_t at = rows.clamped(row[i]);
+    query[i] = c.args.qkv + (rows.slice.first_row + at / rows.group) * c.args.qkv_stride +
+               (static_cast<int64_t>(kv_head) * rows.group + at % rows.group) * head_dim;
+  }
+  // (steps, high and low, lanes)
+  uint4* const queries =
+      reinterpret_cast<uint4*>(shared + L::kQueries) + warp * kSteps * 2 * 32 + lane;
+  for (int step = 0; step < kSteps; ++step) {
+    uint32_t high[4], low[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int dim = step * 16 + i / 2 * 8 + t * 2;
+      const float* from = query[i % 2] + dim;
+      const bool there = dim < head_dim;
+      H::split(there ? from[0] : 0.0f, there ? from[1] : 0.0f, high[i], low[i]);
+    }
+    queries[step * 64] = {high[0], high[1], high[2], high[3]};
+    queries[step * 64 + 32] = {low[0], low[1], low[2], low[3]};
+  }
+
+  int64_t first_seen[2], last_seen[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    first_seen[i] = rows.first_key(row[i]);
+    last_seen[i] = rows.position(row[i]);
+  }
+  const float scale = c.args.scale;
+  float merged_maximum[2] = {}, merged_sum[2] = {};
+  bool begun[2] = {false, false};
+
+  for (int64_t span = first_span; span <= last_span; ++span) {
+    const int64_t span_begin = span * kSpanKeys;
+    const int64_t first_key = earliest > span_begin ? earliest : span_begin;
+    const int64_t span_last = span_begin + kSpanKeys - 1;
+    const int64_t last_key = latest < span_last ? latest : span_last;
+    const int64_t first_tile = first_key / kTileKeys, last_tile = last_key / kTileKeys;
+    float maximum[2] = {-kInfinity, -kInfinity}, sum[2] = {};
+    float out[kDim / 8][4] = {};
+    fetch<kDim, kWarps>(c, blocks, keys_offset, first_tile, end_block, shared);
+    commit_copies();
+    for (int64_t tile = first_tile; tile <= last_tile; ++tile) {
+      char* const stage = shared + (tile - first_tile) % L::kStages * L::kStage;
+      if (tile < last_tile) {
+        fetch<kDim, kWarps>(c, blocks, keys_offset, tile + 1, end_block,
+                            shared + (tile + 1 - first_tile) % L::kStages * L::kStage);
+      }
+      commit_copies();
+      wait_copies<1>();
+      sync_block();
+      const int64_t begin_key = tile * kTileKeys;
+      // Whether some row of the block does not see some key of the tile.
+      const bool edge = begin_key + kTileKeys - 1 > rows.position(block_first) ||
+                        begin_key < rows.first_key(block_last);
+      if (edge) {
+        clear_values<kDim, kWarps, kBf16>(stage + L::kKeysBytes, begin_key, end_key, head_dim,
+                                          flags);
+      }
+
+      // Scores: (16 rows, 64 keys).
+      float scores[kKeyTiles][4] = {};
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        const uint4 high = queries[step * 64], low = queries[step * 64 + 32];
+        const uint32_t step_high[4] = {high.x, high.y, high.z, high.w};
+        const uint32_t step_low[4] = {low.x, low.y, low.z, low.w};
+#pragma unroll
+        for (int pair = 0; pair < kKeyTiles / 2; ++pair) {  // a block of the cache
+          const int dim = step * 16 + lane / 8 % 2 * 8 + lane % 8;
+          uint32_t keys[4];
+          load_transposed(keys, stage + ((pair * kDim + dim) * kBlockKeys + lane / 16 * 8) * 2);
+          H::multiply(scores[2 * pair], step_high, keys[0], keys[1]);
+          H::multiply(scores[2 * pair], step_low, keys[0], keys[1]);
+          H::multiply(scores[2 * pair + 1], step_high, keys[2], keys[3]);
+          H::multiply(scores[2 * pair + 1], step_low, keys[2], keys[3]);
+        }
+      }
+      float highest[2] = {-kInfinity, -kInfinity};
+#pragma unroll
+      for (int n = 0; n < kKeyTiles; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          float& score = scores[n][i];
+          score *= scale;
+          if (edge) {
+            const int in_tile = n * 8 + t * 2 + i % 2;
+            const int64_t key = begin_key + in_tile;
+            if (key < first_seen[i / 2] || key > last_seen[i / 2]) {
+              score = -kInfinity;
+            } else if (flags[in_tile] != 0) {
+              score = float_of(0x7fc00000u);
+            }
+          }
+          if (score > highest[i / 2]) highest[i / 2] = score;
+        }
+      }
+      float rescale[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+#pragma unroll
+        for (int mask = 1; mask <= 2; mask *= 2) {
+          const float other = shuffle_xor(highest[i], mask);
+          if (other > highest[i]) highest[i] = other;
+        }
+        const bool higher = highest[i] > maximum[i];
+        rescale[i] = higher ? exponential(maximum[i] - highest[i]) : 1.0f;
+        if (higher) maximum[i] = highest[i];
+        sum[i] *= rescale[i];
+      }
+#pragma unroll
+      for (int n = 0; n < kKeyTiles; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int64_t key = begin_key + n * 8 + t * 2 + i % 2;
+          const bool sees = !edge || (first_seen[i / 2] <= key && key <= last_seen[i / 2]);
+          float& weight = scores[n][i];
+          weight = sees ? exponential(weight - maximum[i / 2]) : 0.0f;
+          sum[i / 2] += weight;
+        }
+      }
+#pragma unroll
+      for (int n = 0; n < kDim / 8; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) out[n][i] *= rescale[i / 2];
+      }
+      // Outputs: (16 rows, head_dim) += weights (16, 64) values (64, head_dim).
+#pragma unroll
+      for (int step = 0; step < kTileKeys / 16; ++step) {
+        uint32_t weights_high[4], weights_low[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float* pair = &scores[2 * step + i / 2][i % 2 * 2];
+          H::split(pair[0], pair[1], weights_high[i], weights_low[i]);
+        }
+#pragma unroll
+        for (int n = 0; n < kDim / 16; ++n) {
+          const int key = step * 16 + lane / 8 % 2 * 8 + lane % 8;
+          uint32_t values[4];
+          load_transposed(
+              values, stage + L::kKeysBytes + key * L::kValueRow + (n * 16 + lane / 16 * 8) * 2);
+          H::multiply(out[2 * n], weights_high, values[0], values[1]);
+          H::multiply(out[2 * n], weights_low, values[0], values[1]);
+          H::multiply(out[2 * n + 1], weights_high, values[2], values[3]);
+          H::multiply(out[2 * n + 1], weights_low, values[2], values[3]);
+        }
+      }
+      sync_block();  // before the stage is filled again
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      for (int mask = 1; mask <= 2; mask *= 2) sum[i] += shuffle_xor(sum[i], mask);
+      const bool sees = first_seen[i] <= span_last && last_seen[i] >= span_begin;
+      if (!sees) continue;
+      if (c.cut.shared()) {
+        if (row[i] >= rows.count) continue;
+        const int64_t at_row = rows.slice.first_row + row[i] / rows.group;
+        const int64_t head = static_cast<int64_t>(kv_head) * rows.group + row[i] % rows.group;
+        float* state = c.states + ((at_row * c.args.num_heads + head) * c.cut.row_spans + span -
+                                   first_seen[i] / kSpanKeys) *
+                                      (kStateHead + kDim);
+        if (t == 0) {
+          state[0] = maximum[i];
+          state[1] = sum[i];
+        }
+#pragma unroll
+        for (int n = 0; n < kDim / 8; ++n) {
+          state[kStateHead + n * 8 + t * 2] = out[n][2 * i];
+          state[kStateHead + n * 8 + t * 2 + 1] = out[n][2 * i + 1];
+        }
+        continue;
+      }
+      // Into what is merged already: the rule of cpu/kernels.h.
+      const float top = merged_maximum[i] < maximum[i] ? maximum[i] : merged_maximum[i];
+      const float old_factor = exponential(merged_maximum[i] - top);
+      const float new_factor = exponential(maximum[i] - top);
+#pragma unroll
+      for (int n = 0; n < kDim / 8; ++n) {
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          float& kept = merged[(n * 4 + 2 * i + j) * 32];
+          kept =
+              begun[i] ? fmaf(out[n][2 * i + j], new_factor, kept * old_factor) : out[n][2 * i + j];
+        }
+      }
+      merged_sum[i] = begun[i] ? fmaf(sum[i], new_factor, merged_sum[i] * old_factor) : sum[i];
+      merged_maximum[i] = begun[i] ? top : maximum[i];
+      begun[i] = true;
+    }
+  }
+  if (c.cut.shared()) return;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    if (row[i] >= rows.count) continue;
+    float* to = c.args.out + (rows.slice.first_row + row[i] / rows.group) * c.out_stride +
+                (static_cast<int64_t>(kv_head) * rows.group + row[i] % rows.group) * head_dim;
+#pragma unroll
+    for (int n = 0; n < kDim / 8; ++n) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const int dim = n * 8 + t * 2 + j;
+        if (dim < head_dim) to[dim] = merged[(n * 4 + 2 * i + j) * 32] / merged_sum[i];
+      }
+    }
+  }
+}
+
+constexpr int kMergeThreads = 128;
+
+template <int kDim>
+__global__ void __launch_bounds__(kMergeThreads) merge_rows(Call c) {
+  const int64_t row = blockIdx.x, head = blockIdx.y;
+  const SliceEntry slice = c.step.slices[c.step.slice_of_row[row]];
+  const int64_t position = slice.first_position + row - slice.first_row, window = c.cache.window;
+  const int64_t first = window > 0 && window <= position ? position - window + 1 : 0;
+  const int64_t spans = position / kSpanKeys - first / kSpanKeys + 1;
+  const float* state =
+      c.states + (row * c.args.num_heads + head) * c.cut.row_spans * (kStateHead + kDim);
+  for (int dim = static_cast<int>(threadIdx.x); dim < c.cache.head_dim; dim += kMergeThreads) {
+    float maximum = state[0], sum = state[1], out = state[kStateHead + dim];
+    for (int64_t span = 1; span < spans; ++span) {
+      const float* next = state + span * (kStateHead + kDim);
+      const float top = maximum < next[0] ? next[0] : maximum;
+      const float old_factor = exponential(maximum - top);
+      const float new_factor = exponential(next[0] - top);
+      out = fmaf(next[kStateHead + dim], new_factor, out * old_factor);
+      sum = fmaf(next[1], new_factor, sum * old_factor);
+      maximum = top;
+    }
+    c.args.out[row * c.out_stride + head * c.cache.head_dim + dim] = out / sum;
+  }
+}
+
+constexpr int kPrefillWarps = 4;  // where shared memory allows it, else half of them
+
+// Blocks for each multiprocessor from which on a row need not be cut.
+constexpr int64_t kEnoughBlocks = 4;
+
+int64_t rows_of_slice(const AttendLayerArgs& args, const LayerCache& cache, const StepView& step) {
+  return step.most_tokens * (args.num_heads / cache.num_kv_heads);
+}
+
+Cut cut_spans(const AttendLayerArgs& args, const LayerCache& cache, const StepView& step,
+              int processors) {
+  constexpr int64_t kMostRows = kPrefillWarps * kWarpRows;  // of a block
+  const int64_t group = args.num_heads / cache.num_kv_heads, positions = step.most_positions;
+  // Of a block: it begins and ends inside a token's heads at worst.
+  const int64_t tokens = std::min<int64_t>(step.most_tokens, (kMostRows - 2) / group + 2);
+  const auto seen_by = [&](int64_t neighbours) {
+    return cache.window > 0 ? std::min(cache.window + neighbours - 1, positions) : positions;
+  };
+  const Cut cut = {most_spans(seen_by(1), positions), most_spans(seen_by(tokens), positions)};
+  const int64_t tiles = (rows_of_slice(args, cache, step) + kMostRows - 1) / kMostRows;
+  const int64_t blocks = step.num_slices * tiles * cache.num_kv_heads;
+  return cut.block_spans == 1 || blocks >= kEnoughBlocks * processors ? Cut{} : cut;
+}
+
+int padded_dim(int head_dim) { return head_dim <= 64 ? 64 : kMostDim; }
+
+template <int kDim, int kWarps, bool kBf16>
+void run_rows(Stream& stream, Call call) {
+  constexpr int64_t kRows = kWarps * kWarpRows;
+  call.tiles_of_slice = (rows_of_slice(call.args, call.cache, call.step) + kRows - 1) / kRows;
+  const Grid grid = {call.step.num_slices * call.tiles_of_slice, call.cache.num_kv_heads,
+                     std::max<int64_t>(1, call.cut.block_spans), kWarps * 32, Layout<kDim, kWarps>::kBytes};
+  launch(stream, grid, attend_rows<kDim, kWarps, kBf16>, call);
+}
+
+template <int kDim, bool kBf16>
+void run(Stream& stream, const Call& call) {
+  constexpr int kFewWarps = kPrefillWarps / 2;
+  static_assert(Layout<kDim, kFewWarps>::kBytes <= kLeastSharedBytes);
+  if (rows_of_slice(call.args, call.cache, call.step) <= kWarpRows) {
+    run_rows<kDim, 1, kBf16>(stream, call);
+  } else if (Layout<kDim, kPrefillWarps>::kBytes <= stream.shared_bytes()) {
+    run_rows<kDim, kPrefillWarps, kBf16>(stream, call);
+  } else {
+    run_rows<kDim, kFewWarps, kBf16>(stream, call);
+  }
+  if (!call.cut.shared()) return;
+  launch(stream, {call.step.rows, call.args.num_heads, 1, kMergeThreads, 0}, merge_rows<kDim>,
+         call);
+}
+
+template <bool kBf16>
+void run(Stream& stream, const Call& call) {
+  if (padded_dim(call.cache.head_dim) == 64) {
+    run<64, kBf16>(stream, call);
+  } else {
+    run<kMostDim, kBf16>(stream, call);
+  }
+}
+
+}  // namespace
+
+bool attends_in_tiles(const LayerCache& cache) {
+  return cache.dtype != DType::f32 && cache.head_dim % 16 == 0 && cache.head_dim <= kMostDim;
+}
+
+int64_t attend_tiles_scratch(const AttendLayerArgs& args, const LayerCache& cache,
+                             const StepView& step, int processors) {
+  return step.rows * args.num_heads * cut_spans(args, cache, step, processors).row_spans *
+         (kStateHead + padded_dim(cache.head_dim)) * static_cast<int64_t>(sizeof(float));
+}
+
+void attend_tiles(Stream& stream, const AttendLayerArgs& args, const LayerCache& cache,
+                  const StepView& step, void* scratch) {
+  Call call = {args,
+               cache,
+               step,
+               activation_stride(args.num_heads * cache.head_dim),
+               1,
+               cut_spans(args, cache, step, stream.processors()),
+               static_cast<float*>(scratch)};
+  if (cache.dtype == DType::bf16) {
+    run<true>(stream, call);
+  } else {
+    run<false>(stream, call);
+  }
+}
+
+}  // namespace onward::cuda

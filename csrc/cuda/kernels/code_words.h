@@ -1,0 +1,179 @@
+// Coded keys and values as words of four bytes, and the rotation, as the processor has them
+// (cpu/kernels.h): what coding and attention over codes share. Knows nothing of the rows of a step.
+#pragma once
+
+#include "backend/codebooks.h"
+#include "cuda/kernels/numbers.h"
+#include "cuda/kernels/step.h"
+
+namespace onward::cuda {
+
+constexpr int kCodedGroup = 32;  // coordinates that share a scale, of the codec that is grouped
+constexpr int kCodeTokens = 16;  // of a block
+constexpr int kRegisterWords = 16;
+constexpr int kMostCodedDim = 512;
+
+__host__ __device__ constexpr bool is_rotated(KvCodec codec) {
+  return codec != KvCodec::exact && codec != KvCodec::q4_0;
+}
+__host__ __device__ constexpr bool is_grouped(KvCodec codec) { return codec == KvCodec::q4_0; }
+// Vectors of n coordinates have so many scales.
+__host__ __device__ constexpr int scale_groups(KvCodec codec, int n) {
+  return is_grouped(codec) ? n / kCodedGroup : 1;
+}
+
+__host__ __device__ constexpr int code_bits(KvCodec codec) {
+  return codec == KvCodec::int8     ? 8
+         : codec == KvCodec::turbo3 ? 3
+         : codec == KvCodec::turbo2 ? 2
+                                    : 4;
+}
+
+// What coordinate d of coded keys is less of: the mean of the keys at positions 4 to 15, as block 0
+// stores them, (head_dim, 16); 0 in the pairs that are not centred.
+__device__ inline float key_centre(const LayerCache& cache, const char* first_keys, int d) {
+  constexpr int kFirst = 4, kCount = kCodeTokens - kFirst;  // the first ones are sinks
+  if (d % (cache.head_dim / 2) < cache.first_centred_pair) return 0.0f;
+  float sum = 0.0f;
+  for (int t = kFirst; t < kCodeTokens; ++t) {
+    sum += load_element(cache.dtype, first_keys, d * kCodeTokens + t);
+  }
+  return sum * (1.0f / static_cast<float>(kCount));
+}
+
+__host__ __device__ constexpr uint32_t table_word(const int8_t* integers) {
+  uint32_t word = 0;
+  for (int i = 0; i < 4; ++i) word |= uint32_t{static_cast<uint8_t>(integers[i])} << (8 * i);
+  return word;
+}
+
+// Codes of less than a byte, in the bytes of a word, to the integers they stand for, signed bytes.
+template <KvCodec kCodec>
+__device__ inline uint32_t integers_of(uint32_t codes) {
+  if constexpr (kCodec == KvCodec::q4_0) {
+    const uint32_t nibbles = codes ^ 0x08080808u;  // of two's complement: their sign goes up
+    return nibbles | (nibbles & 0x08080808u) * 0x1e;
+  } else {
+    const uint32_t pairs = (codes | codes >> 4) & 0x00ff00ffu;
+    const uint32_t nibbles = pairs | pairs >> 8;  // of the lower half
+    if constexpr (kCodec == KvCodec::turbo2) {
+      constexpr uint32_t kWord = table_word(kTurbo2Integers);
+      return pick_bytes(kWord, kWord, nibbles);
+    } else if constexpr (kCodec == KvCodec::turbo3) {
+      constexpr uint32_t kLow = table_word(kTurbo3Integers),
+                         kHigh = table_word(kTurbo3Integers + 4);
+      return pick_bytes(kLow, kHigh, nibbles);
+    } else {
+      constexpr uint32_t k0 = table_word(kTurbo4Integers), k1 = table_word(kTurbo4Integers + 4),
+                         k2 = table_word(kTurbo4Integers + 8),
+                         k3 = table_word(kTurbo4Integers + 12);
+      const uint32_t place = nibbles & 0x7777u;
+      return pick_bytes(pick_bytes(k0, k1, place), pick_bytes(k2, k3, place),
+                        0x3210u | (nibbles & 0x8888u) >> 1);
+    }
+  }
+}
+
+// Word `lane` of register r of a head's stored keys or values, (n / 4 registers), as integers.
+template <KvCodec kCodec, bool kKeys>
+__device__ inline uint32_t stored_integers(const uint32_t* stored, int n, int r, int lane) {
+  if constexpr (kCodec == KvCodec::int8) {
+    return stored[r * kRegisterWords + lane] ^ (kKeys ? 0x80808080u : 0);
+  } else if constexpr (kCodec == KvCodec::q4_0 || kCodec == KvCodec::turbo4) {
+    const uint32_t pair = stored[r / 2 * kRegisterWords + lane];
+    return integers_of<kCodec>(pair >> (r % 2 * 4) & 0x0f0f0f0fu);
+  } else {
+    uint32_t codes = stored[r / 4 * kRegisterWords + lane] >> (r % 4 * 2) & 0x03030303u;
+    if constexpr (kCodec == KvCodec::turbo3) {
+      const uint32_t upper = stored[(n / 16 + r / 8) * kRegisterWords + lane];
+      codes |= (upper >> (r % 8) & 0x01010101u) << 2;
+    }
+    return integers_of<kCodec>(codes);
+  }
+}
+
+// The signs of codebooks.h where kernels can look them up: in their arguments.
+struct RotationSigns {
+  uint32_t words[kMostCodedDim / 32];
+  // value, negated where coordinate i is.
+  __device__ float turned(int i, float value) const {
+    return (words[i / 32] >> (i % 32) & 1u) != 0 ? -value : value;
+  }
+};
+inline RotationSigns rotation_signs() {
+  RotationSigns signs;
+  for (int i = 0; i < kMostCodedDim / 32; ++i) signs.words[i] = kRotationSigns[i];
+  return signs;
+}
+
+// 1 / sqrt(size) of a power of two, rounded once.
+__device__ inline float inverse_root(int size) {
+  float root = 1.0f;
+  for (; size >= 4; size /= 4) root *= 0.5f;
+  return size == 2 ? root * 0.707106781f : root;
+}
+
+// Hadamard's butterflies and the division by the root over `count` vectors of n coordinates in
+// shared memory: coordinate i of vector v is x[i * step + v * vector]. Called by all threads of a
+// block, with a barrier before and after.
+template <int kThreads>
+__device__ inline void butterflies(float* x, int n, int step, int count, int vector) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const bool apart = step == 1;  // neighbouring threads take neighbouring floats
+  sync_block();
+  // Blocks of the powers of two that n is a sum of, largest first.
+  int begin = 0;
+  for (int size = kMostCodedDim; size >= kCodedGroup; size /= 2) {
+    if (begin + size > n) continue;
+    for (int stride = 1; stride < size; stride *= 2) {
+      for (int pair = thread; pair < size / 2 * count; pair += kThreads) {
+        const int v = apart ? pair / (size / 2) : pair % count;
+        const int p = apart ? pair % (size / 2) : pair / count;
+        const int i = begin + p / stride * 2 * stride + p % stride;
+        float* a = x + i * step + v * vector;
+        float* b = a + stride * step;
+        const float left = *a, right = *b;
+        *a = left + right;
+        *b = left - right;
+      }
+      sync_block();
+    }
+    const float root = inverse_root(size);
+    for (int at = thread; at < size * count; at += kThreads) {
+      x[(begin + at / count) * step + at % count * vector] *= root;
+    }
+    begin += size;
+  }
+  sync_block();
+}
+
+// The largest magnitude of the values of a warp's lanes, as bits that order them; what is not
+// finite lies above all.
+constexpr uint32_t kNotFinite = 0x7f800000u;
+__device__ inline uint32_t magnitude_bits(float value) { return bits_of(value) & 0x7fffffffu; }
+__device__ inline uint32_t largest_bits(uint32_t bits) {
+  for (int mask = 16; mask > 0; mask /= 2) {
+    const uint32_t other = shuffle_xor(bits, mask);
+    bits = bits < other ? other : bits;
+  }
+  return bits;
+}
+
+// Numbers of at most the magnitude `bits` stand for become integers of at most `most`, times
+// scale.
+struct Parts {
+  float inverse;
+  float scale;
+  __device__ Parts(uint32_t bits, float most) {
+    const bool finite = bits < kNotFinite;
+    const float largest = float_of(bits);
+    const bool empty = finite && largest < 0x1p-100f;
+    inverse = empty || !finite ? 0.0f : most / largest;
+    scale = empty ? 0.0f : finite ? largest / most : float_of(0x7fc00000u);
+  }
+  __device__ int integer(float x) const {
+    return scale != scale ? 0 : static_cast<int>(rintf(x * inverse));
+  }
+};
+
+}  // namespace onward::cuda
