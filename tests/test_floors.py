@@ -10,7 +10,8 @@ Only the bindings and the C interface open devices, and cpu and cuda do not incl
 Floors of the package, lowest first. A module imports its own floor and lower ones, and no two
 modules import each other, directly or through others:
 
-    10 __main__  9 cli  8 lab  7 llm, default_llm, text_calls  6 sessions  5 calls, quantization
+    10 __main__  9 cli  8 lab  7 llm, default_llm, engine_options, text_calls  6 sessions
+    5 calls, quantization
     4 load  3 text  2 options  1 files, machine  0 errors, message_text, spec
 """
 
@@ -57,6 +58,7 @@ PACKAGE_FLOORS = {
     "calls": 5,
     "quantization": 5,
     "sessions": 6,
+    "engine_options": 7,
     "text_calls": 7,
     "llm": 7,
     "default_llm": 7,
