@@ -1,5 +1,5 @@
-// Part of onward/onward.h: the engine. It has no thread of its own: whoever calls step() computes
-// the next step for all requests, and reads the events of those that were submitted here.
+// Part of onward/onward.h: the engine. It has no thread of its own. A call of step() computes the
+// next step for all requests, and returns the events of the requests that were submitted here.
 #pragma once
 
 #include <array>
@@ -23,15 +23,16 @@
 namespace onward {
 inline namespace v1 {
 
-// The fields of onward_engine_options; the names of codecs are strings of their own.
+// The fields of onward_engine_options. The names of codecs are std::strings.
 struct EngineOptions : onward_engine_options {
   EngineOptions() noexcept : onward_engine_options() { onward_engine_options_init(this); }
-  std::string kv_keys;    // "": the default; else "exact", "int8", "q4_0", "turbo4"...
+  std::string kv_keys;    // "": the default; otherwise "exact", "int8", "q4_0", "turbo4"...
   std::string kv_values;  // the same
 };
 
-// Movable, and closes itself. Every call but moving, close() and the destructor may come from any
-// thread; interrupt() from a signal handler too. One that was moved from is a closed one.
+// An engine. It can be moved and closes itself. Any thread may call it at any time, except for
+// moving, close() and the destructor, which need exclusive use. A signal handler may call
+// interrupt(). A moved-from engine is closed.
 class Engine {
  public:
   using Trace = std::function<void(const StepTrace&)>;
@@ -45,8 +46,7 @@ class Engine {
     check(onward_engine_open(model.handle(), &fields, &state_->handle));
   }
 
-  // Takes over a handle to an engine that others share, as a number: what Python's
-  // LLM.engine_handle() returns.
+  // Takes over a handle, given as a number. LLM.engine_handle() of Python returns such a number.
   static Engine from_handle(std::uintptr_t handle) {
     Engine engine;
     engine.state_->handle = reinterpret_cast<onward_engine>(handle);
@@ -54,7 +54,8 @@ class Engine {
     return engine;
   }
 
-  // One more for the same engine, with requests and events of its own: each thread may have one.
+  // Makes another Engine for the same engine, with its own requests and events, for example for
+  // another thread.
   Engine share() const {
     onward_engine other = nullptr;
     check(onward_engine_share(opened().handle, &other));
@@ -73,15 +74,16 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Gives up the requests that were submitted here; others who share the engine go on. Not from
-  // inside a rule or a trace, which it destroys.
+  // Cancels the requests that were submitted here. Other handles of the engine continue. Do not
+  // call it inside a rule or a trace, because it destroys them.
   void close() noexcept {
     if (state_ == nullptr) return;
     onward_engine_close(state_->handle);
-    state_.reset();  // the rules go after those who call them
+    state_.reset();  // the engine, which calls the rules, is closed first
   }
 
-  // Takes a request; returns the id that its events carry. Rules are kept until the request ends.
+  // Submits a request and returns the id that its events carry. Rules are kept until the request
+  // ends.
   std::int64_t submit(const Request& request) {
     State& state = opened();
     Place place;
@@ -89,7 +91,7 @@ class Engine {
     if (request.score_rule_ || request.end_rule_) {
       place.rules.reset(new Request::Rules{request.score_rule_, request.end_rule_, nullptr});
     }
-    // Memory is taken before the library has the rules.
+    // Allocate before the library has the rules, so that no exception can follow.
     Places waiting;
     auto node = waiting.extract(waiting.emplace(0, std::move(place)).first);
     std::int64_t id = 0;
@@ -102,17 +104,18 @@ class Engine {
     return id;
   }
 
-  // Runs one step for everybody, unless events are left from an earlier one, and returns events of
-  // this engine's requests in order. None: there is nothing to do, or it was others' turn. Throws
-  // Interrupted after interrupt(): nothing is lost, and the next step starts over.
+  // Runs one step for all handles, unless events of an earlier step are left. Returns the events of
+  // the requests that were submitted here, in order. The result is empty if there is nothing to do,
+  // if a prompt is still being read, or if another handle ran the step. Throws Interrupted after
+  // interrupt(); nothing is lost, and the next step starts again.
   std::vector<Event> step() {
     State& state = opened();
-    std::array<onward_event, kEventsAtMost> told;
+    std::array<onward_event, kEventsAtMost> raw;
     std::size_t count = 0;
-    check(onward_engine_step(state.handle, told.data(), sizeof(onward_event), told.size(), &count));
+    check(onward_engine_step(state.handle, raw.data(), sizeof(onward_event), raw.size(), &count));
     std::vector<Event> events;
     events.reserve(count);
-    for (std::size_t i = 0; i < count; ++i) events.emplace_back(told[i]);
+    for (std::size_t i = 0; i < count; ++i) events.emplace_back(raw[i]);
     release_cancelled(state);
     const std::lock_guard<std::mutex> lock(state.mutex);
     for (Event& event : events) {
@@ -129,22 +132,23 @@ class Engine {
     return events;
   }
 
-  // Steps until every request that was submitted here has ended, and tells each event.
+  // Runs steps until every request that was submitted here has ended, and calls on_event for each
+  // event.
   void run(const std::function<void(const Event&)>& on_event) {
     while (active() > 0) {
       for (const Event& event : step()) on_event(event);
     }
   }
 
-  // Requests that were submitted here and have not ended.
+  // The number of requests that were submitted here and have not ended.
   std::size_t active() const {
     State& state = opened();
     const std::lock_guard<std::mutex> lock(state.mutex);
     return state.requests.size();
   }
 
-  // No event of the request, or of one of its sequences, follows. One that is unknown or has ended
-  // is left alone.
+  // Cancels a request or one of its sequences; no event of it follows. A request that is unknown or
+  // has ended is not changed.
   void cancel(std::int64_t request) {
     State& state = opened();
     check(onward_engine_cancel(state.handle, request));
@@ -158,13 +162,13 @@ class Engine {
     const auto place = state.requests.find(request);
     if (place == state.requests.end()) return;
     if (sequence >= 0 && sequence < place->second.sequences) place->second.ended.insert(sequence);
-    // The last one takes the request with it, without an event.
+    // Cancelling the last sequence ends the request without an event.
     if (static_cast<std::int64_t>(place->second.ended.size()) >= place->second.sequences) {
       state.retire(place);
     }
   }
 
-  // The step that runs now, or else the next one, ends within one layer with Interrupted.
+  // Ends the running step, or otherwise the next one, within one layer with Interrupted.
   void interrupt() noexcept {
     if (state_ != nullptr) onward_engine_interrupt(state_->handle);
   }
@@ -191,17 +195,17 @@ class Engine {
     return stats;
   }
 
-  // Told what each step did, by the thread that ran it and for everybody who shares the engine; an
-  // empty function: no more. trace must not call the engine; what it throws is dropped.
+  // Sets a function that is called after each step of any handle, on the thread that ran the step.
+  // An empty function removes it. The trace must not call the engine; its exceptions are dropped.
   void set_trace(Trace trace) {
     State& state = opened();
     auto next = trace ? std::make_unique<Trace>(std::move(trace)) : nullptr;
     const std::lock_guard<std::mutex> lock(state.trace_mutex);
     check(onward_engine_set_trace(state.handle, next ? &call_trace : nullptr, next.get()));
-    state.trace = std::move(next);  // the one before is called no more
+    state.trace = std::move(next);  // the library does not call the previous trace any more
   }
 
-  // Without metadata where the engine is Python's.
+  // The model of the engine. It has no metadata if the engine belongs to Python.
   Model model() const {
     onward_model model = nullptr;
     check(onward_engine_model(opened().handle, &model));
@@ -211,7 +215,7 @@ class Engine {
   onward_engine handle() const noexcept { return state_ == nullptr ? nullptr : state_->handle; }
 
  private:
-  static constexpr std::size_t kEventsAtMost = 128;  // of one step(); the rest comes with the next
+  static constexpr std::size_t kEventsAtMost = 128;  // of one step(); the next returns the rest
 
   // A request that has not ended.
   struct Place {
@@ -224,10 +228,11 @@ class Engine {
   struct State {
     onward_engine handle = nullptr;
     std::int64_t vocab_size = 0;
-    std::mutex mutex;  // of the next three; never held while the library is called
+    std::mutex mutex;  // protects the next three; never held while the library is called
     Places requests;
-    Places cancelled;                    // whose rules the step that runs now may still call
-    std::set<std::int64_t> ended_early;  // in one thread's step, before another's submit was back
+    Places cancelled;  // requests whose rules the running step may still call
+    // Requests that ended in a step of one thread before submit() returned in another.
+    std::set<std::int64_t> ended_early;
     std::mutex trace_mutex;
     std::unique_ptr<Trace> trace;
 
@@ -243,7 +248,8 @@ class Engine {
     return *state_;
   }
 
-  // Once a call has had its turn, the steps that ran before it are over.
+  // Destroys the rules of cancelled requests. A call that needs the engine waits for the running
+  // step, so after such a call no step can call these rules.
   static void release_cancelled(State& state) {
     Places cancelled;
     {
@@ -261,7 +267,7 @@ class Engine {
   static void call_trace(void* context, const onward_step_trace* step) noexcept {
     try {
       (*static_cast<Trace*>(context))(*step);
-    } catch (...) {  // a step is not undone for one who only watches
+    } catch (...) {  // a trace only watches, so its exception does not undo the step
     }
   }
 

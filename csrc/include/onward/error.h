@@ -1,5 +1,5 @@
-// Part of onward/onward.h: what the C interface says with a status, as exceptions. Each carries the
-// library's message, `where: what, found, expected`. Knows no model and no engine.
+// Part of onward/onward.h: the statuses of the C interface as exceptions. Each exception carries
+// the message of the library, `where: what, found, expected`.
 #pragma once
 
 #include <stdexcept>
@@ -10,7 +10,7 @@
 namespace onward {
 inline namespace v1 {
 
-// The base of them all; itself for statuses that this header does not know.
+// The base class. It is thrown itself for a status that this header does not know.
 class Error : public std::runtime_error {
  public:
   Error(onward_status status, const std::string& message)
@@ -21,7 +21,7 @@ class Error : public std::runtime_error {
   onward_status status_;
 };
 
-// One class for each status that is not ONWARD_OK.
+// One class for each status except ONWARD_OK.
 template <onward_status kStatus>
 class StatusError : public Error {
  public:
@@ -63,7 +63,7 @@ using DeviceError = StatusError<ONWARD_DEVICE_ERROR>;
   }
 }
 
-// For the status of a call that this thread has just made.
+// Throws if the status of a call is an error. Call it on the thread that made the call.
 inline void check(onward_status status) {
   if (status != ONWARD_OK) throw_error(status, onward_last_error());
 }

@@ -1,5 +1,5 @@
-// Part of onward/onward.h: what an engine tells: events with strings and vectors of their own, and
-// the figures of its steps. The fields are those of the C structs in onward_c.h.
+// Part of onward/onward.h: the events of an engine, which own their strings and vectors, and the
+// statistics of its steps. The fields come from the C structs in onward_c.h.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ using ScoredToken = onward_scored_token;
 using Stats = onward_stats;
 using StepTrace = onward_step_trace;
 
-// One token of one sequence, or an end, or both.
+// A token of a sequence, the end of a sequence, or both.
 struct Event {
   Event() = default;
   explicit Event(const onward_event& event)
@@ -43,26 +43,27 @@ struct Event {
         time(event.time) {}
 
   bool has_token() const noexcept { return token >= 0; }
-  // Throws what a rule of the request threw, or the error that it ended with; else does nothing.
+  // Throws the exception of a rule of the request, or the error that ended the request. Otherwise
+  // does nothing.
   void throw_if_failed() const {
     if (thrown) std::rethrow_exception(thrown);
     if (status != ONWARD_OK) throw_error(status, message);
   }
 
   std::int64_t request = 0;
-  std::int64_t sequence = 0;         // of the request; with beams the rank of the hypothesis
-  std::int32_t token = -1;           // -1: the event carries none
+  std::int64_t sequence = 0;         // number in the request; with beams the rank
+  std::int32_t token = -1;           // -1: the event has no token
   Finish finish = Finish::none;      // of the sequence
-  bool ends_request = false;         // no event of the request follows
-  onward_status status = ONWARD_OK;  // of a request that ended with an error
-  std::string message;               // beside a status
-  std::exception_ptr thrown;         // by a rule of the request, where that is why it ended
-  double score = 0;                  // of a finished hypothesis, else NaN
-  double logprob = 0;                // by the model alone, where asked for, else NaN
+  bool ends_request = false;         // true: this is the last event of the request
+  onward_status status = ONWARD_OK;  // the error that ended the request
+  std::string message;               // the message of the error
+  std::exception_ptr thrown;         // the exception of a rule, if it ended the request
+  double score = 0;                  // of a finished hypothesis, otherwise NaN
+  double logprob = 0;                // in the model's distribution; NaN if not requested
   double chain_logprob = 0;          // the same after the chain of processors and filters
-  std::vector<ScoredToken> top;      // the likeliest by the model alone, best first
-  std::int64_t cached_tokens = -1;   // of the prompt, not computed again: once a request, else -1
-  double time = 0;                   // seconds of the system's steady clock
+  std::vector<ScoredToken> top;      // the most likely tokens of the model, best first
+  std::int64_t cached_tokens = -1;   // prompt tokens from the cache, in one event; else -1
+  double time = 0;                   // in seconds, of the system's steady clock
 };
 
 }  // namespace v1

@@ -1,5 +1,5 @@
-// Part of onward/onward.h: an open pack. Knows no engine. The fields of options and of ModelInfo
-// are those of the C structs in onward_c.h, where each is explained.
+// Part of onward/onward.h: an open pack. The fields of ModelOptions and ModelInfo come from the C
+// structs in onward_c.h, which explains each of them.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +20,8 @@ struct ModelOptions : onward_model_options {
 
 using ModelInfo = onward_model_info;
 
-// Movable, and closes itself. May be used from several threads. Engines made of it go on without
-// it. One that was moved from or closed is a closed one: every call throws Closed.
+// A model. It can be moved and closes itself. Several threads may use it. Engines of the model stay
+// usable after it is closed. Every call on a closed or moved-from model throws Closed.
 class Model {
  public:
   explicit Model(const std::string& path, const ModelOptions& options = ModelOptions()) {
@@ -65,8 +65,8 @@ class Model {
     return ids;
   }
 
-  // A text of the pack: "tokenizer.json", "chat_template", "config", "name"... InvalidArgument for
-  // a key that is not there.
+  // A text of the pack: "tokenizer.json", "chat_template", "config", "name"... Throws
+  // InvalidArgument for an unknown key.
   std::string metadata(const std::string& key) const {
     std::size_t length = 0;
     check(onward_model_metadata(handle_, key.c_str(), nullptr, 0, &length));

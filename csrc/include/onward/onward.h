@@ -1,13 +1,13 @@
-// The C++ interface of onward: C++17, header-only, over the C interface in onward_c.h, so that no
-// C++ type crosses the border of libonward.so and any compiler may be on the other side.
+// The C++ interface of onward: C++17 and header-only. It uses the C interface in onward_c.h, so no
+// C++ type crosses the boundary of libonward.so, and you may use any compiler.
 //
 //   onward::Model model("llama.pack");
 //   onward::Engine engine(model);
 //   const std::int64_t id = engine.submit(onward::Request(ids).max_new_tokens(64));
 //   engine.run([](const onward::Event& event) { if (event.has_token()) print(event.token); });
 //
-// Errors are exceptions (error.h). How to find the library from CMake or pkg-config, and more
-// examples, is written in the document native (onward doctor --docs native).
+// Errors are exceptions (error.h). `onward doctor --docs native` explains how to find the library
+// from CMake or pkg-config, and has more examples.
 #pragma once
 
 #include "onward/engine.h"
@@ -21,7 +21,7 @@
 namespace onward {
 inline namespace v1 {
 
-// Of the library that is linked, such as "0.1.0".
+// The version of the linked library, such as "0.1.0".
 inline const char* version() noexcept { return onward_version(); }
 
 }  // namespace v1

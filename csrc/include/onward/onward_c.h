@@ -1,26 +1,30 @@
-/* The C interface of onward: open a pack, make an engine, hand in requests, step, read events.
+/* The C interface of onward: open a pack, make an engine, submit requests, run steps, read events.
  *
- * Handles are numbers in a pointer's clothing: they are never dereferenced, never used twice, and a
- * closed, foreign or null one is recognised (ONWARD_CLOSED). Every function may be called from any
- * thread; calls that need the same engine take turns. No exception and no C++ type crosses.
+ * Handles. A handle is a number with a pointer type. It is never dereferenced and never used twice.
+ * A call with a closed, foreign or null handle returns ONWARD_CLOSED. Every function may be called
+ * from any thread; calls that need the same engine take turns. No exception and no C++ type crosses
+ * this interface.
  *
- * Structs that the caller fills begin with `size`, the caller's sizeof: a library that knows more
- * fields takes their defaults, one that knows fewer refuses what it would have to ignore. Fill them
- * with their _init function first. Pointers are read during the call and not kept, unless it says
- * so. Functions that fail leave their results alone; onward_last_error() tells more.
+ * Structs. A struct that the caller fills begins with `size`, the caller's sizeof. Call its _init
+ * function first. A library with more fields uses their defaults. A library with fewer fields
+ * returns ONWARD_INVALID_ARGUMENT if it would have to ignore a value. Pointers are read during the
+ * call and not kept, unless a comment says otherwise.
+ *
+ * Errors. A function that fails does not change its results. onward_last_error() gives the message.
  *
  * Rules and traces are called inside a step. They must not call the engine that called them
- * (ONWARD_INVALID_ARGUMENT), but for onward_engine_cancel, _cancel_sequence, _interrupt and _close.
+ * (ONWARD_INVALID_ARGUMENT), except onward_engine_cancel, onward_engine_cancel_sequence,
+ * onward_engine_interrupt and onward_engine_close.
  *
- * In a forked child handles stay good; an engine there begins without requests, and says
- * ONWARD_CLOSED where the fork fell into another thread's step.
+ * Fork. A forked child may use its handles. Its engines begin without requests. An engine returns
+ * ONWARD_CLOSED in the child if another thread was inside a step at the time of the fork.
  *
- * `onward doctor --docs NAME` prints a document: generation explains the options of a request, cache
- * explains the options of the cache, and c-interface explains how to use these functions. Names and
- * defaults are Python's.
+ * `onward doctor --docs NAME` prints a document: generation explains the options of a request,
+ * cache explains the options of the cache, and c-interface explains how to use these functions.
+ * Names and defaults are the same as in Python.
  *
- * For those who change this file: functions and values are only added. A field is added at the end
- * of its struct, at a multiple of 8: what is padding in an older caller's struct is not zero. */
+ * If you change this file: functions and values are only added. Add a field at the end of its
+ * struct, at a multiple of 8, because padding in the struct of an older caller is not zero. */
 #ifndef ONWARD_C_H
 #define ONWARD_C_H
 
@@ -40,15 +44,15 @@ extern "C" {
 typedef int32_t onward_status;
 enum {
   ONWARD_OK = 0,
-  ONWARD_INVALID_ARGUMENT = 1, /* a value that cannot be used: the message names it */
-  ONWARD_CLOSED = 2,           /* a handle that is null, closed or none of this library's */
-  ONWARD_IO_ERROR = 3,         /* a file that cannot be opened or read */
-  ONWARD_PACK_ERROR = 4,       /* a file that is no pack, a damaged one, or of another layout */
+  ONWARD_INVALID_ARGUMENT = 1, /* a value is not allowed; the message names it */
+  ONWARD_CLOSED = 2,           /* a handle is null, closed or not from this library */
+  ONWARD_IO_ERROR = 3,         /* a file cannot be opened or read */
+  ONWARD_PACK_ERROR = 4,       /* a file is not a pack, is damaged, or has another layout */
   ONWARD_NO_MEMORY = 5,
-  ONWARD_NUMERICS_ERROR = 6, /* NaN or infinity among the logits */
-  ONWARD_INTERRUPTED = 7,    /* by onward_engine_interrupt; nothing is lost */
-  ONWARD_INTERNAL_ERROR = 8, /* a fault of onward's: please report the message */
-  ONWARD_DEVICE_ERROR = 9    /* a device that is not there, or that failed */
+  ONWARD_NUMERICS_ERROR = 6, /* the logits contain NaN or infinity */
+  ONWARD_INTERRUPTED = 7,    /* stopped by onward_engine_interrupt; nothing is lost */
+  ONWARD_INTERNAL_ERROR = 8, /* a fault of onward; please report the message */
+  ONWARD_DEVICE_ERROR = 9    /* a device does not exist or has failed */
 };
 
 typedef struct onward_model_handle* onward_model;
@@ -56,23 +60,23 @@ typedef struct onward_engine_handle* onward_engine;
 
 ONWARD_API const char* onward_version(void);                     /* "0.1.0" */
 ONWARD_API const char* onward_status_name(onward_status status); /* "ONWARD_OK"; never null */
-/* Of the calling thread's last call that failed: `where: what, found, expected`. Good until its
- * next call; never null. */
+/* The message of the last failed call of the calling thread: `where: what, found, expected`. It is
+ * valid until the next call of that thread; never null. */
 ONWARD_API const char* onward_last_error(void);
 
 /* ---- models ---- */
 
-/* Every _init_sized function writes the defaults into the first `size` bytes, the caller's sizeof,
- * and `size` itself; _init is the same with the size of this header. */
+/* Every _init_sized function writes the defaults into the first `size` bytes, where `size` is the
+ * caller's sizeof, and sets the field `size`. _init does the same with the size in this header. */
 
 typedef struct onward_model_options {
   size_t size;
-  int32_t threads; /* that copy weights, where they are copied; 0: as many as there are */
-  int32_t verify;  /* 1: hold every tensor against its checksum first (reads the whole file) */
-  int32_t copy;    /* 1: weights are copied to memory of this process, on huge pages where there are
-                      any; 0: the file stays mapped, and its pages are shared between processes */
-  const char* device; /* whose memory holds the weights, and what computes in engines of the model:
-                         "cuda", "cuda:1"; null: "cpu". The pack has to be made for it */
+  int32_t threads; /* number of threads that copy weights if `copy` is 1; 0: all cores */
+  int32_t verify;  /* 1: compare every tensor with its checksum first (reads the whole file) */
+  int32_t copy;    /* 1: copy the weights to memory of this process, on huge pages if available;
+                      0: keep the file mapped; its pages are shared between processes */
+  const char* device; /* the device that holds the weights and computes: "cuda", "cuda:1";
+                         null: "cpu". The pack must be made for it */
 } onward_model_options;
 ONWARD_API void onward_model_options_init_sized(onward_model_options* options, size_t size);
 static inline void onward_model_options_init(onward_model_options* options) {
@@ -82,7 +86,7 @@ static inline void onward_model_options_init(onward_model_options* options) {
 typedef struct onward_model_info {
   size_t size;
   int64_t vocab_size;
-  int64_t max_context; /* tokens of prompt and output together */
+  int64_t max_context; /* in tokens, prompt and output together */
   int64_t num_layers;
   int64_t hidden_size;
   int64_t weight_bytes;
@@ -91,19 +95,19 @@ typedef struct onward_model_info {
   int64_t num_eos_token_ids;
 } onward_model_info;
 
-/* A pack, as `onward pack` writes it. options may be null. */
+/* Opens a pack that `onward pack` has written. options may be null. */
 ONWARD_API onward_status onward_model_open(const char* path, const onward_model_options* options,
                                            onward_model* model);
-/* Engines of the model go on. */
+/* Engines of the model stay usable. */
 ONWARD_API onward_status onward_model_close(onward_model model);
-/* info->size is set by the caller. */
+/* The caller sets info->size. */
 ONWARD_API onward_status onward_model_get_info(onward_model model, onward_model_info* info);
-/* Writes the first `capacity` of the ids that end an output; *count: how many there are. */
+/* Writes at most `capacity` of the ids that end an output. *count is the number of all of them. */
 ONWARD_API onward_status onward_model_eos_token_ids(onward_model model, int32_t* ids,
                                                     size_t capacity, size_t* count);
-/* A text of the pack's metadata: "tokenizer.json", "chat_template", "config", "name"...
- * Writes at most `capacity` bytes and no terminator; *length: how many there are. A key that is
- * not there is ONWARD_INVALID_ARGUMENT. */
+/* Returns a text of the pack's metadata: "tokenizer.json", "chat_template", "config", "name"...
+ * Writes at most `capacity` bytes without a terminator. *length is the length of the whole text in
+ * bytes. An unknown key is ONWARD_INVALID_ARGUMENT. */
 ONWARD_API onward_status onward_model_metadata(onward_model model, const char* key, char* text,
                                                size_t capacity, size_t* length);
 
@@ -111,18 +115,18 @@ ONWARD_API onward_status onward_model_metadata(onward_model model, const char* k
 
 typedef struct onward_engine_options {
   size_t size;
-  int32_t threads; /* 0: as many processors as this process may use */
+  int32_t threads; /* 0: the number of cores that this process may use */
   int64_t prefill_chunk_tokens;
   int64_t max_sequences;
-  int64_t max_context;   /* 0: as many as the model's */
+  int64_t max_context;   /* in tokens; 0: the context of the model */
   const char* kv_keys;   /* null or "exact", "int8", "q4_0", "turbo4", "turbo3", "turbo2" */
   const char* kv_values; /* the same */
   int64_t kv_window_tokens;
   int32_t kv_sinks;
   int64_t attention_window;   /* 0: off */
-  int64_t kv_cache_bytes;     /* 0: no limit, and prefixes are kept for ever */
-  int32_t prefix_cache;       /* 1: prompts reuse what earlier ones computed */
-  int64_t prefix_cache_bytes; /* -1: no limit of its own */
+  int64_t kv_cache_bytes;     /* 0: no limit, and kept prefixes are never removed */
+  int32_t prefix_cache;       /* 1: prompts reuse the keys and values of earlier prompts */
+  int64_t prefix_cache_bytes; /* -1: no separate limit for kept prefixes */
 } onward_engine_options;
 ONWARD_API void onward_engine_options_init_sized(onward_engine_options* options, size_t size);
 static inline void onward_engine_options_init(onward_engine_options* options) {
@@ -133,24 +137,26 @@ static inline void onward_engine_options_init(onward_engine_options* options) {
 ONWARD_API onward_status onward_engine_open(onward_model model,
                                             const onward_engine_options* options,
                                             onward_engine* engine);
-/* One more handle of an engine, for a caller with requests and events of its own: both are in the
- * same steps and share the cache. */
+/* Makes another handle of an engine, for a caller with its own requests and events. The requests of
+ * both handles run in the same steps and share the cache. */
 ONWARD_API onward_status onward_engine_share(onward_engine engine, onward_engine* other);
-/* Gives up this handle's requests. An engine that others share goes on for them. Like cancelling,
- * it waits for the step that runs now, whose rules and traces may still be called: not after it. */
+/* Cancels the requests of this handle. An engine with other handles continues for them. Like
+ * cancel, it waits for the running step, which may still call rules and traces. When it has
+ * returned, they are not called any more. */
 ONWARD_API onward_status onward_engine_close(onward_engine engine);
-/* A new handle of the engine's model, to be closed by the caller. It has no metadata where the
- * engine is Python's (LLM.engine_handle). */
+/* Makes a new handle of the engine's model. The caller must close it. It has no metadata if the
+ * engine belongs to Python (LLM.engine_handle). */
 ONWARD_API onward_status onward_engine_model(onward_engine engine, onward_model* model);
 
 /* ---- requests ---- */
 
-/* Changes the scores of the whole vocabulary: -infinity bans a token. tokens: prompt, then output.
- * Called by the thread that steps, one rule at a time; another status than ONWARD_OK ends the
- * request with that status. */
+/* Changes the scores of the whole vocabulary; -infinity bans a token. `tokens` is the prompt
+ * followed by the output. The thread that steps calls one rule at a time. A status other than
+ * ONWARD_OK ends the request with that status. */
 typedef onward_status (*onward_score_rule)(void* context, const int32_t* tokens, size_t num_tokens,
                                            float* scores, size_t vocab_size);
-/* Whether an output is at its end: 1 or 0; anything else ends the request with an error. */
+/* Returns 1 if the output ends with the last token, otherwise 0. Any other value ends the request
+ * with an error. */
 typedef int32_t (*onward_end_rule)(void* context, const int32_t* tokens, size_t num_tokens);
 
 typedef struct onward_logit_bias {
@@ -216,16 +222,16 @@ typedef struct onward_request {
   const int32_t* prompt;
   size_t prompt_tokens; /* at least 1 */
   int64_t max_new_tokens;
-  int64_t min_new_tokens;        /* before so many nothing ends an output but its rule */
+  int64_t min_new_tokens;        /* before this number only end_rule can end an output */
   int32_t ignore_eos;            /* 1: the model's own end tokens do not end an output */
-  const int32_t* stop_token_ids; /* that end it besides */
+  const int32_t* stop_token_ids; /* further tokens that end an output */
   size_t num_stop_token_ids;
   const onward_sampling* sampling; /* null: greedy */
   const onward_beams* beams;       /* null: none; then num_sequences is 1 */
-  int64_t num_sequences;           /* that continue the prompt, each with draws of its own */
-  int64_t lookup_tokens;           /* guessed from the text so far and checked; 0: off */
-  int64_t logprobs;                /* -1: none; n: of the chosen token and of the n likeliest */
-  int64_t priority;                /* higher goes first */
+  int64_t num_sequences;           /* outputs of the prompt, each with its own random numbers */
+  int64_t lookup_tokens;           /* tokens to guess a step from the text so far; 0: off */
+  int64_t logprobs;                /* -1: none; n: of the chosen and the n most likely tokens */
+  int64_t priority;                /* a higher value is served first */
   int32_t cache;                   /* 0: every step computes all positions again */
   onward_score_rule score_rule;    /* null: none; kept until the request ends */
   void* score_rule_context;
@@ -237,12 +243,14 @@ static inline void onward_request_init(onward_request* request) {
   onward_request_init_sized(request, sizeof *request);
 }
 
-/* Takes a request; *id: of its events, counted from 0 and never the same in one engine. */
+/* Submits a request. *id is the number that its events carry; an engine counts from 0 and uses each
+ * number once. */
 ONWARD_API onward_status onward_engine_submit(onward_engine engine, const onward_request* request,
                                               int64_t* id);
-/* No event of the request, or of one of its sequences, follows, in any thread. One that is unknown,
- * another handle's, or has ended is left alone. Waits for the step that runs now, whose rules may
- * still be called. A request ends with its last sequence; no event tells that. */
+/* Cancels a request or one of its sequences. When the call has returned, no thread gets another
+ * event of it. A request that is unknown, belongs to another handle or has ended is not changed.
+ * The call waits for the running step, which may still call the request's rules. Cancelling the
+ * last sequence ends the request without an event. */
 ONWARD_API onward_status onward_engine_cancel(onward_engine engine, int64_t request);
 ONWARD_API onward_status onward_engine_cancel_sequence(onward_engine engine, int64_t request,
                                                        int64_t sequence);
@@ -261,53 +269,54 @@ typedef struct onward_scored_token {
   double logprob;
 } onward_scored_token;
 
-/* One token of one sequence, or an end, or both. */
+/* A token of a sequence, the end of a sequence, or both. */
 typedef struct onward_event {
   int64_t request;
-  int64_t sequence;     /* of the request; with beams the rank of the hypothesis */
-  int32_t token;        /* -1: the event carries none */
-  int32_t finish;       /* ONWARD_FINISH_*, of the sequence */
-  int32_t ends_request; /* no event of the request follows */
-  onward_status status; /* of a request that ended with an error, else ONWARD_OK */
-  const char* message;  /* beside a status; else "" */
-  double score;         /* of a finished hypothesis, else NaN */
-  double logprob;       /* of the token by the model alone, where asked for, else NaN */
+  int64_t sequence;     /* number in the request; with beams the rank of the hypothesis */
+  int32_t token;        /* -1: the event has no token */
+  int32_t finish;       /* ONWARD_FINISH_* of the sequence */
+  int32_t ends_request; /* 1: this is the last event of the request */
+  onward_status status; /* the error that ended the request, otherwise ONWARD_OK */
+  const char* message;  /* the message of the error, otherwise "" */
+  double score;         /* of a finished hypothesis, otherwise NaN */
+  double logprob;       /* of the token in the model's distribution; NaN if not requested */
   double chain_logprob; /* the same after the chain of processors and filters */
   const onward_scored_token*
-      top; /* the likeliest by the model alone, best first, where asked for */
+      top; /* the most likely tokens of the model, best first; empty if not requested */
   size_t num_top;
-  int64_t cached_tokens; /* of the prompt, not computed again: once a request, else -1 */
-  double time;           /* seconds of the system's steady clock */
+  int64_t cached_tokens; /* prompt tokens from the cache, in one event of a request; else -1 */
+  double time;           /* in seconds, of the system's steady clock */
 } onward_event;
 
-/* Runs one step for everybody who shares the engine, unless this handle has events left from an
- * earlier one, and writes this handle's events in order, at most `capacity`, at least 1; the rest
- * comes with the next call. event_size: the caller's sizeof(onward_event). *count 0: nobody has
- * anything to do, a prompt is still being read, or others' turn it was; see onward_stats.running.
- * What events point to is good until the calling thread's next step, of whatever engine. */
+/* Runs one step for all handles of the engine, unless this handle has events from an earlier step.
+ * Writes the events of this handle in order, at most `capacity` (at least 1). The next call returns
+ * the rest. event_size is the caller's sizeof(onward_event). *count is 0 if there is nothing to do
+ * (see onward_stats.running), if a prompt is still being read, or if another handle ran the step.
+ * The memory that events point to is valid until the next onward_engine_step of the calling thread,
+ * for any engine. */
 ONWARD_API onward_status onward_engine_step(onward_engine engine, onward_event* events,
                                             size_t event_size, size_t capacity, size_t* count);
-/* From any thread or a signal handler: what this handle computes now (a step, score or logits) or
- * waits for, or else the next it does, ends within one layer with ONWARD_INTERRUPTED, and no
- * sequence has moved. Leaves onward_last_error alone. */
+/* May be called from any thread and from a signal handler. The running call of this handle (step,
+ * score or logits, computing or waiting), or otherwise its next one, ends within one layer with
+ * ONWARD_INTERRUPTED. No sequence has changed. onward_last_error is not changed. */
 ONWARD_API onward_status onward_engine_interrupt(onward_engine engine);
 
-/* ---- what else an engine tells ---- */
+/* ---- scores, logits, statistics ---- */
 
-/* Natural logarithms of the probabilities of ids[1], ids[2]...: num_ids - 1 of them. */
+/* Writes the natural logarithms of the probabilities of ids[1], ids[2]...: num_ids - 1 values. */
 ONWARD_API onward_status onward_engine_score(onward_engine engine, const int32_t* ids,
                                              size_t num_ids, double* logprobs);
-/* Logits after each id: (num_ids, vocab_size). */
+/* Writes the logits after each id, in the shape (num_ids, vocab_size). */
 ONWARD_API onward_status onward_engine_logits(onward_engine engine, const int32_t* ids,
                                               size_t num_ids, float* logits);
 
 typedef struct onward_stats {
-  size_t size; /* the caller's */
+  size_t size; /* set by the caller */
   int64_t steps;
   int64_t prefill_tokens;
   int64_t decode_tokens;
   int64_t kv_computations;
-  int64_t running; /* requests of all who share the engine that have not ended */
+  int64_t running; /* requests of all handles that have not ended */
   int64_t waiting;
   int64_t preempted;
   int64_t cache_blocks_in_use;
@@ -318,10 +327,11 @@ typedef struct onward_stats {
 } onward_stats;
 ONWARD_API onward_status onward_engine_stats(onward_engine engine, onward_stats* stats);
 
-/* What one step did, whoever ran it; told by the thread that ran it, after it. Summed up they are
- * onward_stats, less what score and logits have computed. */
+/* The work of one step of any handle. The thread that ran the step calls the trace after it. The
+ * sums over all steps equal onward_stats, except that onward_stats also counts the work of score
+ * and logits. */
 typedef struct onward_step_trace {
-  size_t size; /* the library's */
+  size_t size; /* set by the library */
   int64_t step;
   int64_t prefill_tokens; /* of this step */
   int64_t decode_tokens;
@@ -329,12 +339,12 @@ typedef struct onward_step_trace {
   int64_t running;
   int64_t waiting;
   int64_t cache_bytes;
-  double begin; /* seconds of the system's steady clock */
+  double begin; /* in seconds, of the system's steady clock */
   double seconds;
 } onward_step_trace;
 typedef void (*onward_trace)(void* context, const onward_step_trace* step);
-/* For the steps of everybody who shares the engine; null: no more. trace must not call the engine;
- * once this returns, the trace that was there before is called no more. */
+/* Sets the trace for the steps of all handles of the engine; null removes it. A trace must not call
+ * the engine. When this call has returned, the previous trace is not called any more. */
 ONWARD_API onward_status onward_engine_set_trace(onward_engine engine, onward_trace trace,
                                                  void* context);
 

@@ -1,6 +1,6 @@
-// Part of onward/onward.h: what a caller asks for, with vectors and functions in the place of
-// pointers. Knows no engine: Engine::submit hands it in. `onward doctor --docs generation`
-// explains the options; the fields that come from C structs are listed in onward_c.h.
+// Part of onward/onward.h: a request for Engine::submit, with vectors and functions instead of
+// pointers. `onward doctor --docs generation` explains the options. onward_c.h lists the fields
+// that come from C structs.
 #pragma once
 
 #include <cstdint>
@@ -18,27 +18,30 @@
 namespace onward {
 inline namespace v1 {
 
-// All fields of onward_sampling; those that are pointers there are replaced here by members of the
-// same name that own what they hold, and the counts beside them are ignored.
+// All fields of onward_sampling. Each pointer of the C struct is replaced by a member of the same
+// name that owns its values; the counts of the C struct are ignored.
 struct Sampling : onward_sampling {
   Sampling() noexcept : onward_sampling() { onward_sampling_init(this); }
-  std::string order;  // "": the default; else "hf", "vllm" or "llama.cpp"
+  std::string order;  // "": the default; otherwise "hf", "vllm" or "llama.cpp"
   std::vector<onward_logit_bias> logit_bias;
   std::vector<std::int32_t> suppress_tokens;
-  std::optional<std::vector<std::int32_t>> allowed_token_ids;  // none: all are allowed
+  std::optional<std::vector<std::int32_t>> allowed_token_ids;  // nullopt: all are allowed
 };
 
 struct Beams : onward_beams {
   Beams() noexcept : onward_beams() { onward_beams_init(this); }
 };
 
-// Changes the scores of the whole vocabulary: -infinity bans a token. tokens: prompt, then output.
+// Changes the scores of the whole vocabulary; -infinity bans a token. `tokens` is the prompt
+// followed by the output.
 using ScoreRule = std::function<void(Span<const std::int32_t> tokens, Span<float> scores)>;
-// Whether an output is at its end. tokens: prompt, then output, the last one included.
+// Returns whether the output ends with its last token. `tokens` is the prompt followed by the
+// output.
 using EndRule = std::function<bool(Span<const std::int32_t> tokens)>;
 
-// Rules run on the thread that steps, must not call the engine, and may throw: then the request
-// ends with an error event that carries what they threw.
+// A prompt and its options. Each setter returns the request, so calls can be chained. Rules run on
+// the thread that steps and must not call the engine. If a rule throws, the request ends with an
+// error event that carries the exception.
 class Request {
  public:
   explicit Request(std::vector<std::int32_t> prompt) : fields_(), prompt_(std::move(prompt)) {
@@ -49,19 +52,19 @@ class Request {
   Request& min_new_tokens(std::int64_t count) { return fields_.min_new_tokens = count, *this; }
   // The model's own end tokens do not end an output.
   Request& ignore_eos(bool on = true) { return fields_.ignore_eos = on ? 1 : 0, *this; }
-  // That end an output besides.
+  // Further tokens that end an output.
   Request& stop_token_ids(std::vector<std::int32_t> ids) {
     return stop_token_ids_ = std::move(ids), *this;
   }
   Request& sampling(Sampling sampling) { return sampling_ = std::move(sampling), *this; }
   Request& beams(const Beams& beams) { return beams_ = beams, *this; }
-  // That continue the prompt, each with draws of its own.
+  // Number of outputs of the prompt, each with its own random numbers.
   Request& num_sequences(std::int64_t count) { return fields_.num_sequences = count, *this; }
-  // Guessed from the text so far and checked; 0: off.
+  // Number of tokens to guess in each step from the text so far; 0: off.
   Request& lookup_tokens(std::int64_t count) { return fields_.lookup_tokens = count, *this; }
-  // Of the chosen token and of the `count` likeliest; -1: none.
+  // Log-probabilities of the chosen token and of the `count` most likely tokens; -1: none.
   Request& logprobs(std::int64_t count) { return fields_.logprobs = count, *this; }
-  // Higher goes first.
+  // A higher value is served first.
   Request& priority(std::int64_t priority) { return fields_.priority = priority, *this; }
   // false: every step computes all positions again.
   Request& cache(bool on) { return fields_.cache = on ? 1 : 0, *this; }
@@ -71,7 +74,7 @@ class Request {
  private:
   friend class Engine;
 
-  // What the library points to until the request has ended, and what a rule has thrown.
+  // The rules, which the library calls until the request has ended, and the exception of a rule.
   struct Rules {
     ScoreRule score;
     EndRule end;
@@ -106,8 +109,8 @@ class Request {
     return beams_ ? beams_->num_return_sequences : fields_.num_sequences;
   }
 
-  // Calls body(request) with the C struct, whose pointers are good during the call; those to rules
-  // as long as these.
+  // Calls body(request) with the C struct. Its pointers are valid during the call; the pointer to
+  // `rules` is valid as long as `rules`.
   template <typename Body>
   void lend(Rules* rules, const Body& body) const {
     onward_request request = fields_;
@@ -117,17 +120,17 @@ class Request {
     request.num_stop_token_ids = stop_token_ids_.size();
     onward_sampling sampling = {};
     if (sampling_) {
-      sampling = *sampling_;  // the C part of it
+      sampling = *sampling_;  // the base class, which is the C struct
       sampling.order = sampling_->order.empty() ? nullptr : sampling_->order.c_str();
       sampling.logit_bias = sampling_->logit_bias.data();
       sampling.num_logit_bias = sampling_->logit_bias.size();
       sampling.suppress_tokens = sampling_->suppress_tokens.data();
       sampling.num_suppress_tokens = sampling_->suppress_tokens.size();
-      // A list of nobody allows nobody, so it must not look like null, which allows all.
-      static const std::int32_t nobody = 0;
+      // An empty list bans every token; null allows all. So an empty list must not be null.
+      static const std::int32_t empty_list = 0;
       const auto& allowed = sampling_->allowed_token_ids;
       sampling.allowed_token_ids =
-          !allowed ? nullptr : (allowed->empty() ? &nobody : allowed->data());
+          !allowed ? nullptr : (allowed->empty() ? &empty_list : allowed->data());
       sampling.num_allowed_token_ids = allowed ? allowed->size() : 0;
       request.sampling = &sampling;
     }

@@ -1,5 +1,5 @@
-// Part of onward/onward.h: a view of a run of values, as std::span is in C++20 (which takes one of
-// these as it takes any contiguous range). Knows nothing of onward.
+// Part of onward/onward.h: a view of contiguous values, because C++17 has no std::span. A std::span
+// of C++20 can be made from it.
 #pragma once
 
 #include <cstddef>
