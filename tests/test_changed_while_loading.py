@@ -27,6 +27,7 @@ from onward.errors import WeightError
 from onward.load import loading
 from onward.load.hub import find_model
 from onward.load.loading import load_model
+from onward.load.packed_cache import load_with_cache
 from onward.load.weights import open_checkpoint
 from onward.load.weights.safetensors import INDEX_NAME
 from onward.quantization import folder_output, gguf_output
@@ -146,7 +147,7 @@ def test_the_next_load_takes_the_new_file(tmp_path: Path, open_llm: Any) -> None
         later(path)
 
     with pytest.raises(WeightError, match="was written or replaced"):
-        load_model(find_model(model), "f32", 1, changing(other, path), packed_cache=kept)
+        load_with_cache(kept, find_model(model), "f32", 1, changing(other, path))
     assert not kept.exists() or not list(kept.iterdir())
     for _ in range(2):
         llm = open_llm(model, packed_cache=kept)

@@ -23,6 +23,7 @@ from onward import LLM, quantize
 from onward.errors import WeightError
 from onward.load.hub import find_model
 from onward.load.loading import load_model
+from onward.load.packed_cache import load_with_cache
 from onward.load.packing import pack_model
 from onward.load.weights.gguf import GgufCheckpoint
 
@@ -62,8 +63,8 @@ def write_whole(folder: Path) -> Path:
     return path
 
 
-def logits(path: Path, **options: Any) -> np.ndarray:
-    core = load_model(find_model(path), "f32", 1, **options).core
+def logits(path: Path, packed_cache: Path | None = None) -> np.ndarray:
+    core = load_with_cache(packed_cache, find_model(path), "f32", 1).core
     return np.asarray(new_engine(core).logits(PROMPT))
 
 

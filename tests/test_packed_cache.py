@@ -1,4 +1,4 @@
-"""Packed weights kept in a folder: the same bits, and no tensor read while nothing changed."""
+"""A folder of packs: the same bits, and no tensor is read while the model is unchanged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors import safe_open
 
 from builders.checkpoints import (
     TINY,
@@ -32,9 +31,9 @@ from builders.seeded_folder import write_seeded
 from closed_form import write_script
 from onward import _core
 from onward.errors import ArgumentTypeError, InvalidArgument, WeightError
+from onward.load import packed_cache
 from onward.load.hub import find_model
-from onward.load.loading import load_model
-from onward.load.weights import packed
+from onward.load.packed_cache import load_with_cache
 from onward.load.weights.safetensors import BLOCKS_METHOD
 
 
@@ -121,19 +120,32 @@ def test_llm_and_its_draft_model_use_the_folder(
     assert open_llm(folder, **options).generate([1, 2, 3], max_new_tokens=8).token_ids == said
 
 
-def test_the_file_is_a_safetensors_file(tmp_path: Path) -> None:
-    loaded = load(write_folder(tmp_path / "m"), tmp_path / "cache", "int4")
+def test_the_file_is_a_pack(tmp_path: Path, open_llm: Callable[..., Any]) -> None:
+    folder = write_folder(tmp_path / "m")
+    loaded = load(folder, tmp_path / "cache", "int4")
     path = the_file(tmp_path / "cache")
-    assert path.name.startswith("m-int4-") and path.name.endswith(packed.SUFFIX)
-    with safe_open(path, framework="numpy") as file:
-        assert file.metadata()["layout"] == str(_core.packed_layout)
-        assert file.metadata()["onward"] == _core.__version__
-        for name, dtype, data in loaded.core.packed():
-            tensor = file.get_tensor(name)
-            assert tensor.dtype == (np.float32 if dtype == "f32" else np.uint8), name
-            assert tensor.tobytes() == data.tobytes()
-    header_bytes = int.from_bytes(path.read_bytes()[:8], "little")
-    assert (8 + header_bytes) % 64 == 0
+    assert path.name.startswith("m-int4-") and path.suffix == ".onward"
+    core, texts = _core.open_pack(path, 1, verify=True)
+    assert [(n, d, bytes(b)) for n, d, b in core.packed()] == [
+        (n, d, bytes(b)) for n, d, b in sorted(loaded.core.packed())
+    ]
+    assert (texts["name"], texts["onward"]) == ("m", _core.__version__)
+    assert "tokenizer.json" not in texts
+    said = [
+        open_llm(model, dtype="int4").generate([1, 2], max_new_tokens=4, temperature=0).token_ids
+        for model in (folder, path)
+    ]
+    assert said[0] == said[1]
+
+
+def test_the_file_of_version_0_1_is_replaced_and_never_read(tmp_path: Path) -> None:
+    folder, cache = write_folder(tmp_path / "m"), tmp_path / "cache"
+    plain = logits(load(folder, cache))
+    path = the_file(cache)
+    old = path.with_suffix(".onward-packed")
+    path.rename(old)
+    assert logits(load(folder, cache)) == plain
+    assert the_file(cache) == path
 
 
 def test_progress_reaches_all(tmp_path: Path) -> None:
@@ -231,19 +243,28 @@ def test_what_a_config_says_of_the_tensors_counts(
     the_file(cache)
 
 
-@pytest.mark.parametrize("what", ["packed_layout", "__version__"])
-def test_another_layout_or_version_is_packed_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
-) -> None:
+def test_another_version_is_packed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, cache = write_folder(tmp_path / "m"), tmp_path / "cache"
     load(folder, cache)
     calls = packs(monkeypatch)
-    if what == "packed_layout":
-        monkeypatch.setattr(_core.ModelBuilder, what, property(lambda self: 99))
-    else:
-        monkeypatch.setattr(_core, what, "0.0.0")
+    monkeypatch.setattr(_core, "__version__", "0.0.0")
     for _ in range(2):
         load(folder, cache)
+    assert len(calls) == 1
+    the_file(cache)
+
+
+def test_another_layout_is_packed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The version is the same only between two builds of its development."""
+    folder, cache = write_folder(tmp_path / "m"), tmp_path / "cache"
+    facts = packed_cache.pack_facts
+    with monkeypatch.context() as patched:
+        patched.setattr(packed_cache, "pack_facts", lambda *a: facts(*a) | {"layout": "99"})
+        load(folder, cache)
+    calls = packs(monkeypatch)
+    with pytest.warns(UserWarning, match=r"packed_cache: m-f32-.*has layout 99 .*packing the"):
+        load(folder, cache)
+    load(folder, cache)
     assert len(calls) == 1
     the_file(cache)
 
@@ -275,13 +296,13 @@ def test_the_index_of_shards_counts(tmp_path: Path) -> None:
 @pytest.mark.parametrize("given", ["", " ", "a\0b", __file__])
 def test_what_is_no_folder(tmp_path: Path, given: str) -> None:
     with pytest.raises(InvalidArgument, match=r"packed_cache: .*expected"):
-        load_model(find_model(write_folder(tmp_path / "m")), "f32", 1, packed_cache=given)
+        load_with_cache(given, find_model(write_folder(tmp_path / "m")), "f32", 1)
 
 
 @pytest.mark.parametrize("given", [b"folder", 3, True])
 def test_what_is_no_path(tmp_path: Path, given: Any) -> None:
     with pytest.raises(ArgumentTypeError, match=r"packed_cache: .*expected"):
-        load_model(find_model(write_folder(tmp_path / "m")), "f32", 1, packed_cache=given)
+        load_with_cache(given, find_model(write_folder(tmp_path / "m")), "f32", 1)
 
 
 def test_the_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -322,7 +343,7 @@ def test_peak_memory_is_that_of_the_weights(
         "from builders.resources import peak_growth\n"
         "small, big, cache = map(pathlib.Path, sys.argv[1:])\n"
         "tests.load(small, cache)\n"
-        "tests.loading._pack = None\n"
+        "tests.loading.pack = None\n"
         "kept = []\n"
         "grown = peak_growth(lambda: kept.append(tests.load(big, cache)))\n"
         "print(grown / kept[0].core.weight_bytes)\n"

@@ -1,76 +1,15 @@
-"""Packed bytes as the core gives them out and takes them back."""
+"""The bytes of packed weights, and the number of their layout."""
 
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from builders.checkpoints import config_of, write_folder
-from builders.core_engine import new_engine
-from builders.packed_folders import PROMPT
+from builders.checkpoints import config_of
 from onward import _core
-from onward.errors import InvalidArgument, WeightError
 from onward.load import architectures, loading
-from onward.load.hub import find_model
-from onward.load.loading import LoadedModel, load_model
-
-
-def load(model: Path, dtype: str) -> LoadedModel:
-    return load_model(find_model(model), dtype, 2)
-
-
-def logits(core: _core.Model) -> bytes:
-    return np.asarray(new_engine(core).logits(PROMPT)).tobytes()
-
-
-def builder_of(loaded: LoadedModel) -> Any:
-    return _core.ModelBuilder(loading.core_spec(loaded.spec), loaded.dtypes.cache, 2)
-
-
-def test_packed_bytes_make_the_same_model(tmp_path: Path) -> None:
-    loaded = load(write_folder(tmp_path / "m"), "int8")
-    weights = loaded.core.packed()
-    builder = builder_of(loaded)
-    for name, dtype, data in weights:
-        assert data.readonly and data.contiguous and data.format == "B"
-        builder.add_packed(name, data, dtype)
-    expected = logits(loaded.core)
-    rebuilt = builder.finish()
-    del loaded
-    assert logits(rebuilt) == expected
-    assert sum(data.nbytes for _, _, data in weights) <= rebuilt.weight_bytes  # and still readable
-
-
-def test_add_packed_refuses_what_does_not_fit(tmp_path: Path) -> None:
-    loaded = load(write_folder(tmp_path / "m"), "int8")
-    weights = {name: (dtype, data) for name, dtype, data in loaded.core.packed()}
-    builder = builder_of(loaded)
-    dtype, data = weights["embed"]
-    for wrong in (data[:-1], bytes(data) + b"0", b""):
-        message = f"'embed': .*found {len(wrong)}, expected {data.nbytes}"
-        with pytest.raises(WeightError, match=message):
-            builder.add_packed("embed", wrong, dtype)
-    with pytest.raises(WeightError, match="expected"):
-        builder.add_packed("embed", data, "f32")
-    for other in ("q6_k", "int8"):
-        with pytest.raises(InvalidArgument, match="dtype"):
-            builder.add_packed("embed", data, other)
-    with pytest.raises(InvalidArgument, match="strided"):
-        builder.add_packed("embed", np.zeros((2, data.nbytes), np.uint8)[:, ::2], dtype)
-    with pytest.raises(WeightError, match="'odd' is not a weight"):
-        builder.add_packed("odd", data, dtype)
-    with pytest.raises(WeightError, match=r"'norm': .*found 4, expected 128"):
-        builder.add_packed("norm", bytes(4), "f32")
-    builder.add_packed("embed", data, dtype)
-    with pytest.raises(WeightError, match="twice"):
-        builder.add_packed("embed", data, dtype)
-    with pytest.raises(WeightError, match="missing"):
-        builder.finish()
-
 
 # The first half of a sha256 over names, dtypes and bytes, for layout 2.
 LAYOUT = 2

@@ -25,9 +25,10 @@ from onward.calls.submission import Submitter
 from onward.errors import InvalidArgument
 from onward.load import pack_contents as contents
 from onward.load.hub import ModelFiles, find_model
-from onward.load.loading import LoadedModel, check_device, check_dtypes, load_model
+from onward.load.loading import LoadedModel, check_device, check_dtypes
 from onward.load.model_texts import read_template, read_tokenizer
 from onward.load.origin import fingerprint_in, origin_of
+from onward.load.packed_cache import load_with_cache
 from onward.load.weights.dtypes import WeightDtypes
 from onward.machine.memory import trim_heap
 from onward.machine.progress import ProgressBar
@@ -78,9 +79,9 @@ class LLM(TextCalls):
         attention_window: an approximation (StreamingLLM), for endless texts: each token sees the
             first 4 and the newest so many tokens only. None: all, as the model was made.
         prefix_cache: whether the beginnings of finished requests are kept for later ones.
-        packed_cache: a folder that keeps the weights as they are in memory. The first load of a
-            model in some dtypes writes them there (the progress bar runs a second time), later ones
-            read them instead of the model's tensors, until its files change.
+        packed_cache: a folder that keeps a pack of the weights. The first load of a model in
+            given dtypes writes it (the progress bar runs a second time). Later loads read the pack
+            instead of the model's tensors, until the model's files change.
 
     May be called from several threads: requests that are in flight together share each step.
     ``close()``, or a ``with`` block, gives the memory back.
@@ -130,8 +131,8 @@ class LLM(TextCalls):
 
         def load(files: ModelFiles, kept: Any, kv_dtype: object = "auto") -> LoadedModel:
             with ProgressBar(f"loading {files.name}") as progress:
-                return load_model(
-                    files, dtype, self._threads, progress, head_dtype, kept, kv_dtype, self._device
+                return load_with_cache(
+                    kept, files, dtype, self._threads, progress, head_dtype, kv_dtype, self._device
                 )
 
         loaded = load(files, packed_cache, kv_dtype)

@@ -1,4 +1,4 @@
-"""Models loaded through a folder of packed weights, and such folders spoiled."""
+"""Loads models through a folder of packs, and damages such folders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pytest
 from builders.core_engine import new_engine
 from onward.load import loading
 from onward.load.hub import find_model
-from onward.load.loading import LoadedModel, load_model
+from onward.load.loading import LoadedModel
+from onward.load.packed_cache import load_with_cache
 
 DTYPES = ["f32", "f16", "bf16", "int8", "int4"]
 PROMPT = np.arange(12, dtype=np.int32)
@@ -23,7 +24,7 @@ Progress = Callable[[int, int], None]
 def load(
     model: Path, cache: Path | None, dtype: str = "f32", progress: Progress | None = None
 ) -> LoadedModel:
-    return load_model(find_model(model), dtype, 2, progress, packed_cache=cache)
+    return load_with_cache(cache, find_model(model), dtype, 2, progress)
 
 
 def logits(loaded: LoadedModel) -> bytes:
@@ -36,7 +37,7 @@ def the_file(cache: Path) -> Path:
 
 
 def spoil(path: Path, begin: int = -1) -> None:
-    """Garbage in place of a file's last bytes, its size and time as they were."""
+    """Overwrite the last bytes of a file with garbage. Its size and time stay as they were."""
     status = path.stat()
     data = bytearray(path.read_bytes())
     start = begin if begin >= 0 else len(data) // 2
@@ -47,13 +48,13 @@ def spoil(path: Path, begin: int = -1) -> None:
 
 
 def packs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A list that grows with each model that is packed from its own tensors."""
+    """A list that grows by one when a model is packed from its own tensors."""
     calls: list[str] = []
-    pack = loading._pack
+    pack = loading.pack
 
     def counted(source: Any) -> Any:
         calls.append("packed")
         return pack(source)
 
-    monkeypatch.setattr(loading, "_pack", counted)
+    monkeypatch.setattr(loading, "pack", counted)
     return calls

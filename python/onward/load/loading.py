@@ -1,19 +1,16 @@
 """From a model's files to a model in the core: read the spec, check every tensor, pack.
 
-Everything that can be wrong with the files is found before the first weight is packed. Knows
-neither file formats nor families; it moves tensors from one to the other. Where a folder of packed
-weights is given, it decides between that and the model's own tensors.
+All errors of the files are found before the first weight is packed. The formats of the files are
+read in ``weights``, and the families of models in ``architectures``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import os
 import re
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +20,7 @@ from onward.load import architectures
 from onward.load import pack_contents as contents
 from onward.load.architectures import PlannedTensor
 from onward.load.hub import ModelFiles
-from onward.load.weights import Checkpoint, open_checkpoint, packed
+from onward.load.weights import Checkpoint, open_checkpoint
 from onward.load.weights.checkpoint import STORAGE, float_values, unsupported
 from onward.load.weights.dtypes import DTYPES, HEAD_DTYPES, WeightDtypes, choose_dtypes, head_name
 from onward.machine.caller import warn_caller
@@ -72,7 +69,6 @@ def load_model(
     threads: int,
     progress: Progress | None = None,
     head_dtype: str | None = None,
-    packed_cache: str | os.PathLike[str] | None = None,
     kv_dtype: object = "auto",
     device: str = "cpu",
 ) -> LoadedModel:
@@ -81,27 +77,34 @@ def load_model(
 
     ``kv_dtype`` (onward.options.kv_dtypes) may ask for another float dtype of the cache.
 
-    With ``packed_cache``, a folder, the packed weights are taken from there, or else are written
-    there, in which case ``progress`` goes from 0 to all a second time. What is wrong with that
-    folder's file is a warning.
-
     Raises:
-        InvalidArgument: a dtype that there is not, a ``packed_cache`` that cannot be a folder.
-        ArgumentTypeError: a ``packed_cache`` that is no path.
+        InvalidArgument: an unknown dtype.
         ConfigError: a config, or a GGUF file's metadata, that cannot be used.
         WeightError: tensors that are missing, left over, misshapen, damaged, of an unknown dtype or
-            of values that the chosen dtype cannot hold; a file that was written meanwhile.
+            with values that the chosen dtype cannot hold; a file that changed during the load.
         DeviceError: a device that cannot be used.
         PackError, IoError: a pack that is damaged, of another layout, or cannot be read.
     """
     check_dtypes(dtype, head_dtype)
-    folder = packed.check_folder(packed_cache)
     if files.kind == "pack":
-        if folder is not None:
-            raise InvalidArgument(
-                f"packed_cache: is given for {label(files.path.name)}, which is packed already"
-            )
         return _open_pack(files, dtype, head_dtype, threads, kv_dtype, device)
+    with opened_source(files, dtype, threads, progress, head_dtype, kv_dtype, device) as source:
+        return source.loaded(pack(source))
+
+
+@contextlib.contextmanager
+def opened_source(
+    files: ModelFiles,
+    dtype: str,
+    threads: int,
+    progress: Progress | None,
+    head_dtype: str | None,
+    kv_dtype: object,
+    device: str,
+) -> Iterator[Source]:
+    """A folder or a GGUF file, opened and checked except for the bytes of its tensors. Arguments
+    and errors are those of ``load_model``."""
+    check_dtypes(dtype, head_dtype)
     checkpoint = open_checkpoint(files)
     try:
         spec = read_spec(checkpoint)
@@ -112,27 +115,9 @@ def load_model(
         )
         kv = parse_kv_dtype(kv_dtype, dtypes.cache)
         dtypes = dataclasses.replace(dtypes, cache=kv.exact)
-        source = _Source(spec, plan, checkpoint, dtypes, threads, progress, device)
-        core = _pack(source) if folder is None else _kept(folder, files.name, source)
+        yield Source(files, spec, plan, checkpoint, dtypes, kv, threads, progress, device)
     finally:
         checkpoint.close()
-    return LoadedModel(
-        core=core,
-        spec=spec,
-        dtypes=dtypes,
-        kv=kv,
-        files=files,
-        generation_config=checkpoint.generation_config,
-        config=checkpoint.config,
-        metadata=checkpoint.metadata,
-    )
-
-
-def packed_layout(loaded: LoadedModel) -> tuple[str, int]:
-    """The version of the core, and that of the bytes of a loaded model's weights."""
-    from onward import _core
-
-    return _core.__version__, loaded.core.packed_layout
 
 
 def _open_pack(
@@ -281,87 +266,46 @@ def check_headers(plan: list[PlannedTensor], checkpoint: Checkpoint, spec: Decod
 
 
 @dataclass(frozen=True)
-class _Source:
-    """What a model is made of, checked but for the tensors' bytes, and how."""
+class Source:
+    """The parts of a model, checked except for the bytes of its tensors, and how to pack them."""
 
+    files: ModelFiles
     spec: DecoderSpec
     plan: list[PlannedTensor]
     checkpoint: Checkpoint
     dtypes: WeightDtypes
+    kv: KvDtypes
     threads: int
     progress: Progress | None
     device: str
 
-    def builder(self) -> _core.ModelBuilder:
-        from onward import _core
-
-        return _core.ModelBuilder(
-            core_spec(self.spec), self.dtypes.cache, self.threads, self.device
+    def loaded(self, core: _core.Model) -> LoadedModel:
+        """The model, with its weights in the core."""
+        return LoadedModel(
+            core=core,
+            spec=self.spec,
+            dtypes=self.dtypes,
+            kv=self.kv,
+            files=self.files,
+            generation_config=self.checkpoint.generation_config,
+            config=self.checkpoint.config,
+            metadata=self.checkpoint.metadata,
         )
 
-    def dtype_of(self, weight: str) -> str:
-        return self.dtypes.matrices.get(weight, "f32")
 
-
-def _kept(folder: Path, name: str, source: _Source) -> _core.Model:
-    """The packed weights of the folder, where they are there and good; else packed and kept."""
+def pack(source: Source) -> _core.Model:
+    """Pack the model's own tensors. WeightError as for ``load_model``."""
     from onward import _core
 
-    files = source.checkpoint.sources()
-    path = folder / packed.file_name(name, source.dtypes, files)
-    tensors = [tensor for planned in source.plan for tensor in planned.sources]
-    stored = {tensor: source.checkpoint.describe(tensor)[0] for tensor in tensors}
-    metadata = packed.identity(
-        source.builder().packed_layout,
-        _core.__version__,
-        source.spec,
-        source.dtypes,
-        stored,
-        files,
-    )
-    try:
-        with packed.opened(path, metadata) as file:
-            if file is not None:
-                return _taken(file, source)
-    except WeightError as failure:
-        _warn(f"{failure}; packing the model's own tensors")
-    core = _pack(source)
-    try:
-        packed.write(path, metadata, core.packed(), source.progress)
-    except OSError as failure:
-        _warn(f"{label(path.name)}: cannot write: {failure.strerror or failure}")
-    return core
-
-
-def _warn(text: str) -> None:
-    warnings.warn(f"packed_cache: {text}", stacklevel=6)  # where the LLM is made
-
-
-def _taken(file: packed.PackedFile, source: _Source) -> _core.Model:
-    """The model of a file of packed weights; WeightError where they are not the spec's."""
-    builder = source.builder()
-    sizes = file.sizes()
-    total, done = sum(sizes.values()), 0
-    try:
-        for name, size in sizes.items():
-            builder.add_packed(name, file.view(name), source.dtype_of(name), mapped=True)
-            file.release(name)
-            done += size
-            if source.progress is not None:
-                source.progress(done, total)
-        return builder.finish()
-    except WeightError as failure:
-        raise WeightError(f"{file.name}: {failure}") from None
-
-
-def _pack(source: _Source) -> _core.Model:
     plan, checkpoint, progress = source.plan, source.checkpoint, source.progress
-    builder = source.builder()
+    builder = _core.ModelBuilder(
+        core_spec(source.spec), source.dtypes.cache, source.threads, source.device
+    )
     total = sum(_stored_bytes(checkpoint, name) for planned in plan for name in planned.sources)
     done = 0
     for planned in plan:
         tensors = [checkpoint.tensor(name) for name in planned.sources]
-        dtype = source.dtype_of(planned.name)
+        dtype = source.dtypes.matrices.get(planned.name, "f32")
         try:
             builder.add(
                 planned.name,

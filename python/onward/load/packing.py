@@ -1,25 +1,24 @@
-"""Packs a model: loads it in the dtypes asked for and writes what came of it into one file.
-
-Knows the container by its writer and its contents by theirs; nothing of what bytes mean.
-"""
+"""Packs a model: loads it in the requested dtypes and writes the packed weights into one file."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from onward.errors import ArgumentTypeError, InvalidArgument, PackError
+from onward.files.whole_files import remove_abandoned, whole_file
 from onward.load import pack_contents as contents
 from onward.load.hub import PACK, find_model
-from onward.load.loading import LoadedModel, check_device, load_model, packed_layout
+from onward.load.loading import LoadedModel, check_device, load_model
 from onward.load.model_texts import read_template, read_tokenizer
 from onward.load.origin import fingerprint
-from onward.load.weights import packed
 from onward.load.weights.dtypes import head_name
+from onward.load.weights.safetensors_writer import WrittenTensor, header_bytes, write_tensors
 from onward.machine.progress import ProgressBar
 from onward.message_text import label, shown
 from onward.options.model_defaults import read_model_defaults
@@ -32,7 +31,7 @@ Tensor = tuple[str, str, memoryview]
 
 @dataclass(frozen=True)
 class Packing:
-    """What was written."""
+    """The file that was written."""
 
     output: str
     name: str
@@ -54,14 +53,14 @@ def pack_model(
     threads: int,
     device: str = "cpu",
 ) -> Packing:
-    """Write a model into one file that ends in .onward; ``LLM`` and native programs open it, on
-    ``device``, whose layout the weights have.
+    """Write a model into one file that ends in .onward. ``LLM`` and native programs open it. The
+    weights have the layout of ``device``.
 
     Raises:
-        InvalidArgument: dtypes as of ``LLM``, an output that is there already or ends otherwise, a
+        InvalidArgument: dtypes as for ``LLM``, an output that exists or has another suffix, a
             model that is a pack itself.
         PackError: the file cannot be written.
-        ModelNotFound, LoadError, DeviceError: as of ``LLM``.
+        ModelNotFound, LoadError, DeviceError: as for ``LLM``.
     """
     began = time.perf_counter()
     target = _checked_output(output, force)
@@ -77,20 +76,20 @@ def pack_model(
         loaded = load_model(
             files, dtype, threads, progress, head_dtype, device=check_device(device)
         )
-    weights = loaded.core.packed()
-    facts, tensors = _texts(loaded, called)
-    tensors = [*weights, *tensors]
-    with ProgressBar("summing up") as progress:
-        facts["checksums"] = contents.written(_checksums(tensors, progress))
-    facts["checksum"] = contents.metadata_checksum(facts)
+    facts, texts = _split(pack_facts(loaded, called) | _texts(loaded))
     with ProgressBar(f"writing {target.name}") as progress:
-        _write(target, facts, _aligned(tensors), progress, replace=force)
+        try:
+            write_pack(target, facts, loaded.core.packed(), texts, progress, replace=force)
+        except OSError as failure:
+            raise PackError(
+                f"{label(target.name)}: cannot write: {failure.strerror or failure}"
+            ) from failure
     return Packing(
         output=str(target),
         name=called,
         dtype=loaded.dtypes.name,
         head_dtype=head_name(loaded.dtypes),
-        weight_bytes=sum(data.nbytes for _, _, data in weights),
+        weight_bytes=sum(data.nbytes for _, _, data in loaded.core.packed()),
         file_bytes=target.stat().st_size,
         seconds=time.perf_counter() - began,
     )
@@ -115,20 +114,25 @@ def _checked_output(output: object, force: bool) -> Path:
     return target
 
 
-def _checksums(tensors: list[Tensor], progress: Callable[[int, int], None]) -> dict[str, str]:
-    total, done = sum(data.nbytes for _, _, data in tensors), 0
-    checksums = {}
-    for name, _, data in tensors:
-        checksums[name] = contents.checksum_text(zlib.crc32(data))
-        done += data.nbytes
-        progress(done, total)
-    return checksums
+def pack_facts(loaded: LoadedModel, name: str) -> dict[str, str]:
+    """The metadata that every pack has, except for the checksums, and a vocabulary without ids."""
+    from onward import _core
+
+    return {
+        "format": contents.FORMAT,
+        "pack": str(contents.VERSION),
+        "layout": str(loaded.core.packed_layout),
+        "onward": _core.__version__,
+        "name": name,
+        "spec": contents.spec_text(loaded.spec),
+        "dtypes": contents.dtypes_text(loaded.dtypes),
+        "vocabulary": contents.vocabulary_text(None, (), loaded.spec.vocab_size),
+        "fingerprint": fingerprint(loaded),
+    }
 
 
-def _texts(loaded: LoadedModel, name: str) -> tuple[dict[str, str], list[Tensor]]:
-    """The metadata but for checksums, and the texts that are tensors: a header is read with every
-    opening, and JSON slowly."""
-    version, layout = packed_layout(loaded)
+def _texts(loaded: LoadedModel) -> dict[str, str]:
+    """The texts of a model, and the ids that begin, fill and end its outputs."""
     tokenizer, _ = read_tokenizer(loaded)
     template = None
     if tokenizer is not None:
@@ -139,29 +143,28 @@ def _texts(loaded: LoadedModel, name: str) -> tuple[dict[str, str], list[Tensor]
         tokenizer.eos_token_ids if tokenizer else (),
         loaded.spec.vocab_size,
     )
-    metadata = {
-        "format": contents.FORMAT,
-        "pack": str(contents.VERSION),
-        "layout": str(layout),
-        "onward": version,
-        "name": name,
-        "spec": contents.spec_text(loaded.spec),
-        "dtypes": contents.dtypes_text(loaded.dtypes),
+    return {
         "vocabulary": contents.vocabulary_text(
             tokenizer, defaults.eos_token_ids, loaded.spec.vocab_size
         ),
-        "fingerprint": fingerprint(loaded),
         "config": contents.written(loaded.config),
         "generation_config": contents.written(loaded.generation_config),
         **contents.tokenizer_texts(tokenizer),
         **contents.template_texts(template),
     }
+
+
+def _split(metadata: dict[str, str]) -> tuple[dict[str, str], list[Tensor]]:
+    """The metadata, and its large texts as tensors: a header is read with every opening, and JSON
+    is slow to read."""
     tensors: list[Tensor] = []
     for key, text in list(metadata.items()):
         try:
             data = text.encode()
         except UnicodeEncodeError:
-            raise PackError(f"{key}: holds half of a surrogate pair, which no pack can") from None
+            raise PackError(
+                f"{key}: holds half of a surrogate pair, expected text that UTF-8 can hold"
+            ) from None
         if len(data) > TEXT_LIMIT_BYTES:
             raise PackError(f"{key}: has {len(data)} bytes, expected at most {TEXT_LIMIT_BYTES}")
         if key in contents.TEXTS and len(data) > HEADER_TEXT_BYTES:
@@ -170,9 +173,52 @@ def _texts(loaded: LoadedModel, name: str) -> tuple[dict[str, str], list[Tensor]
     return metadata, tensors
 
 
-def _aligned(tensors: list[Tensor]) -> list[Tensor]:
-    """The tensors, and zeros in between, so that each begins at a multiple of 64 and the last one
-    ends there: tensors of a safetensors file follow each other without a gap."""
+def write_pack(
+    target: Path,
+    facts: Mapping[str, str],
+    weights: Sequence[Tensor],
+    texts: Sequence[Tensor] = (),
+    progress: Callable[[int, int], None] | None = None,
+    *,
+    replace: bool = True,
+) -> None:
+    """Write the file whole, or leave the target as it was: OSError. The checksums are added here.
+
+    Of several writers the last one wins. With ``replace`` false, an existing target is
+    FileExistsError.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    tensors = [*weights, *texts]
+    total = sum(data.nbytes for _, _, data in tensors)
+
+    def moved(done: int) -> None:
+        if progress is not None:
+            progress(done, 2 * total)  # the bytes are read twice
+
+    checksums, done = {}, 0
+    for name, _, data in tensors:
+        checksums[name] = contents.checksum_text(zlib.crc32(data))
+        done += data.nbytes
+        moved(done)
+    facts = {**facts, "checksums": contents.written(checksums)}
+    facts["checksum"] = contents.metadata_checksum(facts)
+    written = [_stored(*tensor) for tensor in _aligned(tensors)]
+    header = header_bytes(facts, written, ALIGNMENT)
+    size = len(header) + sum(tensor.data.nbytes for tensor in written)
+    place = Path(os.path.realpath(target))
+    remove_abandoned(place)
+    free = shutil.disk_usage(place.parent).free
+    if free < size:
+        raise OSError(f"{size:,} bytes to write, {free:,} free")
+    with whole_file(target, replace=replace) as part:
+        write_tensors(
+            part.file, header, written, lambda done, _: moved(min(total + done, 2 * total))
+        )
+
+
+def _aligned(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The tensors, with zeros between them: each tensor begins at a multiple of 64 and the last one
+    ends at one, because the tensors of a safetensors file follow each other without a gap."""
     placed: list[Tensor] = []
     for name, dtype, data in tensors:
         placed.append((name, dtype, data))
@@ -181,17 +227,8 @@ def _aligned(tensors: list[Tensor]) -> list[Tensor]:
     return placed
 
 
-def _write(
-    target: Path,
-    metadata: Mapping[str, str],
-    tensors: list[Tensor],
-    progress: Callable[[int, int], None],
-    *,
-    replace: bool,
-) -> None:
-    try:
-        packed.write(target, metadata, tensors, progress, replace=replace)
-    except OSError as failure:
-        raise PackError(
-            f"{label(target.name)}: cannot write: {failure.strerror or failure}"
-        ) from failure
+def _stored(name: str, dtype: str, data: memoryview) -> WrittenTensor:
+    """Weights in f32, which include all vectors, are numbers (F32). All others are bytes (U8)."""
+    if dtype == "f32":
+        return WrittenTensor(name, "F32", [data.nbytes // 4], data)
+    return WrittenTensor(name, "U8", [data.nbytes], data)

@@ -22,7 +22,8 @@ from onward.lab.bench.synthetic import (
 from onward.lab.counts.costs import StepCosts, cache_bytes, packed_bytes
 from onward.lab.counts.policy import Policy
 from onward.load.hub import find_model
-from onward.load.loading import check_dtypes, load_model
+from onward.load.loading import check_dtypes
+from onward.load.packed_cache import load_with_cache
 from onward.load.weights.dtypes import WeightDtypes
 from onward.machine.memory import memory_bytes
 from onward.machine.progress import ProgressBar
@@ -103,8 +104,8 @@ def find_subject(
     if synthetic is None:
         files = find_model(model)
         with ProgressBar(f"loading {files.name}") as progress:
-            loaded = load_model(
-                files, dtype, count, progress, head_dtype, packed_cache, kv_dtype, device=device
+            loaded = load_with_cache(
+                packed_cache, files, dtype, count, progress, head_dtype, kv_dtype, device
             )
         return Subject(
             *(loaded.files.name, loaded.core, loaded.spec, loaded.dtypes, count, loaded.kv),
