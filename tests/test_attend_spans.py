@@ -1,8 +1,7 @@
-"""Attention over spans of 512 keys: kernels against float64 and generic around the edges of spans,
-and the engine's promise, the same bits whoever computes which span, at depths of several spans.
+"""Attention over spans of 512 keys (csrc/cpu/kernels.h), around the edges of spans.
 
-The rule that is tested stands in csrc/cpu/kernels.h. Bits are compared, never tolerances, where the
-bits are promised.
+The generic kernels are compared with float64; the other instruction sets and the CUDA kernels must
+give the bits of generic. An engine must give the same bits whichever thread computes which span.
 """
 
 from __future__ import annotations
@@ -23,10 +22,11 @@ from builders.core_engine import (
     random_prompt,
     seeded_model,
 )
+from builders.covering import pairwise
+from builders.instruction_sets import ISAS
+from builders.kernel_arrays import assert_bits
 from onward import _core
 
-kernels = _core.kernels
-ISAS = kernels.available()
 F32 = NDArray[np.float32]
 Stored = NDArray[np.float32] | NDArray[np.float16] | NDArray[np.uint16]
 
@@ -34,25 +34,17 @@ SPAN = 512
 TOLERANCE = 2e-6  # of the largest |value|
 ROWS_AT = (1, 63, 64, 511, 512, 513, 575, 577, 1023, 1024, 1025, 1300)
 """Lengths of contexts: on and around the edges of tiles and spans."""
-
-
-@pytest.fixture(params=ISAS)
-def isa(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
-@pytest.fixture(params=["f32", "f16", "bf16"])
-def dtype(request: pytest.FixtureRequest) -> str:
-    return request.param
+DTYPES = ("f32", "f16", "bf16")
 
 
 @pytest.fixture(params=kernel_places.PLACES)
-def place(request: pytest.FixtureRequest) -> str:
-    """Of a device the bits of float32 caches are promised."""
-    stored_as = "dtype" in request.fixturenames and request.getfixturevalue("dtype")
-    if request.param not in ISAS and stored_as not in (False, "f32"):
-        pytest.skip("of a device the bits of float32 are those of the processor, no others")
-    return kernel_places.need(request.param)
+def places(request: pytest.FixtureRequest) -> list[str]:
+    return kernel_places.beside_generic(request.param, "floats")
+
+
+def promised(places: list[str], dtype: str) -> str:
+    """A device promises the bits of the processor for float32 caches only."""
+    return "f32" if places == [kernel_places.CUDA_HOST] else dtype
 
 
 def stored(x: F32, dtype: str) -> Stored:
@@ -100,87 +92,110 @@ def softmax(whole: tuple[F32, Stored, Stored], first: int, last: int, window: in
     return out
 
 
-def assert_bits(found: F32, expected: F32) -> None:
-    assert found.shape == expected.shape
-    different = found.view(np.uint32) != expected.view(np.uint32)
-    assert not different.any(), f"{different.sum()} of {different.size} differ"
+Part = tuple[int, int]
+"""Tokens at positions [first, last)."""
 
 
-@pytest.mark.parametrize("spread", [1.0, 40.0])
-@pytest.mark.parametrize(("group", "head_dim"), [(1, 64), (3, 24), (4, 128)])
-def test_one_token_against_float64_and_generic(
-    place: str, dtype: str, group: int, head_dim: int, spread: float
-) -> None:
-    """Spread: the largest score lies in any span, so that either side of a merge is rescaled."""
+@functools.cache
+def by_generic(
+    dtype: str, group: int, head_dim: int, part: Part, window: int = 0, spread: float = 1.0
+) -> F32:
+    """The output of the generic instruction set, after a comparison with float64."""
     whole = inputs(dtype, group, head_dim, spread)
+    found = attend("generic", whole, *part, window)
     bound = TOLERANCE * np.abs(value(whole[2])).max()
     if spread > 1:
         bound *= spread  # scores of up to 300, rounded to float32 before exp
+    assert np.abs(found - softmax(whole, *part, window)).max() <= bound
+    return found
+
+
+@pairwise(dtype=DTYPES, shape=[(1, 64), (3, 24), (4, 128)], spread=[1.0, 40.0])
+def test_one_token(places: list[str], dtype: str, shape: tuple[int, int], spread: float) -> None:
+    """Contexts of all lengths in ROWS_AT. Spread: the largest score lies in any span, so that
+    either side of a merge is rescaled."""
+    dtype = promised(places, dtype)
     for length in ROWS_AT:
-        found = attend(place, whole, length - 1, length)
-        assert np.abs(found - softmax(whole, length - 1, length)).max() <= bound
-        assert_bits(found, attend("generic", whole, length - 1, length))
+        expected = by_generic(dtype, *shape, (length - 1, length), spread=spread)
+        for place in places:
+            found = attend(place, inputs(dtype, *shape, spread), length - 1, length)
+            assert_bits(found, expected, place)
 
 
-@pytest.mark.parametrize("window", [1, 16, 100, 511, 512, 513, 600, 1024, 1200])
-def test_windows_across_span_edges(place: str, dtype: str, window: int) -> None:
-    """They begin inside a span, and end inside another."""
-    whole = inputs(dtype, 3, 24)
-    bound = TOLERANCE * np.abs(value(whole[2])).max()
-    for first, last in ((500, 530), (1010, 1040), (1111, 1112), (1290, 1300)):
-        found = attend(place, whole, first, last, window)
-        assert np.abs(found - softmax(whole, first, last, window)).max() <= bound
-        assert_bits(found, attend("generic", whole, first, last, window))
-
-
-@pytest.mark.parametrize("window", [0, 75, 512, 700])
-@pytest.mark.parametrize(("group", "head_dim"), [(1, 64), (3, 64), (7, 24)])
-def test_decode_gives_the_bits_of_prefill(
-    place: str, dtype: str, group: int, head_dim: int, window: int
+@pairwise(
+    dtype=DTYPES,
+    window=[1, 16, 100, 511, 512, 513, 600, 1024, 1200],
+    shape=[(3, 24), (1, 64)],
+    part=[(500, 530), (1010, 1040), (1111, 1112), (1290, 1300)],
+)
+def test_windows_across_span_edges(
+    places: list[str], dtype: str, window: int, shape: tuple[int, int], part: Part
 ) -> None:
-    whole = inputs(dtype, group, head_dim)
-    for begin, end in ((490, 540), (1000, 1060)):
+    """They begin inside a span, and end inside another."""
+    dtype = promised(places, dtype)
+    expected = by_generic(dtype, *shape, part, window)
+    for place in places:
+        found = attend(place, inputs(dtype, *shape), *part, window)
+        assert_bits(found, expected, place)
+
+
+@pairwise(
+    dtype=DTYPES,
+    shape=[(1, 64), (3, 64), (7, 24)],
+    window=[0, 75, 512, 700],
+    part=[(490, 540), (1000, 1060)],
+)
+def test_decode_gives_the_bits_of_prefill(
+    places: list[str], dtype: str, shape: tuple[int, int], window: int, part: Part
+) -> None:
+    whole = inputs(promised(places, dtype), *shape)
+    begin, end = part
+    for place in places:
         prefill = attend(place, whole, begin, end, window)
         for tokens in (1, 5, 16):
             for first in range(begin, end - tokens + 1, 3 if tokens == 1 else tokens):
-                part = attend(place, whole, first, first + tokens, window)
-                assert_bits(part, prefill[first - begin : first - begin + tokens])
+                found = attend(place, whole, first, first + tokens, window)
+                assert_bits(found, prefill[first - begin : first - begin + tokens], place)
 
 
-def test_spans_are_merged_as_the_rule_says(place: str) -> None:
+def test_spans_are_merged_as_the_rule_says(places: list[str]) -> None:
     """Equal scores in every key: all factors are 1, the sums are whole numbers, the output their
     mean; and one key far above the others in each span takes all the weight of its span."""
     zeros, count = np.zeros((1300, 16), np.float32), np.arange(1300, dtype=np.float32)
     values = count.repeat(16).reshape(1300, 16)
-    q = np.zeros((1300, 1, 16), np.float32)
-    for length in (512, 513, 1024, 1025, 1300):
-        assert (attend(place, (q, zeros, values), length - 1, length) == (length - 1) / 2).all()
-    for strongest in (0, 511, 512, 1023, 1024, 1299):
-        keys = zeros.copy()
-        keys[strongest, 0] = 1000
-        q[:, :, 0] = 1
-        assert (attend(place, (q, keys, values), 1299, 1300) == strongest).all()
+    for place in ["generic", *places]:
+        q = np.zeros((1300, 1, 16), np.float32)
+        for length in (512, 513, 1024, 1025, 1300):
+            found = attend(place, (q, zeros, values), length - 1, length)
+            assert (found == (length - 1) / 2).all(), place
+        for strongest in (0, 511, 512, 1023, 1024, 1299):
+            keys = zeros.copy()
+            keys[strongest, 0] = 1000
+            q[:, :, 0] = 1
+            assert (attend(place, (q, keys, values), 1299, 1300) == strongest).all(), place
 
 
-@pytest.mark.parametrize("last", [511, 512, 513, 1024, 1030])
-@pytest.mark.parametrize("tokens", [1, 16])
-def test_stale_slots_stay_invisible(place: str, dtype: str, tokens: int, last: int) -> None:
+@pairwise(dtype=DTYPES, last=[511, 512, 513, 1024, 1030], tokens=[1, 16])
+def test_stale_slots_stay_invisible(places: list[str], dtype: str, last: int, tokens: int) -> None:
+    """NaN behind the last position changes nothing."""
+    dtype = promised(places, dtype)
     q, keys, values = inputs(dtype, 3, 24)
     first = last - tokens
-    expected = attend(place, (q, keys, values), first, last)
-    assert np.isfinite(expected).all()
+    expected = by_generic(dtype, 3, 24, (first, last))
     stale_keys, stale_values = keys.copy(), values.copy()
     stale = stored(np.array([np.nan], np.float32), dtype)[0]
     stale_keys[last:], stale_values[last:] = stale, stale
-    found = kernel_places.attend(place, q[first:last], stale_keys, stale_values, first, 0, 0.2)
-    assert_bits(found, expected)
+    for place in ["generic", *places]:
+        found = kernel_places.attend(place, q[first:last], stale_keys, stale_values, first, 0, 0.2)
+        assert_bits(found, expected, place)
 
 
-def test_a_nan_in_an_early_span_is_passed_on(place: str) -> None:
+def test_a_nan_in_an_early_span_is_passed_on(places: list[str]) -> None:
     """No merge hides it behind a larger maximum."""
     q, keys, values = (x.copy() for x in inputs("f32", 1, 16))
     keys[3, 5] = np.nan
-    assert np.isnan(attend(place, (q, keys, values), 1299, 1300)).all()
+    for place in ["generic", *places]:
+        assert np.isnan(attend(place, (q, keys, values), 1299, 1300)).all(), place
 
 
 # --- the engine, which shares the spans of a row out over threads ---
@@ -204,22 +219,20 @@ def reference(dtype: str, attention: str) -> tuple[F32, list[int]]:
     return engine.logits(prompt), complete(engine, [prompt], max_new_tokens=12)[0]
 
 
-@pytest.mark.parametrize("attention", WINDOWS)
-@pytest.mark.parametrize("threads", THREADS)
-@pytest.mark.parametrize("model_dtype", ["f32", "bf16"])
+@pairwise(attention=[*WINDOWS], threads=THREADS, model_dtype=["f32", "bf16"], chunk=[5, 100, 512])
 def test_deep_bits_do_not_depend_on_threads_or_chunks(
-    model_dtype: str, attention: str, threads: int
+    attention: str, threads: int, model_dtype: str, chunk: int
 ) -> None:
     """Chunks of 5 tokens are cut by spans, chunks of 512 are not."""
     logits, tokens = reference(model_dtype, attention)
     prompt = random_prompt(DEPTH)
-    for chunk in (5, 100, 512):
-        engine = new_engine(model(model_dtype, attention), threads=threads, chunk=chunk)
-        found = engine.logits(prompt)
-        assert (found.view(np.uint32) == logits.view(np.uint32)).all()
-        assert complete(engine, [prompt], max_new_tokens=12)[0] == tokens
+    engine = new_engine(model(model_dtype, attention), threads=threads, chunk=chunk)
+    found = engine.logits(prompt)
+    assert (found.view(np.uint32) == logits.view(np.uint32)).all()
+    assert complete(engine, [prompt], max_new_tokens=12)[0] == tokens
 
 
+@pytest.mark.parametrize("isa", ISAS)
 def test_every_instruction_set_merges_to_the_same_bits(isa: str) -> None:
     """States are computed by some threads and merged by others, with each set's own kernels."""
     with instruction_set(isa):
@@ -230,7 +243,7 @@ def test_every_instruction_set_merges_to_the_same_bits(isa: str) -> None:
     assert (found.view(np.uint32) == expected.view(np.uint32)).all()
 
 
-@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("threads", [1, 5])
 def test_decoding_gives_the_logits_of_prefill(threads: int) -> None:
     """Steps of one token, across the edge of a span: 1,530 tokens and 20 more."""
     engine = new_engine(model("f32", "full"), threads=threads)
@@ -240,7 +253,7 @@ def test_decoding_gives_the_logits_of_prefill(threads: int) -> None:
     assert logits[len(prompt) - 1 :].argmax(axis=1).tolist() == tokens
 
 
-@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("threads", [2, 5])
 def test_deep_and_short_contexts_share_a_step(threads: int) -> None:
     """Of one step some rows are cut and others not; states of several rows lie side by side."""
     prompts = [random_prompt(length, seed=length) for length in (1100, 3, 1540, 600, 513)]

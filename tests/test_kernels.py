@@ -1,8 +1,8 @@
-"""The CPU inner loops but for matrix products (test_linear.py): against float64, and bit for bit
-against each other.
+"""The CPU inner loops except matrix products (test_linear.py).
 
-The generic instruction set is the oracle: plain loops in the documented order. Every other one has
-to give its very bits, whatever keys and values are stored as and however many tokens a call has.
+The generic instruction set, plain loops in the documented order, is compared with float64. Every
+other instruction set with source of its own must give the bits of generic, whatever keys and values
+are stored as and however many tokens a call has.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from builders.kernel_arrays import F32, ISAS, assert_bits, kernels, normal, to_bf16, widen
+from builders.covering import pairwise
+from builders.instruction_sets import ISAS, distinct, everywhere
+from builders.kernel_arrays import F32, assert_bits, kernels, normal, to_bf16, widen
 from onward.errors import InvalidArgument
 
 # Largest error against float64, in units of what the line says.
@@ -25,12 +27,11 @@ TOLERANCE = {
 }
 
 
-@pytest.fixture(params=ISAS)
-def isa(request: pytest.FixtureRequest) -> str:
-    return request.param
+FLOAT_ISAS = ["generic", *distinct("floats")]
+DTYPES = ["f32", "f16", "bf16"]
 
 
-@pytest.fixture(params=["f32", "f16", "bf16"])
+@pytest.fixture(params=DTYPES)
 def dtype(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -68,47 +69,31 @@ def attend_inputs(dtype: str, positions: int, tokens: int, group: int, head_dim:
     return q, keys, values
 
 
-CASES = [  # positions, tokens, group, head_dim, window
-    (1, 1, 1, 2, 0),
-    (1, 1, 3, 64, 0),
-    (17, 1, 4, 24, 0),
-    (63, 5, 3, 4, 0),
-    (64, 16, 1, 64, 0),
-    (65, 2, 3, 80, 0),
-    (130, 130, 3, 64, 0),
-    (150, 16, 7, 128, 0),
-    (200, 9, 4, 256, 0),
-    (70, 7, 2, 512, 0),
-    (300, 1, 16, 64, 0),
-    (300, 1, 3, 64, 1),
-    (300, 20, 3, 64, 16),
-    (300, 20, 7, 80, 63),
-    (300, 33, 1, 128, 100),
-    (300, 50, 4, 24, 250),
-    (90, 30, 3, 64, 1000),
-]
-
-
-@pytest.mark.parametrize(("positions", "tokens", "group", "head_dim", "window"), CASES)
-def test_attend(
-    isa: str, dtype: str, positions: int, tokens: int, group: int, head_dim: int, window: int
-) -> None:
+@pairwise(
+    part=[(1, 1), (17, 1), (63, 5), (64, 16), (65, 2), (130, 130), (150, 16), (300, 33)],
+    head_dim=[2, 4, 24, 64, 80, 128, 256, 512],
+    group=[1, 2, 3, 4, 7, 16],
+    window=[0, 1, 16, 63, 100, 250, 1000],
+    dtype=DTYPES,
+)
+def test_attend(part: tuple[int, int], head_dim: int, group: int, window: int, dtype: str) -> None:
+    """``part``: the positions, and the number of tokens at their end that attend."""
+    positions, tokens = part
     q, keys, values = attend_inputs(dtype, positions, tokens, group, head_dim)
     first, scale = positions - tokens, head_dim**-0.5
-    out = kernels.attend(isa, q, keys, values, first, window, scale)
+    out = everywhere(lambda isa: kernels.attend(isa, q, keys, values, first, window, scale))
     expected = attention(q, keys, values, first, window, scale)
     assert np.abs(out - expected).max() <= TOLERANCE["attend"] * np.abs(value(values)).max()
-    assert_bits(out, kernels.attend("generic", q, keys, values, first, window, scale))
 
 
-@pytest.mark.parametrize("window", [0, 1, 16, 75])
-@pytest.mark.parametrize(("group", "head_dim"), [(1, 64), (3, 64), (4, 128), (7, 24)])
+@pairwise(window=[0, 1, 16, 75], shape=[(1, 64), (3, 64), (4, 128), (7, 24)], dtype=DTYPES)
 def test_attend_bits_of_decode_are_those_of_prefill(
-    isa: str, dtype: str, group: int, head_dim: int, window: int
+    window: int, shape: tuple[int, int], dtype: str
 ) -> None:
-    positions = 150
-    q, keys, values = attend_inputs(dtype, positions, positions, group, head_dim)
-    whole = kernels.attend(isa, q, keys, values, 0, window, 0.1)
+    """Of the fastest instruction set; a whole prefill has the same bits on all of them."""
+    positions, isa = 150, FLOAT_ISAS[-1]
+    q, keys, values = attend_inputs(dtype, positions, positions, *shape)
+    whole = everywhere(lambda isa: kernels.attend(isa, q, keys, values, 0, window, 0.1))
     for tokens in (1, 2, 5, 16):
         for first in range(0, positions - tokens + 1, 7 if tokens == 1 else tokens):
             last = first + tokens
@@ -118,23 +103,23 @@ def test_attend_bits_of_decode_are_those_of_prefill(
             assert_bits(part, whole[first:last])
 
 
-@pytest.mark.parametrize("tokens", [1, 3, 16])
-@pytest.mark.parametrize("last", [5, 16, 63, 64, 100])
-def test_attend_never_sees_a_stale_key(isa: str, dtype: str, tokens: int, last: int) -> None:
-    """Whatever lies beyond the last visible position, NaN above all, changes nothing."""
-    if tokens > last:
-        pytest.skip("more tokens than positions")
+@pairwise(tokens=[1, 3, 16], last=[16, 17, 63, 64, 100], dtype=DTYPES)
+def test_attend_never_sees_a_stale_key(tokens: int, last: int, dtype: str) -> None:
+    """What lies beyond the last visible position, a NaN too, changes nothing."""
     q, keys, values = attend_inputs(dtype, 128, tokens, 3, 40)
     first = last - tokens
-    expected = kernels.attend(isa, q, keys[:last], values[:last], first, 0, 0.2)
+    expected = everywhere(
+        lambda isa: kernels.attend(isa, q, keys[:last], values[:last], first, 0, 0.2)
+    )
     assert np.isfinite(expected).all()
     for stale in (np.float32(np.nan), np.float32(np.inf), np.float32(-3e38)):
         with np.errstate(over="ignore"):
             keys[last:] = values[last:] = stored(np.array([stale]), dtype)
-        assert_bits(kernels.attend(isa, q, keys, values, first, 0, 0.2), expected)
+        found = everywhere(lambda isa: kernels.attend(isa, q, keys, values, first, 0, 0.2))
+        assert_bits(found, expected)
 
 
-def test_attend_with_large_scores(isa: str, dtype: str) -> None:
+def test_attend_with_large_scores(dtype: str) -> None:
     """Scores of 1800, far beyond where exp overflows: all weight goes to the largest."""
     keys = np.zeros((100, 64), np.float32)
     keys[:, 0] = np.linspace(-1800, 1800, 100)
@@ -142,26 +127,26 @@ def test_attend_with_large_scores(isa: str, dtype: str) -> None:
     q = np.zeros((2, 2, 64), np.float32)
     q[:, 0, 0], q[:, 1, 0] = 1, -1
     k, v = stored(keys, dtype), stored(values, dtype)
-    out = kernels.attend(isa, q, k, v, 98, 0, 1.0)
-    assert_bits(out, kernels.attend("generic", q, k, v, 98, 0, 1.0))
+    out = everywhere(lambda isa: kernels.attend(isa, q, k, v, 98, 0, 1.0))
     exact = value(v).astype(np.float32)
     assert_bits(out[0, 0], exact[98])
     assert_bits(out[1, 0], exact[99])
     assert_bits(out[1, 1], exact[0])
 
 
-def test_attend_of_equal_scores_is_the_mean(isa: str) -> None:
+def test_attend_of_equal_scores_is_the_mean() -> None:
     values = np.arange(96, dtype=np.float32).repeat(16).reshape(96, 16)
     zeros = np.zeros((96, 16), np.float32)
-    out = kernels.attend(isa, np.zeros((1, 1, 16), np.float32), zeros, values, 95, 0, 1.0)
+    q = np.zeros((1, 1, 16), np.float32)
+    out = everywhere(lambda isa: kernels.attend(isa, q, zeros, values, 95, 0, 1.0))
     assert (out == 47.5).all()
 
 
-def test_attend_passes_nan_on(isa: str) -> None:
-    """A broken query gives NaN, which the engine reports; it is not hidden by a maximum."""
+def test_attend_passes_nan_on() -> None:
+    """A broken query gives NaN, which the engine reports. No maximum hides it."""
     q, keys, values = attend_inputs("f32", 40, 2, 1, 16)
     q[0, 0, 3] = np.nan
-    out = kernels.attend(isa, q, keys, values, 38, 0, 1.0)
+    out = everywhere(lambda isa: kernels.attend(isa, q, keys, values, 38, 0, 1.0))
     assert np.isnan(out[0]).all() and np.isfinite(out[1]).all()
 
 
@@ -169,29 +154,27 @@ def test_attend_passes_nan_on(isa: str) -> None:
 
 
 @pytest.mark.parametrize("n", [2, 16, 24, 31, 64, 80, 576, 2048])
-def test_rms_norm(isa: str, n: int) -> None:
+def test_rms_norm(n: int) -> None:
     x, weight, eps = normal(1, n, scale=3.0), normal(2, n), 1e-5
     wide = x.astype(np.float64)
     expected = wide / np.sqrt((wide**2).mean() + eps) * weight
-    y = kernels.rms_norm(isa, x, weight, eps)
+    y = everywhere(lambda isa: kernels.rms_norm(isa, x, weight, eps))
     assert np.abs(y / expected - 1).max() <= TOLERANCE["rms_norm"]
-    assert_bits(y, kernels.rms_norm("generic", x, weight, eps))
 
 
-def test_silu_mul(isa: str) -> None:
+def test_silu_mul() -> None:
     gate = np.concatenate([np.linspace(-87, 200, 4000), np.linspace(-1e-3, 1e-3, 96)])
     gate, up = gate.astype(np.float32), normal(1, gate.size)
     wide = gate.astype(np.float64)
     expected = wide / (1 + np.exp(-wide)) * up
-    y = kernels.silu_mul(isa, gate, up)
+    y = everywhere(lambda isa: kernels.silu_mul(isa, gate, up))
     assert (np.abs(y - expected) <= TOLERANCE["silu"] * np.abs(expected)).all()
-    assert_bits(y, kernels.silu_mul("generic", gate, up))
 
 
-def test_exponential(isa: str) -> None:
+def test_exponential() -> None:
     """Seen through silu(-x) = -x / (1 + exp(x)), which adds two roundings to those of exp."""
     x = np.random.default_rng(1).uniform(17, 87, 16_000).astype(np.float32)
-    y = kernels.silu_mul(isa, -x, np.ones_like(x)).astype(np.float64)
+    y = everywhere(lambda isa: kernels.silu_mul(isa, -x, np.ones_like(x))).astype(np.float64)
     wide = x.astype(np.float64)
     found = -y / wide
     rounding = 2.0**-23  # of the sum and of the quotient
@@ -199,22 +182,21 @@ def test_exponential(isa: str) -> None:
     assert worst <= TOLERANCE["exp"] + rounding
 
 
-def test_silu_extremes(isa: str) -> None:
+def test_silu_extremes() -> None:
     gate = np.zeros(16, np.float32)
     gate[:9] = [0, 88, 3e38, np.inf, -88.8, -1000, -3e38, np.nan, 1e-40]
-    y = kernels.silu_mul(isa, gate, np.ones(16, np.float32))
+    y = everywhere(lambda isa: kernels.silu_mul(isa, gate, np.ones(16, np.float32)))
     assert (y[:4] == gate[:4]).all()
     assert (y[4:7] == 0).all()
     assert np.isnan(y[7])
     assert y[8] == np.float32(1e-40) / 2
-    assert_bits(y, kernels.silu_mul("generic", gate, np.ones(16, np.float32)))
 
 
-def test_round_bf16(isa: str) -> None:
+def test_round_bf16() -> None:
     x = np.random.default_rng(1).integers(0, 1 << 32, 1 << 16, dtype=np.uint64)
     x = x.astype(np.uint32).view(np.float32)
     x = np.where(np.isnan(x), np.float32(1), x)
-    assert_bits(kernels.round_bf16(isa, x), to_bf16(x))
+    assert_bits(everywhere(lambda isa: kernels.round_bf16(isa, x)), to_bf16(x))
     special = {
         0x3F800000: 0x3F80,  # 1
         0x3F808000: 0x3F80,  # a tie goes to even: down
@@ -230,7 +212,7 @@ def test_round_bf16(isa: str) -> None:
         0x00018000: 0x0002,  # denormals round as well
     }
     bits = np.array([*special, *[0] * 4], np.uint32)
-    found = kernels.round_bf16(isa, bits.view(np.float32))
+    found = everywhere(lambda isa: kernels.round_bf16(isa, bits.view(np.float32)))
     assert [hex(b) for b in found[: len(special)]] == [hex(b) for b in special.values()]
 
 
@@ -247,70 +229,64 @@ def scores_of(n: int) -> dict[str, F32]:
     return {"spread": spread, "ties": np.round(spread), "banned": banned, "extreme": extreme}
 
 
-def assert_same(found: float, expected: float) -> None:
-    """The very bits, the sign of a zero too."""
-    assert np.float64(found).tobytes() == np.float64(expected).tobytes()
-
-
 @pytest.mark.parametrize("n", SCAN_SIZES)
-def test_scans_agree_with_float64_and_generic(isa: str, n: int) -> None:
+def test_scans_agree_with_float64(n: int) -> None:
+    """``everywhere`` compares bits, so the sign of a zero too."""
     weight = normal(2, n)
+    wide = weight.astype(np.float64)
     for name, x in scores_of(n).items():
-        assert kernels.largest(isa, x) == x.max()
-        assert_same(kernels.largest(isa, x), kernels.largest("generic", x))
+        assert everywhere(lambda isa, x=x: kernels.largest(isa, x)) == x.max()
 
-        y, smallest = kernels.rescale(isa, x, 0.3, 1 / 0.7)
+        y, smallest = everywhere(lambda isa, x=x: kernels.rescale(isa, x, 0.3, 1 / 0.7))
         with np.errstate(over="ignore"):  # beyond float32: -infinity
             expected = ((x.astype(np.float64) - 0.3) * (1 / 0.7)).astype(np.float32)
         assert_bits(y, expected)
-        assert_same(smallest, expected.min())
+        assert_bits(np.float64(smallest), np.float64(expected.min()))
 
-        y, total = kernels.exponentials(isa, x)
+        y, total = everywhere(lambda isa, x=x: kernels.exponentials(isa, x))
         exact = np.where(x < -87.3, 0, np.exp(x.astype(np.float64)))
         assert (np.abs(y - exact) <= TOLERANCE["exp"] * exact).all()
         assert total == pytest.approx(y.astype(np.float64).sum(), rel=1e-14)
-        generic_y, generic_total = kernels.exponentials("generic", x)
-        assert_bits(y, generic_y)
-        assert_same(total, generic_total)
 
         least = float(np.median(x))
-        total = kernels.sum_at_least(isa, x, weight, least)
-        wide = weight.astype(np.float64)
+        total = everywhere(
+            lambda isa, x=x, least=least: kernels.sum_at_least(isa, x, weight, least)
+        )
         assert total == pytest.approx(wide[x >= least].sum(), abs=1e-11)
-        assert_same(total, kernels.sum_at_least("generic", x, weight, least))
 
         if name != "banned":
-            product = kernels.dot(isa, x, weight)
+            product = everywhere(lambda isa, x=x: kernels.dot(isa, x, weight))
             allowed = 1e-14 * np.abs(x * wide).sum()
             assert abs(product - (x.astype(np.float64) * wide).sum()) <= allowed
-            assert_same(product, kernels.dot("generic", x, weight))
 
 
 @pytest.mark.parametrize("n", SCAN_SIZES)
 @pytest.mark.parametrize("own_ids", [False, True])
-def test_gather_range(isa: str, n: int, own_ids: bool) -> None:
+def test_gather_range(n: int, own_ids: bool) -> None:
     """The binding runs it in place as well, and compares."""
     value = normal(2, n)
     ids = np.arange(n, dtype=np.int32) * 7 + 5 if own_ids else None
     for x in scores_of(n).values():
         low, high = np.quantile(np.maximum(x, -3e38), [0.3, 0.8]).astype(np.float32)
         for bounds in ((low, high), (low, np.inf), (-np.inf, high), (-np.inf, np.inf), (1, 2)):
-            values, found = kernels.gather_range(isa, x, *map(float, bounds), value, ids)
             [places] = np.nonzero((bounds[0] <= x) & (x < bounds[1]))
-            assert_bits(values, value[places])
-            assert (found == (places if ids is None else ids[places])).all()
+            for isa in FLOAT_ISAS:
+                values, found = kernels.gather_range(isa, x, *map(float, bounds), value, ids)
+                assert_bits(values, value[places], isa)
+                assert (found == (places if ids is None else ids[places])).all(), isa
 
 
 @pytest.mark.parametrize("n", SCAN_SIZES)
-def test_all_finite_finds_one_of_any_kind_anywhere(isa: str, n: int) -> None:
+def test_all_finite_finds_one_of_any_kind_anywhere(n: int) -> None:
     x = normal(1, n)
     x[:6] = np.array([3e38, -3e38, 0, -0.0, 1e-45, 1], np.float32)[:n]
-    assert kernels.all_finite(isa, x)
-    for place in {*range(0, n, 37), n - 1}:
-        for wrong in (np.inf, -np.inf, np.nan):
-            broken = x.copy()
-            broken[place] = wrong
-            assert not kernels.all_finite(isa, broken)
+    for isa in FLOAT_ISAS:
+        assert kernels.all_finite(isa, x)
+        for place in {*range(0, n, 37), n - 1}:
+            for wrong in (np.inf, -np.inf, np.nan):
+                broken = x.copy()
+                broken[place] = wrong
+                assert not kernels.all_finite(isa, broken), isa
 
 
 # --- choice, probes, mistakes ---
@@ -334,6 +310,7 @@ def test_an_instruction_set_that_cannot_run_is_refused(monkeypatch: pytest.Monke
         kernels.selected()
 
 
+@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("kind", ["read", "f32", "bf16", "int8"])
 def test_probes_measure_something(isa: str, kind: str) -> None:
     assert kernels.probe(isa, kind, 0.01, 2) > 0

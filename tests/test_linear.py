@@ -1,9 +1,8 @@
-"""Matrix products: every dtype of the weights on every instruction set, as a model has them packed
-and cut into tasks.
+"""Matrix products: every dtype of the weights, packed and cut into tasks as a model has them.
 
-The generic instruction set is the oracle. It is held against float64: of what ``repacked`` says the
-weights are, and of the inputs as they are rounded for such weights. Every other one has to give its
-very bits, whatever the number of rows and however the work is cut.
+The generic instruction set is compared with float64, of the weights as ``repacked`` says they are
+and of the inputs as they are rounded for them. Every other instruction set with source of its own
+for a dtype must give the bits of generic, for any number of rows and any cut of the work.
 """
 
 from __future__ import annotations
@@ -15,7 +14,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from builders.kernel_arrays import F32, ISAS, assert_bits, kernels, normal, raw, to_bf16, widen
+from builders.covering import pairwise
+from builders.instruction_sets import distinct, everywhere
+from builders.kernel_arrays import F32, assert_bits, kernels, normal, raw, to_bf16, widen
 from onward.errors import InvalidArgument
 
 DTYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1")
@@ -33,21 +34,18 @@ SHAPES = [  # outputs and k; panels of 64, 48, 32 and 16 columns, groups whole, 
 ]
 
 
-def rows_of(n: int, k: int) -> tuple[int, ...]:
-    return (1, 2, 3, 4, 5, 6, 7, 13, 16, 17, 33) if n * k < 100_000 else (1, 7, 17)
-
-
+ROWS = (1, 2, 3, 4, 5, 6, 7, 13, 16, 17, 33)
 BIAS_AND_ADD = ((False, False), (True, True), (True, False), (False, True))
+MADE_OF = {"f32": "floats", "f16": "floats", "bf16": "bf16"}
+"""What decides which instruction sets share source for a dtype; of the others "bytes"."""
 
 
-@pytest.fixture(params=ISAS)
-def isa(request: pytest.FixtureRequest) -> str:
-    return request.param
+def made_of(dtype: str) -> str:
+    return MADE_OF.get(dtype, "bytes")
 
 
-@pytest.fixture(params=[name for name in ISAS if name != "generic"])
-def fast_isa(request: pytest.FixtureRequest) -> str:
-    return request.param
+def fast_isas(dtype: str) -> list[str]:
+    return distinct(made_of(dtype))
 
 
 @pytest.fixture(params=DTYPES)
@@ -85,87 +83,74 @@ def case(n: int, k: int, rows: int) -> tuple[F32, F32, F32, F32]:
     return normal(1, n, k), normal(2, rows, k), normal(3, 1, n), normal(4, rows, n)
 
 
-@functools.cache
-def by_generic(dtype: str, n: int, k: int, rows: int, bias: bool, add: bool) -> F32:
-    w, x, b, a = case(n, k, rows)
-    return product("generic", dtype, w, x, b if bias else None, a if add else None)
-
-
-@pytest.mark.parametrize(("n", "k"), SHAPES)
-def test_generic_against_float64(dtype: str, n: int, k: int) -> None:
+@pytest.mark.parametrize("shape", range(len(SHAPES)))
+def test_products(dtype: str, shape: int) -> None:
+    """Every dtype with every shape and number of rows. Bias and add take turns, so that over the
+    shapes each number of rows has all four choices."""
+    n, k = SHAPES[shape]
     wide = kernels.repacked(raw(case(n, k, 1)[0]), "f32", dtype).astype(np.float64)
-    for rows in rows_of(n, k):
+    for number, rows in enumerate(ROWS if n * k < 100_000 else (1, 7, 17)):
         w, x, b, a = case(n, k, rows)
+        bias, add = BIAS_AND_ADD[(number + shape) % 4]
+        more = (b if bias else None, a if add else None)
+        y = everywhere(
+            lambda isa, w=w, x=x, more=more: product(isa, dtype, w, x, *more), made_of(dtype)
+        )
         seen = as_multiplied(x, dtype)
-        expected = seen @ wide.T
         allowed = TOLERANCE * (np.abs(seen) @ np.abs(wide).T + 4)
         if dtype == "q4_1":  # the parts of a weight are multiplied on their own
             allowed += TOLERANCE * np.abs(seen) @ np.full(wide.T.shape, np.abs(w).max())
-        for bias, add in BIAS_AND_ADD if n * k < 10_000 else BIAS_AND_ADD[:2]:
-            y = by_generic(dtype, n, k, rows, bias, add)
-            whole = expected + bias * b + add * a
-            assert (np.abs(y - whole) <= allowed).all(), (rows, bias, add)
+        expected = seen @ wide.T + bias * b + add * a
+        assert (np.abs(y - expected) <= allowed).all(), (rows, bias, add)
 
 
-@pytest.mark.parametrize(("n", "k"), SHAPES)
-def test_bits_are_those_of_generic(fast_isa: str, dtype: str, n: int, k: int) -> None:
-    for rows in rows_of(n, k):
-        w, x, b, a = case(n, k, rows)
-        for bias, add in BIAS_AND_ADD if n * k < 10_000 else BIAS_AND_ADD[:2]:
-            y = product(fast_isa, dtype, w, x, b if bias else None, a if add else None)
-            assert_bits(y, by_generic(dtype, n, k, rows, bias, add))
-
-
-def test_bits_do_not_depend_on_the_number_of_rows(isa: str, dtype: str) -> None:
+def test_bits_do_not_depend_on_the_number_of_rows(dtype: str) -> None:
     w, x = normal(1, 80, 304), normal(2, 200, 304)
-    together = product(isa, dtype, w, x)
+    together = everywhere(lambda isa: product(isa, dtype, w, x), made_of(dtype))
     for rows in (1, 2, 3, 4, 5, 6, 7, 16, 17, 96, 97):
-        for first in range(0, min(200, 7 * rows) - rows, rows):
-            part = product(isa, dtype, w, x[first : first + rows])
-            assert_bits(part, together[first : first + rows])
+        for isa in ["generic"] * (rows in (1, 7)) + fast_isas(dtype):
+            for first in range(0, min(200, 7 * rows) - rows, rows):
+                part = product(isa, dtype, w, x[first : first + rows])
+                assert_bits(part, together[first : first + rows], isa)
 
 
-@pytest.mark.parametrize("n", [16, 200, 600])
-def test_bits_do_not_depend_on_the_tasks(isa: str, dtype: str, n: int) -> None:
+@pairwise(dtype=DTYPES, n=[16, 200, 600], rows=[1, 3, 16, 17, 96, 97, 193], threads=[2, 3, 7, 64])
+def test_bits_do_not_depend_on_the_tasks(dtype: str, n: int, rows: int, threads: int) -> None:
     """Columns in runs for 16 rows or less, panels times 96 rows for more."""
-    w, x = normal(1, n, 272), normal(2, 193, 272)
-    bias, add = normal(3, 1, n), normal(4, 193, n)
-    slow = isa == "generic" and n > 100
-    for rows in (1, 17, 97) if slow else (1, 3, 16, 17, 96, 97, 193):
-        whole = product(isa, dtype, w, x[:rows], bias, add[:rows])
-        for threads in (7,) if slow else (2, 3, 7, 64):
-            assert_bits(product(isa, dtype, w, x[:rows], bias, add[:rows], threads=threads), whole)
+    w, x = normal(1, n, 272), normal(2, rows, 272)
+    more = normal(3, 1, n), normal(4, rows, n)
+    for isa in fast_isas(dtype) or ["generic"]:
+        whole = product(isa, dtype, w, x, *more)
+        assert_bits(product(isa, dtype, w, x, *more, threads=threads), whole, isa)
 
 
 # --- what is not a usual number ---
 
 
 @pytest.mark.parametrize("wrong", [np.inf, -np.inf, np.nan])
-def test_infinities_and_nan_in_an_input_stay_in_its_row(isa: str, dtype: str, wrong: float) -> None:
+def test_infinities_and_nan_in_an_input_stay_in_its_row(dtype: str, wrong: float) -> None:
     """Rounded to int8 an infinity has no scale: such a row is NaN throughout."""
     w, x = np.ones((80, 100), np.float32), np.ones((9, 100), np.float32)
     for column in (0, 31, 32, 99):
         broken = x.copy()
         broken[[1, 7], column] = wrong
-        y = product(isa, dtype, w, broken)
+        y = everywhere(lambda isa, x=broken: product(isa, dtype, w, x), made_of(dtype))
         if np.isinf(wrong) and dtype in ("f32", "f16", "bf16"):
             assert (y[[1, 7]] == wrong).all()
         else:
             assert np.isnan(y[[1, 7]]).all()
         others = np.delete(y, [1, 7], axis=0)
-        assert_bits(others, product(isa, dtype, w, x[:7]))
+        assert_bits(others, product("generic", dtype, w, x[:7]))
 
 
 @pytest.mark.parametrize("wrong", [np.inf, -np.inf, np.nan])
-def test_infinities_and_nan_in_a_weight_stay_in_its_column(
-    isa: str, dtype: str, wrong: float
-) -> None:
+def test_infinities_and_nan_in_a_weight_stay_in_its_column(dtype: str, wrong: float) -> None:
     w, x = np.ones((80, 100), np.float32), np.ones((9, 100), np.float32)
-    clean = product(isa, dtype, w, x)
+    clean = product("generic", dtype, w, x)
     for k in (0, 31, 32, 99):
         broken = w.copy()
         broken[[3, 70], k] = wrong
-        y = product(isa, dtype, broken, x)
+        y = everywhere(lambda isa, w=broken: product(isa, dtype, w, x), made_of(dtype))
         if np.isinf(wrong) and dtype in ("f32", "f16", "bf16"):
             assert (y[:, [3, 70]] == wrong).all()
         else:
@@ -176,56 +161,60 @@ def test_infinities_and_nan_in_a_weight_stay_in_its_column(
 
 @pytest.mark.parametrize("bits", [0x7C00, 0xFC00, 0x7E00])
 @pytest.mark.parametrize("dtype", ["q8_0", "q4_0", "q4_1"])
-def test_scales_of_a_file_that_are_no_numbers(isa: str, dtype: str, bits: int) -> None:
+def test_scales_of_a_file_that_are_no_numbers(dtype: str, bits: int) -> None:
     """Nothing hides them from the check of the logits."""
     sizes = {"q8_0": 34, "q4_0": 18, "q4_1": 20}
     blocks = np.full((80, 2 * sizes[dtype]), 0x11, np.uint8)
     blocks[5, :2] = np.array([bits], np.uint16).view(np.uint8)
     x = normal(1, 8, 64)
-    y = kernels.linear(isa, blocks, dtype, dtype, x)
+    y = everywhere(lambda isa: kernels.linear(isa, blocks, dtype, dtype, x), made_of(dtype))
     assert not np.isfinite(y[:, 5]).any()
     assert np.isfinite(np.delete(y, 5, axis=1)).all()
-    assert_bits(y, kernels.linear("generic", blocks, dtype, dtype, x))
 
 
-def test_bf16_counts_denormals_as_zero(isa: str) -> None:
+def test_bf16_counts_denormals_as_zero() -> None:
     """Weights, inputs and products around the smallest normal number, 1.2e-38."""
     rng = np.random.default_rng(5)
     w = (rng.integers(0, 1 << 16, (64, 64)) & 0x9FFF).astype(np.uint16)  # up to 2^-64
     x = widen((rng.integers(0, 1 << 16, (5, 64)) & 0x9FFF).astype(np.uint16))
-    y = kernels.linear(isa, raw(w), "bf16", "bf16", x)
-    assert_bits(y, kernels.linear("generic", raw(w), "bf16", "bf16", x))
+    y = everywhere(lambda isa: kernels.linear(isa, raw(w), "bf16", "bf16", x), "bf16")
     tiny = np.finfo(np.float32).tiny
     assert (np.abs(y) < 1e-36).any()
     assert ((y == 0) | (np.abs(y) >= tiny)).all()
     denormal = raw(np.full((16, 16), 0x0001, np.uint16))
-    assert (kernels.linear(isa, denormal, "bf16", "bf16", np.full((1, 16), 2.0, "f")) == 0).all()
+    twos = np.full((1, 16), 2.0, np.float32)
+    zeros = everywhere(lambda isa: kernels.linear(isa, denormal, "bf16", "bf16", twos), "bf16")
+    assert (zeros == 0).all()
     # The caller's own arithmetic keeps its denormals.
     assert np.float32(1e-40) * np.float32(0.5) > 0
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "q8_0", "q4_0", "q4_1"])
-def test_the_others_keep_denormals(isa: str, dtype: str) -> None:
-    """Of outputs, bias and what is added; nor does the mode of bf16 leak into them."""
-    kernels.linear(isa, raw(np.ones((16, 16), np.uint16)), "bf16", "bf16", normal(1, 1, 16))
+def test_the_others_keep_denormals(dtype: str) -> None:
+    """Of outputs, bias and what is added. The mode of bf16 does not leak into them."""
     w, x = normal(1, 80, 64), normal(2, 7, 64, scale=1e-40)
     bias, add = normal(3, 1, 80, scale=1e-40), normal(4, 7, 80, scale=1e-41)
-    y = product(isa, dtype, w, x, bias, add)
-    assert_bits(y, product("generic", dtype, w, x, bias, add))
+
+    def after_bf16(isa: str) -> F32:
+        kernels.linear(isa, raw(np.ones((16, 16), np.uint16)), "bf16", "bf16", normal(1, 1, 16))
+        return product(isa, dtype, w, x, bias, add)
+
+    y = everywhere(after_bf16, made_of(dtype))
     assert (np.abs(y) > 0).all() and np.abs(y).max() < np.finfo(np.float32).tiny
     if dtype in ("q8_0", "q4_0", "q4_1"):  # inputs as small as these are zero
         assert_bits(y, np.broadcast_to(add + bias, y.shape))
 
 
-def test_every_f16_weight_is_multiplied_as_it_is(isa: str) -> None:
+def test_every_f16_weight_is_multiplied_as_it_is() -> None:
     bits = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16)
     halves = bits[np.isfinite(bits.view(np.float16))].reshape(-1, 16)
-    y = kernels.linear(isa, raw(halves), "f16", "f16", np.eye(16, dtype=np.float32))
+    one_hot = np.eye(16, dtype=np.float32)
+    y = everywhere(lambda isa: kernels.linear(isa, raw(halves), "f16", "f16", one_hot))
     expected = halves.view(np.float16).astype(np.float32)
     assert (y == expected.T).all()
 
 
-def test_a_bit_pattern_of_every_exponent(isa: str, dtype: str) -> None:
+def test_a_bit_pattern_of_every_exponent(dtype: str) -> None:
     """Weights and inputs of all sizes, products that overflow and that vanish among them."""
     rng = np.random.default_rng(8)
     w, x = normal(1, 80, 96), normal(2, 7, 96)
@@ -233,7 +222,7 @@ def test_a_bit_pattern_of_every_exponent(isa: str, dtype: str) -> None:
     x *= (10.0 ** rng.integers(-36, 36, (7, 96))).astype(np.float32)
     if dtype not in ("f32", "bf16"):
         w = normal(1, 80, 96) * (10.0 ** rng.integers(-9, 4, (80, 1))).astype(np.float32)
-    assert_bits(product(isa, dtype, w, x), product("generic", dtype, w, x))
+    everywhere(lambda isa: product(isa, dtype, w, x), made_of(dtype))
 
 
 # --- the largest integers ---
@@ -254,7 +243,7 @@ def extreme_blocks(dtype: str, pattern: str, n: int, groups: int) -> NDArray[np.
 
 @pytest.mark.parametrize("pattern", ["low", "high", "both", "turned"])
 @pytest.mark.parametrize("dtype", ["q8_0", "q4_0", "q4_1"])
-def test_sums_of_the_largest_integers_are_exact(isa: str, dtype: str, pattern: str) -> None:
+def test_sums_of_the_largest_integers_are_exact(dtype: str, pattern: str) -> None:
     """Sixteen bits hold a few of these products, no float32 misses one of their sums."""
     groups = 15
     signs = np.ones((11, GROUP * groups), np.int64)
@@ -271,8 +260,10 @@ def test_sums_of_the_largest_integers_are_exact(isa: str, dtype: str, pattern: s
         limits = {"q8_0": (-128, 127), "q4_0": (-8, 7), "q4_1": (-3, 12)}[dtype]
         assert set(np.unique(wide)) <= set(limits)
         for rows in range(1, 12):
-            y = kernels.linear(isa, blocks, dtype, dtype, x[:rows])
-            assert (y == (signs[:rows] * 127) @ wide.T).all()
+            expected = (signs[:rows] * 127) @ wide.T
+            for isa in ["generic", *fast_isas(dtype)]:
+                y = kernels.linear(isa, blocks, dtype, dtype, x[:rows])
+                assert (y == expected).all(), isa
 
 
 # --- inputs become int8 ---
@@ -320,15 +311,13 @@ def quantise_inputs() -> dict[str, F32]:
 
 
 @pytest.mark.parametrize("kind", quantise_inputs())
-def test_quantize(isa: str, kind: str) -> None:
+def test_quantize(kind: str) -> None:
     x = quantise_inputs()[kind]
-    y, scales, sums = kernels.quantize(isa, x)
+    y, scales, sums = everywhere(lambda isa: kernels.quantize(isa, x))
     expected_y, expected_scales, expected_sums = quantised(x)
     assert_bits(scales, expected_scales)
     assert (y == expected_y).all()
     assert (sums == expected_sums).all()
-    for found, generic in zip((y, scales, sums), kernels.quantize("generic", x), strict=True):
-        assert_bits(found, generic)
     if kind == "broken":
         assert np.isnan(scales[:6]).all() and np.isfinite(scales[6])
 
@@ -371,6 +360,7 @@ def test_mistakes_are_value_errors() -> None:
         kernels.quantize("generic", normal(1, 17))
 
 
+@pytest.mark.parametrize("isa", ["generic", *fast_isas("q8_0")])
 def test_the_rate_of_a_product_is_measured(isa: str) -> None:
     assert kernels.product_rate(isa, "q8_0", 1, 64, 0.01) > 0
 

@@ -22,6 +22,7 @@ from builders.kv_codes import (
     hadamard,
     key_centre,
     rotated,
+    rotation,
     unpack,
 )
 
@@ -192,7 +193,6 @@ class CodedCache:
     def _decoded_side(self, keys: bool) -> F64:
         """(positions, kv_heads, coded_dim), rotated back, keys without the centre."""
         codec, dims = self.key_codec if keys else self.value_codec, coded_dim(self.head_dim)
-        matrix = hadamard(np.eye(dims, dtype=np.float32)).astype(np.float64)
         side = np.zeros((self.blocks * BLOCK, self.kv_heads, dims))
         side[..., : self.head_dim] = self.exact[0 if keys else 1]
         for block in range(self.blocks if codec != "exact" else 0):
@@ -201,7 +201,7 @@ class CodedCache:
                 numbers = decode(unpack(stored, codec, keys, dims), scale, codec)
                 x = numbers.astype(np.float64)
                 if rotated(codec):
-                    x = x @ matrix.T
+                    x = x @ rotation(dims).T
                 side[block * BLOCK : (block + 1) * BLOCK, head] = x
         return side
 
@@ -211,21 +211,22 @@ class CodedCache:
         return self._decoded_side(True), self._decoded_side(False)[..., : self.head_dim]
 
     def coded_scores(self, q: F32, kv: int) -> F64:
-        """Of all keys as codes. Queries are rounded to bytes but for q4_0, which is coarse."""
+        """Of queries (n, head_dim) with all keys as codes, (n, positions). Queries are rounded to
+        bytes but for q4_0, which is coarse."""
         dims, codec = coded_dim(self.head_dim), self.key_codec
-        padded = np.zeros(dims, np.float32)
-        padded[: self.head_dim] = q
+        padded = np.zeros((len(q), dims), np.float32)
+        padded[:, : self.head_dim] = q
         centre = np.zeros(self.head_dim)
-        if codec not in ("exact", "q4_0") and self.exact_first:
-            centre = key_centre(self.exact[0][:BLOCK, kv].astype(np.float32)).astype(np.float64)
         wide = padded.astype(np.float64)
-        if codec not in ("exact", "q4_0") and q.any():
+        if codec not in ("exact", "q4_0"):
+            if self.exact_first:
+                first_keys = self.exact[0][:BLOCK, kv].astype(np.float32)
+                centre = key_centre(first_keys).astype(np.float64)
             turned = hadamard(padded)
-            largest = np.abs(turned).max()
+            largest = np.abs(turned).max(axis=1, keepdims=True)
             steps = np.rint(turned * (np.float32(127) / largest)).astype(np.float64)
-            matrix = hadamard(np.eye(dims, dtype=np.float32)).astype(np.float64)
-            wide = steps * (float(largest) / 127) @ matrix.T
-        scores: F64 = self.decoded[0][:, kv] @ wide + q.astype(np.float64) @ centre
+            wide = steps * (largest.astype(np.float64) / 127) @ rotation(dims).T
+        scores: F64 = wide @ self.decoded[0][:, kv].T + (q.astype(np.float64) @ centre)[:, None]
         return scores
 
     # --- attention ---
@@ -262,24 +263,28 @@ class CodedCache:
         half = self.head_dim // 2
         for t, position in enumerate(range(first, first + tokens)):
             begin, end = (BLOCK * b for b in self.coded_blocks(position))
-            keys, values = (x[: position + 1].copy() for x in self.exact)
-            values[begin:end] = self.decoded[1][begin:end]
             seen = np.arange(position + 1) >= self.first_key(position)
             cosines, sines = (x.astype(np.float64)[0] for x in self.angles(position, 1))
-            for head in range(self.kv_heads * self.group):
-                q, kv = queries[t, head], head // self.group
-                scores = keys[:, kv] @ q
-                rough = self.coded_scores(self.queries(position, 1)[0, head], kv)
-                scores[begin:end] = rough[begin:end]
+            for kv in range(self.kv_heads):
+                keys, values = (x[: position + 1, kv].copy() for x in self.exact)
+                heads = slice(kv * self.group, (kv + 1) * self.group)
+                q = queries[t, heads]
+                scores = q @ keys.T
+                if begin < end:
+                    values[begin:end] = self.decoded[1][begin:end, kv]
+                    rough = self.coded_scores(q.astype(np.float32), kv)
+                    scores[:, begin:end] = rough[:, begin:end]
                 visible = seen.copy()
                 if self.sinking(position):
-                    a, b = q[:half], q[half:]
-                    turned = np.concatenate([a * cosines - b * sines, b * cosines + a * sines])
-                    scores[: self.sink_tokens] = keys[: self.sink_tokens, kv] @ turned
+                    a, b = q[:, :half], q[:, half:]
+                    turned = np.concatenate(
+                        [a * cosines - b * sines, b * cosines + a * sines], axis=1
+                    )
+                    scores[:, : self.sink_tokens] = turned @ keys[: self.sink_tokens].T
                     visible[: self.sink_tokens] = True
-                scores = scale * scores[visible]
-                p = np.exp(scores - scores.max())
-                out[t, head] = p @ values[visible, kv] / p.sum()
+                scores = scale * scores[:, visible]
+                p = np.exp(scores - scores.max(axis=1, keepdims=True))
+                out[t, heads] = p @ values[visible] / p.sum(axis=1, keepdims=True)
         return out
 
 

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from onward import _core
 
 kernels = _core.kernels
-ISAS = kernels.available()
-"""What this processor runs; "generic" is the first."""
 F32, U16 = NDArray[np.float32], NDArray[np.uint16]
 
 
@@ -35,10 +33,10 @@ def raw(array: NDArray[Any]) -> NDArray[np.uint8]:
     return np.ascontiguousarray(array).view(np.uint8).reshape(len(array), -1)
 
 
-def assert_bits(found: NDArray[Any], expected: NDArray[Any]) -> None:
+def assert_bits(found: NDArray[Any], expected: NDArray[Any], where: str = "") -> None:
     """Equal bits; any NaN equals any other."""
-    assert found.shape == expected.shape and found.dtype == expected.dtype
+    assert found.shape == expected.shape and found.dtype == expected.dtype, where
     different = found.view(f"u{found.itemsize}") != expected.view(f"u{found.itemsize}")
     if found.dtype.kind == "f":
         different &= ~(np.isnan(found) & np.isnan(expected))
-    assert not different.any(), f"{different.sum()} of {different.size} differ"
+    assert not different.any(), f"{different.sum()} of {different.size} differ {where}"

@@ -11,19 +11,23 @@ import pytest
 from numpy.typing import NDArray
 
 from builders import kv_codes
-from builders.kernel_arrays import F32, ISAS, kernels
+from builders.instruction_sets import ISAS, distinct
+from builders.kernel_arrays import F32, kernels
 from onward import _core
 
 CUDA_HOST = "cuda-host"
 """The CUDA kernels, compiled for the processor."""
-# avx512bf16 differs from avx512vnni in products of bf16 alone: its attention and its codes are the
-# same source again.
-PLACES = [
-    *(pytest.param(isa, marks=pytest.mark.slow) if isa == "avx512bf16" else isa for isa in ISAS),
-    CUDA_HOST,
-]
+PLACES = ("instruction sets", CUDA_HOST)
+"""For tests that hold kernels against generic: see ``beside_generic``."""
 
 Raw = NDArray[np.uint8]
+
+
+def beside_generic(place: str, made_of: str) -> list[str]:
+    """Where to run the kernels of one of PLACES; skips the test where this machine has none."""
+    if place == CUDA_HOST:
+        return [need(CUDA_HOST)]
+    return distinct(made_of) or pytest.skip("this processor runs no instruction set but generic")
 
 
 def need(place: str) -> str:

@@ -6,6 +6,7 @@ codes and scales are the very ones of the kernels.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -87,6 +88,12 @@ def hadamard(x: F32) -> F32:
 
 def inverse_hadamard(x: F32) -> F32:
     return _butterflies(x) * signs(x.shape[-1])
+
+
+@functools.cache
+def rotation(n: int) -> NDArray[np.float64]:
+    """The matrix of ``hadamard``: a row x becomes x @ rotation."""
+    return hadamard(np.eye(n, dtype=np.float32)).astype(np.float64)
 
 
 # --- codes and scales: (16, D) and (groups, 16) ---
@@ -195,14 +202,10 @@ def decode(codes: Codes, scales: Scales, codec: str) -> F32:
 def registers_of(codes: Codes, keys: bool) -> Codes:
     """Registers (D / 4, 64 bytes) of codes (16, D)."""
     dims = codes.shape[1]
-    out = np.zeros((dims // 4, 16, 4), np.uint8)
-    for r in range(dims // 4):
-        for lane in range(16):
-            for j in range(4):
-                quad, v = divmod(r, dims // 16)
-                place = (lane, 4 * r + j) if keys else (4 * quad + j, 16 * v + lane)
-                out[r, lane, j] = codes[place]
-    return out.reshape(dims // 4, 64)
+    if keys:  # byte j of lane t of register r: coordinate 4 r + j of token t
+        return codes.reshape(16, dims // 4, 4).transpose(1, 0, 2).reshape(-1, 64)
+    # byte j of lane i of register q * (D / 16) + v: coordinate 16 v + i of token 4 q + j
+    return codes.reshape(4, 4, dims).transpose(0, 2, 1).reshape(-1, 64)
 
 
 def pack(codes: Codes, codec: str, keys: bool) -> Raw:
@@ -231,16 +234,20 @@ def unpack(stored: Raw, codec: str, keys: bool, dims: int) -> Codes:
     """The codes (16, D) of a block's bytes."""
     rows = stored.reshape(-1, 64)
     count = dims // 4
-    registers = np.zeros((count, 64), np.uint8)
-    for r in range(count):
-        if BITS[codec] == 8:
-            registers[r] = rows[r] if keys else rows[r] ^ 0x80
-        elif BITS[codec] == 4:
-            registers[r] = rows[r // 2] >> (4 * (r % 2)) & 15
-        else:
-            registers[r] = rows[r // 4] >> (2 * (r % 4)) & 3
-        if BITS[codec] == 3:
-            registers[r] |= (rows[count // 4 + r // 8] >> (r % 8) & 1) << 2
+
+    def apart(parts: Codes, bits: int) -> Codes:
+        """The codes of ``bits`` bits that lie side by side in bytes."""
+        shifts = range(0, 8, bits)
+        together = [parts >> shift & ((1 << bits) - 1) for shift in shifts]
+        return np.stack(together, axis=1).reshape(-1, 64)
+
+    if BITS[codec] == 8:
+        registers = rows if keys else rows ^ 0x80
+    elif BITS[codec] == 3:
+        low, high = rows[: count // 4], rows[count // 4 :]
+        registers = apart(low, 2) | apart(high, 1) << 2
+    else:
+        registers = apart(rows, BITS[codec])
     lanes = registers.reshape(count, 16, 4)
     if keys:
         return lanes.transpose(1, 0, 2).reshape(16, dims)
