@@ -1,6 +1,6 @@
-// What a library beside libonward has to export for its devices to be found: one function, which
-// device/device.cpp looks up by name. The two are of one build; the version tells when they are
-// not.
+// The interface of a device library next to libonward. It exports one function, which
+// device/device.cpp looks up by name. Both libraries must come from one build; the version is
+// compared to detect a mismatch.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,16 @@
 
 namespace onward {
 
-// One device of a library, usable or not.
+// A device of a library, usable or not.
 struct LibraryDevice {
   std::string description;  // "NVIDIA H200, sm_90, 139.7 GiB"
-  std::string why_not;      // empty: it can be used
+  std::string why_not;      // the reason why it cannot be used; empty: usable
 };
 
-// What a device can do at most, measured now.
+// The measured limits of a device.
 struct DevicePeaks {
   double read_gb_per_s = 0;
-  double copy_gb_per_s = 0;  // bytes read and bytes written together
+  double copy_gb_per_s = 0;  // the sum of bytes read and bytes written
   double f32_gflop_per_s = 0;
   double bf16_gflop_per_s = 0;
   double int8_gop_per_s = 0;
@@ -30,12 +30,12 @@ struct DevicePeaks {
 // All functions throw DeviceError for a device that cannot be used.
 struct DeviceLibrary {
   const char* version;  // ONWARD_VERSION
-  // At least one entry, also where there is none that can be used.
+  // At least one entry, even if no device can be used.
   std::vector<LibraryDevice> (*devices)();
   std::unique_ptr<Backend> (*make_backend)(int device, int threads);
   std::unique_ptr<WeightStore> (*make_weight_store)(int device, int threads);
   DevicePeaks (*measure)(int device, double seconds);
-  // Of the device's own memory, what nobody has taken; -1 where it has none of its own.
+  // Free bytes of the device's own memory; -1 if it has no memory of its own.
   int64_t (*free_bytes)(int device);
 };
 

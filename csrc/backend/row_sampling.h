@@ -1,6 +1,5 @@
-// How a device chooses the token that follows a row of logits (Backend::sample_rows), and what it
-// found: plain data. What each option means is the sampler's to say (sampling/). Knows nothing of
-// requests.
+// Options and results of sampling on a device (Backend::sample_rows): plain data. sampling/
+// explains the options.
 #pragma once
 
 #include <cstdint>
@@ -23,40 +22,41 @@ struct TokenBias {
 // Two sums of the same float32 probabilities may differ by a few units in the last place.
 inline constexpr double kFloat32Resolution = 4e-7;
 
-// In the order in which it is applied, changes by RowSampling's lists first.
+// The options in the order of their application. The lists of RowSampling are applied first.
 struct RowOptions {
-  int64_t row = 0;                // of the logits; several may choose from one
+  int64_t row = 0;                // row of the logits; several choices may use one row
   double repetition_penalty = 1;  // 1: off
   double presence_penalty = 0;    // 0: off
   double frequency_penalty = 0;   // 0: off
 
-  bool greedy = true;  // the first of the largest scores, and nothing of the rest
+  bool greedy = true;  // choose the first of the largest scores and ignore the options below
   double inverse_temperature = 1;
   int64_t top_k = 0;  // 0: off
   double top_p = 1;   // 1: off
-  // min_p: scores below this go, (logit - largest) / temperature being the score. At most 0.
+  // min_p: remove scores below this. The score is (logit - largest) / temperature, at most 0.
   float least_score = -std::numeric_limits<float>::infinity();
-  double uniform = 0;  // of the draw, in [0, 1)
+  double uniform = 0;  // the random number of the draw, in [0, 1)
 
-  bool logprobs = false;  // what makes the log-probabilities of the choice is wanted too
+  bool logprobs = false;  // also return the numbers that give the log-probabilities
 };
 
-// Lists have no id twice, but `banned` may.
+// `biases` and `seen` contain each id at most once; `banned` may repeat an id.
 struct RowSampling : RowOptions {
-  std::vector<TokenBias> biases;  // before the penalties
-  std::vector<SeenToken> seen;    // whom penalties concern
-  std::vector<int32_t> banned;    // after them
+  std::vector<TokenBias> biases;  // added before the penalties
+  std::vector<SeenToken> seen;    // tokens that are penalised
+  std::vector<int32_t> banned;    // removed after the penalties
 };
 
-// A weight is exp(score - that of the best); total weights are sums of them.
+// A weight is exp(score - largest score). Total weights are sums of weights.
 struct RowChoice {
-  int32_t token = -1;  // -1: a logit is not finite, or every token is banned; nothing else is told
-  // Where log-probabilities are wanted.
+  int32_t token = -1;  // -1: a logit is not finite or every token is banned; no other field is set
+  // Set if log-probabilities are requested:
   float raw_logit = 0;    // of the token
   float raw_largest = 0;  // of all logits
   double raw_weight = 0;  // of all logits together
-  // What was drawn: (logit - largest) / temperature, and the total of those that were left. The
-  // greedy choice: the token's changed logit, and the total of all changed ones.
+  // After a draw: (logit - largest) / temperature of the token, and the total weight of the
+  // remaining tokens. After a greedy choice: the changed logit of the token, and the total weight
+  // of all.
   float score = 0;
   double weight = 0;
 };

@@ -15,13 +15,13 @@ namespace {
 constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kMappingBytes = size_t{64} << 20;
 constexpr size_t kLargeBytes = size_t{64} << 10;
-// From so many on memory is reserved in pages of its own: the last one wastes an eighth on average.
+// From this size on, memory has pages of its own. The last page wastes an eighth on average.
 constexpr size_t kReservedBytes = size_t{16} << 10;
 }  // namespace
 
 void* allocate_zeroed(size_t bytes) {
-  // What is large begins on a page: the keys and values that a cache block holds of one head are a
-  // page of their own in many models; lying across two, they cost decode twice the page walks.
+  // Large memory begins on a page. In many models, the keys and values of one head in a cache block
+  // fill exactly one page. If they crossed a page boundary, decode would need twice the page walks.
   const size_t alignment = bytes < kLargeBytes ? 64 : 4096;
   const size_t padded = (std::max<size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
   if (padded < bytes) throw std::bad_alloc();
@@ -62,7 +62,7 @@ void* Arena::allocate(size_t bytes) {
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) throw std::bad_alloc();
 #ifdef MADV_HUGEPAGE
-    madvise(base, size, MADV_HUGEPAGE);  // advice only: refused where the system has none
+    madvise(base, size, MADV_HUGEPAGE);  // a hint; a system without huge pages refuses it
 #endif
     mappings_.push_back({static_cast<char*>(base), size, 0});
   }

@@ -1,4 +1,4 @@
-// Owned, 64-byte aligned, zeroed memory. Knows nothing of what is stored in it.
+// Memory: owned, 64-byte aligned and zeroed buffers, an arena, and reserved pages.
 #pragma once
 
 #include <cstddef>
@@ -7,11 +7,11 @@
 
 namespace onward {
 
-// Zeroed memory, 64-byte aligned, for free(). Throws std::bad_alloc.
+// Zeroed memory, 64-byte aligned; release it with free(). Throws std::bad_alloc.
 void* allocate_zeroed(size_t bytes);
 
-// Memory of its own, in pages of its own where it is large: a freed block that malloc gave would
-// stay with the arena of the thread that asked. Movable, not copyable.
+// Owned memory. A large buffer has pages of its own, because a large block from malloc would stay
+// in the arena of the allocating thread after free. Movable, not copyable.
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;
@@ -33,9 +33,9 @@ class AlignedBuffer {
   size_t bytes_ = 0;
 };
 
-// Bump allocator over large anonymous mappings on huge pages: weights are read from end to end once
-// per token, and with 4 KiB pages the page walks alone cost a tenth of the bandwidth. Pages that
-// were never written take no memory. Freed as a whole.
+// A bump allocator on large anonymous mappings with huge pages. Weights are read completely for
+// each token, and with 4 KiB pages the page walks cost a tenth of the bandwidth. Pages that were
+// never written take no memory. All memory is freed together.
 class Arena {
  public:
   Arena() = default;
@@ -57,13 +57,13 @@ class Arena {
   size_t bytes_used_ = 0;
 };
 
-// Zeroed memory whose pages take room once they are written to, 64-byte aligned, and on a page
-// where it is large. For unreserve_pages with the same size. Throws std::bad_alloc.
+// Zeroed memory whose pages take memory at the first write. It is 64-byte aligned; a large one
+// begins on a page. Release it with unreserve_pages and the same size. Throws std::bad_alloc.
 void* reserve_pages(size_t bytes);
 void unreserve_pages(void* memory, size_t bytes) noexcept;
 
-// Gives back the memory of the pages that lie wholly in the range. Those of a read-only mapping of
-// a file are read again when they are looked at again; those of reserve_pages are zeros then.
+// Returns the memory of all pages that lie completely in the range. At the next access, pages of a
+// read-only mapping are read again from the file, and pages of reserve_pages are zero.
 void drop_whole_pages(const void* begin, size_t bytes) noexcept;
 
 constexpr int64_t round_up(int64_t value, int64_t multiple) {

@@ -14,7 +14,7 @@ struct DTypeFacts {
   int64_t block_bytes;
 };
 
-// Indexed by DType. Block layouts of the quantised formats: the GGUF specification.
+// Indexed by DType. The block layouts of the quantised formats come from the GGUF specification.
 constexpr DTypeFacts kFacts[] = {
     {"f32", 1, 4},
     {"f16", 1, 2},

@@ -1,4 +1,4 @@
-// Storage dtypes of weights and cache entries, by the names that files use for them.
+// Storage dtypes of weights and cache entries, with their names in files.
 #pragma once
 
 #include <cstddef>
@@ -33,18 +33,18 @@ enum class DType : uint8_t {
   iq3_s
 };
 
-// The names above in either case; InvalidArgument, which lists them, for anything else.
+// Parses one of the names above, in upper or lower case. Otherwise throws InvalidArgument.
 DType parse_dtype(const std::string& name);
 const char* dtype_name(DType dtype);
 
-// Whether a matrix in memory comes in it: f32, f16, bf16, q8_0, q4_0, q4_1.
+// Whether a matrix in memory can have this dtype: f32, f16, bf16, q8_0, q4_0, q4_1.
 bool is_matrix_dtype(DType dtype);
 
-// Of a quantised weight: consecutive values of an output that share a scale.
+// In a quantised weight: the number of consecutive values of an output that share a scale.
 constexpr int64_t kGroupValues = 32;
 
-// Quantised formats store blocks of 32 values, or of 256 (the K, TQ, IQ2 and IQ3 formats, IQ4_XS);
-// the others are blocks of one.
+// Quantised formats store blocks of 32 or 256 values (256: the K, TQ, IQ2 and IQ3 formats, IQ4_XS).
+// All other dtypes have blocks of one value.
 int64_t dtype_block_values(DType dtype);
 int64_t dtype_block_bytes(DType dtype);
 

@@ -1,5 +1,5 @@
-// Destructors out of line: one home for each class's type information, so that an exception thrown
-// in libonward.so is caught by type in the extension module.
+// The destructors of the errors. They are defined here so that the type information of each class
+// is in one library, and the extension module can catch an exception of libonward.so by its type.
 #include "base/error.h"
 
 namespace onward {

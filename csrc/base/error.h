@@ -1,5 +1,5 @@
-// Typed errors of the core. Each message reads `where: what is wrong, found, expected`. The
-// bindings turn each class into the Python exception of that name, the C interface into a status.
+// Typed errors of the core. A message has the form `where: what is wrong, found, expected`. Each
+// class is a Python exception of the same name in the bindings, and a status in the C interface.
 #pragma once
 
 #include <stdexcept>
@@ -7,7 +7,7 @@
 
 namespace onward {
 
-// Base of everything that onward throws on purpose.
+// The base class of all errors of onward.
 class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& message) : std::runtime_error(message) {}
@@ -28,43 +28,43 @@ class WeightError : public Error {
   ~WeightError() override;
 };
 
-// A file that cannot be opened or read.
+// A file cannot be opened or read.
 class IoError : public Error {
  public:
   using Error::Error;
   ~IoError() override;
 };
 
-// A file that is no pack, a damaged one, or one of another layout.
+// A file is not a pack, is damaged, or has another layout.
 class PackError : public Error {
  public:
   using Error::Error;
   ~PackError() override;
 };
 
-// The arithmetic left the finite numbers: NaN or infinity in the logits.
+// The logits contain NaN or infinity.
 class NumericsError : public Error {
  public:
   using Error::Error;
   ~NumericsError() override;
 };
 
-// A device that is not there, that cannot be used, or that failed in a call.
+// A device does not exist, cannot be used, or failed in a call.
 class DeviceError : public Error {
  public:
   using Error::Error;
   ~DeviceError() override;
 };
 
-// The caller's poll function asked for the running step to be given up.
+// The poll function of the caller stopped the running step.
 class Interrupted : public Error {
  public:
   Interrupted() : Error("engine: step interrupted by the caller") {}
   ~Interrupted() override;
 };
 
-// What was asked for is gone: the caller's place in an engine was closed, or its process forked at
-// the wrong moment.
+// The caller's client of an engine was closed, or the process forked while another thread was
+// inside a step.
 class Closed : public Error {
  public:
   using Error::Error;

@@ -1,4 +1,4 @@
-// 16-bit floats as bits, converted one at a time. Fast paths live in the kernels.
+// Conversions of single 16-bit floats, given as bits. The kernels have fast conversions of rows.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ inline uint32_t float_to_bits(float value) {
 
 inline float bf16_to_float(uint16_t bits) { return bits_to_float(uint32_t{bits} << 16); }
 
-// Round to nearest even; a NaN stays a NaN (its payload's low half must not round it to infinity).
+// Rounds to nearest even. A NaN stays a NaN: its payload must not round it to infinity.
 inline uint16_t float_to_bf16(float value) {
   const uint32_t bits = float_to_bits(value);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40);
@@ -39,8 +39,8 @@ inline float f16_to_float(uint16_t half) {
   return bits_to_float(sign | ((exponent + 112) << 23) | (mantissa << 13));
 }
 
-// Round to nearest even; beyond the largest half (65,504) infinity, below the smallest zero; a NaN
-// stays a NaN.
+// Rounds to nearest even. Values beyond the largest half (65,504) become infinity; values below the
+// smallest become zero. A NaN stays a NaN.
 inline uint16_t float_to_f16(float value) {
   const uint32_t bits = float_to_bits(value);
   const uint16_t sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);

@@ -22,7 +22,7 @@ IoError failed(const std::string& name, const char* what) {
 
 MappedFile::MappedFile(const std::string& path)
     : name_(printable(path.substr(path.find_last_of('/') + 1))) {
-  // Non-blocking, so that a named pipe cannot hang the caller.
+  // Non-blocking, because opening a named pipe would block.
   descriptor_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0) throw failed(name_, "open");
   try {

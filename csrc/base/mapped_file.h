@@ -1,9 +1,8 @@
-// A regular file mapped read-only into memory, its pages shared with all processes that map it.
-// Knows nothing of what is in it.
+// A regular file, mapped read-only. All processes that map it share its pages.
 //
-// A file that another program shortens while it is mapped ends in SIGBUS on any system when a page
-// beyond its new end is looked at; nothing here guards against that. Replacing a file (rename) is
-// safe: the mapping goes on with the old one.
+// If another program shortens the file while it is mapped, an access to a page beyond the new end
+// raises SIGBUS, on every system. This class does not prevent that.
+// Replacing the file by a rename is safe: the mapping keeps the old file.
 #pragma once
 
 #include <cstddef>
@@ -14,16 +13,16 @@ namespace onward {
 
 class MappedFile {
  public:
-  // IoError where it cannot be opened or mapped, or is no regular file. Touches no page.
+  // Reads no page. Throws IoError if it cannot be opened or mapped, or is not a regular file.
   explicit MappedFile(const std::string& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
 
-  const std::string& name() const { return name_; }  // the path's last part, fit for a message
+  const std::string& name() const { return name_; }  // last part of the path, for messages
   uint64_t bytes() const { return bytes_; }
   const uint8_t* data() const { return data_; }
-  // Bytes of the file by a read: one that was shortened meanwhile is an IoError.
+  // Reads bytes of the file with read(). Throws IoError if the file has been shortened.
   std::string read(uint64_t begin, size_t bytes) const;
 
  private:
@@ -33,7 +32,7 @@ class MappedFile {
   const uint8_t* data_ = nullptr;
 };
 
-// Text of a file for a message: printable ASCII, cut.
+// A text of a file for a message: only printable ASCII, cut after `at_most` characters.
 std::string printable(const std::string& text, size_t at_most = 100);
 
 }  // namespace onward

@@ -1,4 +1,5 @@
-// How many processors this process may use. Linux affinity masks and cgroup quotas (v2 and v1).
+// The number of cores that this process may use, from Linux affinity masks and cgroup quotas (v2,
+// v1).
 #include <sched.h>
 #include <unistd.h>
 
@@ -12,7 +13,7 @@
 namespace onward {
 namespace {
 
-// Quota in processors, or 0 for none.
+// The quota in cores; 0: none.
 double cgroup_v2_quota(const std::string& directory) {
   std::ifstream file(directory + "/cpu.max");
   std::string quota;
@@ -29,7 +30,7 @@ double cgroup_v1_quota(const std::string& directory) {
   return quota / period;
 }
 
-// The tightest quota on the way from this process's own cgroup to the root.
+// The smallest quota between the cgroup of this process and the root.
 double cgroup_quota() {
   double tightest = 0;
   const auto consider = [&tightest](double quota) {

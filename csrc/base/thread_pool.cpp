@@ -19,8 +19,8 @@ void pause_briefly() {
 #endif
 }
 
-// About 50 microseconds: longer than the gaps between the loops of a step, short enough that an
-// idle or oversubscribed machine is not kept busy.
+// About 50 microseconds. This is longer than the gaps between the loops of a step, and short enough
+// not to keep an idle or oversubscribed machine busy.
 constexpr int kSpins = 1500;
 
 constexpr uint64_t kTaskMask = 0xffffffffu;
@@ -28,20 +28,20 @@ constexpr uint64_t kTaskMask = 0xffffffffu;
 }  // namespace
 
 struct ThreadPool::Workers {
-  // A thread's own run of tasks. High half: number of the loop; low half: tasks not yet claimed. A
-  // claim is a compare-exchange that must see the loop's own number, so a late worker cannot take a
-  // task by mistake.
+  // The tasks of one thread. High half: number of the loop; low half: tasks that are not claimed. A
+  // claim is a compare-exchange that must see the number of its loop, so a late worker cannot claim
+  // a task of the next loop.
   struct alignas(64) Share {
     std::atomic<uint64_t> ticket{0};
   };
   explicit Workers(int threads) : shares(static_cast<size_t>(threads)) {}
 
   std::vector<Share> shares;
-  alignas(64) std::atomic<uint64_t> loop{0};  // idle workers watch it
+  alignas(64) std::atomic<uint64_t> loop{0};  // idle workers wait for a change
   alignas(64) std::atomic<int64_t> done{0};
   std::atomic<int> sleepers{0};
   std::atomic<bool> stop{false};
-  // Written by the caller between loops only; read by whoever holds a claimed task.
+  // Written by the caller only between loops; read by a thread that has claimed a task.
   alignas(64) Function function = nullptr;
   const void* context = nullptr;
   int64_t tasks = 0;
@@ -64,7 +64,7 @@ struct ThreadPool::Workers {
     return false;
   }
 
-  // The thread's own tasks in order, then what the others have not come to.
+  // Runs the thread's own tasks in order, then unclaimed tasks of other threads.
   void run_tasks(size_t self) {
     for (size_t i = 0; i < shares.size(); ++i) {
       while (run_one_task((self + i) % shares.size())) {
@@ -104,7 +104,7 @@ ThreadPool::ThreadPool(int threads) : threads_(threads), fork_generation_(fork_c
 ThreadPool::~ThreadPool() {
   if (!workers_) return;
   if (fork_generation_ != fork_count()) {
-    workers_.release();  // the threads were the parent's: nothing to join, nothing safe to free
+    workers_.release();  // the threads exist only in the parent: no join, and no safe free
     return;
   }
   workers_->stop.store(true);
@@ -115,7 +115,7 @@ ThreadPool::~ThreadPool() {
 void ThreadPool::ensure_workers() {
   const unsigned generation = fork_count();
   if (workers_ && fork_generation_ == generation) return;
-  workers_.release();  // null, or the parent's
+  workers_.release();  // null, or the workers of the parent process
   workers_ = std::make_unique<Workers>(threads_);
   fork_generation_ = generation;
   try {
@@ -124,7 +124,7 @@ void ThreadPool::ensure_workers() {
           [workers = workers_.get(), i] { workers->work(static_cast<size_t>(i)); });
     }
   } catch (const std::system_error&) {
-    // The system refuses more threads: the ones there are do the same work, with the same bits.
+    // The system refuses more threads. The existing ones do all the work, with the same bits.
   }
 }
 
@@ -152,7 +152,7 @@ void ThreadPool::run_erased(int64_t tasks, Function function, const void* contex
       ++spin;
       pause_briefly();
     } else {
-      std::this_thread::yield();  // the last task's owner may need this very processor
+      std::this_thread::yield();  // the thread of the last task may need this core
     }
   }
 }

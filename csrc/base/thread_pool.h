@@ -1,8 +1,8 @@
-// A pool for parallel loops: the calling thread works too, idle workers spin briefly and then
-// sleep. Each thread has a run of neighbouring tasks of its own, which it takes one at a time and
-// in order; then it takes those that the others have not come to, so a worker that the system has
-// put aside never holds up a loop whose tasks the others can finish. Results must not depend on who
-// runs which task.
+// A thread pool for parallel loops. The calling thread works, too.
+// Idle workers spin briefly and then sleep. Each thread has its own range of consecutive tasks,
+// which it runs one at a time in order. Then it runs tasks of other threads that have not started.
+// So a worker that the system has suspended does not delay a loop. Results must not depend on the
+// thread that runs a task.
 #pragma once
 
 #include <atomic>
@@ -15,15 +15,15 @@ namespace onward {
 
 class ThreadPool {
  public:
-  explicit ThreadPool(int threads);  // threads >= 1, the caller's own included; none started yet
+  explicit ThreadPool(int threads);  // threads >= 1, including the caller; starts none yet
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int threads() const { return threads_; }
 
-  // Calls body(task) for every task in [0, tasks), each once, and returns when all are done. Not
-  // re-entrant; one caller at a time. body must not throw.
+  // Calls body(task) once for every task in [0, tasks) and returns when all have finished. Not
+  // re-entrant; only one caller at a time. body must not throw.
   template <typename Body>
   void run(int64_t tasks, const Body& body) {
     run_erased(
@@ -44,7 +44,7 @@ class ThreadPool {
   unsigned fork_generation_ = 0;
 };
 
-// Processors this process may use: scheduling affinity, limited by the cgroup's CPU quota.
+// The number of cores that this process may use: scheduling affinity, limited by the cgroup quota.
 int available_processors();
 
 }  // namespace onward

@@ -22,7 +22,7 @@ constexpr const char* kSuffix = ".dylib";
 constexpr const char* kSuffix = ".so";
 #endif
 
-// The folder of the library that this function is in.
+// The folder of the library that contains this function.
 std::filesystem::path own_folder() {
   Dl_info info;
   if (dladdr(reinterpret_cast<const void*>(&own_folder), &info) == 0) return {};
@@ -32,7 +32,7 @@ std::filesystem::path own_folder() {
 }
 
 struct Opened {
-  const DeviceLibrary* table = nullptr;  // of its functions
+  const DeviceLibrary* table = nullptr;  // the functions of the library
   std::string why_not;
 };
 
@@ -53,7 +53,7 @@ Opened open_file(const std::filesystem::path& file, const std::string& why_absen
   return {library, ""};
 }
 
-// What a library says it is not there with.
+// The reason when a library is missing.
 const char* absent(const std::string& kind) {
   return kind == "cuda"
              ? "this build has no CUDA; one with it: ONWARD_CUDA=ON pip install . "
@@ -79,7 +79,7 @@ const Opened& library_of(const std::string& kind) {
   return found;
 }
 
-// {"cuda", 1} of "cuda:1"; an index of -1 where the name is none.
+// {"cuda", 1} for "cuda:1". The index is -1 if the name is invalid.
 std::pair<std::string, int> parse(const std::string& name) {
   if (name == "cpu" || name == "cuda" || name == "cuda-host") return {name, 0};
   const std::string prefix = "cuda:";
@@ -96,7 +96,7 @@ std::vector<DeviceState> list_devices() {
   for (const std::string kind : {"cuda", "cuda-host"}) {
     const Opened& opened = library_of(kind);
     if (opened.table == nullptr) {
-      // Nobody but who tests the kernels has the test build.
+      // The test build is not listed if it is missing: only developers of the kernels have it.
       if (kind == "cuda") states.push_back({kind, "", opened.why_not});
       continue;
     }
