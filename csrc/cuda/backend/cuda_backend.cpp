@@ -1,5 +1,5 @@
-// Turns verbs into launches, keeps the scratch memory they need, and replays the launches of steps
-// that decode. Knows nothing of what a kernel does.
+// The CUDA backend: converts verbs to launches, owns their scratch memory, and records and replays
+// the launches of decode steps.
 #include "cuda/backend/cuda_backend.h"
 
 #include <map>
@@ -15,12 +15,12 @@
 namespace onward::cuda {
 namespace {
 
-// Steps of more rows are bound by arithmetic: what a launch costs is nothing beside it.
+// Steps with more rows are limited by arithmetic; the cost of their launches does not matter.
 constexpr int64_t kMostRecordedRows = 64;
-// Recordings that are kept; the oldest goes.
+// The largest number of recordings; then all are dropped.
 constexpr size_t kMostRecordings = 64;
 
-// Device memory that grows to the largest size asked for.
+// Device memory that grows to the largest requested size.
 class Scratch {
  public:
   explicit Scratch(Stream& stream) : stream_(stream) {}
@@ -32,7 +32,7 @@ class Scratch {
   T* data() const {
     return static_cast<T*>(memory_);
   }
-  // Whether it has moved.
+  // Returns whether the memory has moved.
   bool grow(int64_t bytes) {
     if (bytes <= bytes_) return false;
     stream_.release(memory_);
@@ -68,7 +68,7 @@ class CudaBackend final : public Backend {
   void release(void* memory) noexcept override { stream_.release(memory); }
   void* reserve(size_t bytes) override { return stream_.allocate(bytes); }
   void unreserve(void* memory, size_t) noexcept override { stream_.release(memory); }
-  void vacate(void*, size_t) noexcept override {}  // a plain allocation keeps its room
+  void vacate(void*, size_t) noexcept override {}  // a plain allocation keeps its memory
   void upload(void* device, const void* host, size_t bytes) override {
     stream_.upload(device, host, bytes);
   }
@@ -89,7 +89,7 @@ class CudaBackend final : public Backend {
 
   void run_step(const StepShape& shape, const std::function<void()>& verbs) override {
     const StepView& step = tables_.view();
-    forget_stale();  // of a step that was given up
+    forget_stale();  // an earlier step may have been abandoned
     if (encodes_ || shape.rows > kMostRecordedRows) {
       verbs();
       return forget_stale();
@@ -97,7 +97,7 @@ class CudaBackend final : public Backend {
     const Key key = {shape, step.num_slices, step.most_tokens, step.most_positions};
     const auto found = recordings_.find(key);
     if (found == recordings_.end()) {
-      // The first step of a shape grows what scratch it needs; the second is recorded.
+      // The first step of a shape grows the scratch memory; the second step is recorded.
       if (recordings_.size() >= kMostRecordings) recordings_.clear();
       verbs();
       forget_stale();
@@ -152,7 +152,7 @@ class CudaBackend final : public Backend {
       moved_ |= attention_.grow(attend_codes_scratch(args, cache, step, stream_.processors()));
       return attend_codes(stream_, args, cache, step, attention_.data());
     }
-    // One way for all rows of a layer, decoding or not: a row has one result.
+    // All rows of a layer use the same kernel, so the result of a row does not depend on the step.
     if (attends_in_tiles(cache)) {
       moved_ |= attention_.grow(attend_tiles_scratch(args, cache, step, stream_.processors()));
       return attend_tiles(stream_, args, cache, step, attention_.data());
@@ -169,7 +169,7 @@ class CudaBackend final : public Backend {
  private:
   using Key = std::tuple<StepShape, int32_t, int32_t, int64_t>;
 
-  // Recordings point to scratch where it was.
+  // Drops recordings that use scratch memory which has moved.
   void forget_stale() {
     if (std::exchange(moved_, false)) recordings_.clear();
   }
@@ -178,12 +178,12 @@ class CudaBackend final : public Backend {
   std::string name_;
   ThreadPool pool_;
   StepTables tables_;
-  Scratch rows_;       // of a product, prepared
+  Scratch rows_;       // the prepared rows of a product
   Scratch gate_up_;    // (rows, gate | up)
-  Scratch attention_;  // states
+  Scratch attention_;  // states of the softmax
   RowSampler sampler_;
-  bool moved_ = false;  // scratch has, since recordings were made
-  // Of the step.
+  bool moved_ = false;  // whether scratch memory has moved since the last recording
+  // Of the present step:
   const CacheLayout* layout_ = nullptr;
   bool encodes_ = false;
   std::map<Key, std::unique_ptr<Recording>> recordings_;

@@ -1,4 +1,4 @@
-// The CUDA backend and its weights: the verbs of backend.h as launches on one stream.
+// The CUDA backend and its weights: each verb of backend.h is a launch on one stream.
 #pragma once
 
 #include <memory>
@@ -8,11 +8,12 @@
 
 namespace onward::cuda {
 
-// DeviceError when the device cannot be used. threads: of the host, for sampling and packing.
+// `threads` is the number of host threads for sampling and packing. Throws DeviceError if the
+// device cannot be used.
 std::unique_ptr<Backend> make_backend(int device, int threads);
 std::unique_ptr<WeightStore> make_weight_store(int device, int threads);
 
-// Of the build: "cuda" or "cuda-host".
+// The name of this build: "cuda" or "cuda-host".
 const char* build_name();
 
 }  // namespace onward::cuda

@@ -1,4 +1,4 @@
-// What this library exports (backend/device_library.h).
+// The exported table of functions (backend/device_library.h).
 #include "backend/device_library.h"
 #include "cuda/backend/cuda_backend.h"
 #include "cuda/kernels/verbs.h"

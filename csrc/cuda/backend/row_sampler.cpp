@@ -9,14 +9,14 @@ namespace onward::cuda {
 namespace {
 
 constexpr size_t kAlignment = 16;
-// Rows of one launch, about one for each processor of a large device: scores take as much memory as
-// the logits of so many rows.
+// Rows of one launch, about one for each multiprocessor of a large device. The scores take as much
+// memory as the logits of this number of rows.
 constexpr int64_t kLaunchRows = 128;
 
 }  // namespace
 
 RowSampler::~RowSampler() {
-  for (const Buffer& buffer : {told_, scores_, choices_}) stream_.release(buffer.memory);
+  for (const Buffer& buffer : {options_, scores_, choices_}) stream_.release(buffer.memory);
 }
 
 char* RowSampler::grown(Buffer& buffer, size_t bytes) {
@@ -28,7 +28,7 @@ char* RowSampler::grown(Buffer& buffer, size_t bytes) {
   return buffer.memory;
 }
 
-// Where the values begin.
+// Appends values to the upload; returns their offset in bytes.
 template <typename T>
 size_t RowSampler::append(const T* values, size_t count) {
   const size_t begin = (bytes_.size() + kAlignment - 1) / kAlignment * kAlignment;
@@ -42,27 +42,27 @@ std::vector<RowChoice> RowSampler::sample(const float* logits, int64_t stride, i
   struct Lists {
     size_t biases, seen, banned;
   };
-  std::vector<SampledRow> told(rows.size());
+  std::vector<SampledRow> sampled(rows.size());
   std::vector<Lists> lists;
   bytes_.clear();
-  append(told.data(), told.size());  // their room
+  append(sampled.data(), sampled.size());  // reserves the place; filled below
   for (const RowSampling& row : rows) {
     lists.push_back({append(row.biases.data(), row.biases.size()),
                      append(row.seen.data(), row.seen.size()),
                      append(row.banned.data(), row.banned.size())});
   }
-  const char* device = grown(told_, bytes_.size());
+  const char* device = grown(options_, bytes_.size());
   for (size_t i = 0; i < rows.size(); ++i) {
-    told[i].options = rows[i];
-    told[i].biases = reinterpret_cast<const TokenBias*>(device + lists[i].biases);
-    told[i].seen = reinterpret_cast<const SeenToken*>(device + lists[i].seen);
-    told[i].banned = reinterpret_cast<const int32_t*>(device + lists[i].banned);
-    told[i].num_biases = static_cast<int32_t>(rows[i].biases.size());
-    told[i].num_seen = static_cast<int32_t>(rows[i].seen.size());
-    told[i].num_banned = static_cast<int32_t>(rows[i].banned.size());
+    sampled[i].options = rows[i];
+    sampled[i].biases = reinterpret_cast<const TokenBias*>(device + lists[i].biases);
+    sampled[i].seen = reinterpret_cast<const SeenToken*>(device + lists[i].seen);
+    sampled[i].banned = reinterpret_cast<const int32_t*>(device + lists[i].banned);
+    sampled[i].num_biases = static_cast<int32_t>(rows[i].biases.size());
+    sampled[i].num_seen = static_cast<int32_t>(rows[i].seen.size());
+    sampled[i].num_banned = static_cast<int32_t>(rows[i].banned.size());
   }
-  std::memcpy(bytes_.data(), told.data(), told.size() * sizeof(SampledRow));
-  stream_.upload(told_.memory, bytes_.data(), bytes_.size());
+  std::memcpy(bytes_.data(), sampled.data(), sampled.size() * sizeof(SampledRow));
+  stream_.upload(options_.memory, bytes_.data(), bytes_.size());
 
   const auto count = static_cast<int64_t>(rows.size());
   const auto row_bytes = static_cast<size_t>(vocab_size) * sizeof(float);

@@ -1,5 +1,5 @@
-// Brings to the device by what its rows of logits are to be sampled, and the choices back: one
-// upload, one download. Knows nothing of how a token is chosen.
+// Uploads the options of all rows that are sampled on the device, launches the kernel, and
+// downloads the chosen tokens.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class RowSampler {
                                 const std::vector<RowSampling>& rows);
 
  private:
-  // Device memory that grows to the largest size asked for.
+  // Device memory that grows to the largest requested size.
   struct Buffer {
     char* memory = nullptr;
     size_t bytes = 0;
@@ -32,8 +32,8 @@ class RowSampler {
   size_t append(const T* values, size_t count);
 
   Stream& stream_;
-  std::vector<char> bytes_;  // of the upload: rows, then their lists
-  Buffer told_;
+  std::vector<char> bytes_;  // the upload: the rows, then their lists
+  Buffer options_;
   Buffer scores_;   // (rows of a launch, vocab_size)
   Buffer choices_;  // (rows)
 };

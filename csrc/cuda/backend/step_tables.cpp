@@ -7,7 +7,8 @@ namespace onward::cuda {
 namespace {
 
 constexpr size_t kAlignment = 16;
-// Grids are laid out for so many positions more, and steps of one shape are those of one grid.
+// The number of positions of a grid is rounded up to a multiple of this, so that steps with similar
+// contexts have equal shape.
 constexpr int64_t kPositionsStep = 512;
 constexpr size_t kFirstCapacity = size_t{64} << 10;
 
@@ -15,7 +16,7 @@ constexpr size_t kFirstCapacity = size_t{64} << 10;
 
 StepTables::~StepTables() { stream_.release(device_); }
 
-// Where the values begin.
+// Appends values to the upload; returns their offset in bytes.
 template <typename T>
 int64_t StepTables::append(const std::vector<T>& values) {
   const size_t begin = (bytes_.size() + kAlignment - 1) / kAlignment * kAlignment;
@@ -40,11 +41,12 @@ bool StepTables::fill(const CacheLayout& layout, const std::vector<SequenceSlice
     view_.most_positions = std::max(view_.most_positions, slice.first_position + slice.tokens);
   }
   view_.most_positions = round_up(view_.most_positions, kPositionsStep);
-  // What has one size in all steps of a shape comes first, so that it lies where it lay.
+  // Tables with equal size in all steps of a shape come first, so that their addresses do not
+  // change.
   const int64_t entries_at = append(entries), rows_at = append(slice_of_row);
   const int64_t tables_at =
       append(std::vector<void* const*>(slices.size() * static_cast<size_t>(groups) * 2));
-  // Where each list of blocks begins: as offsets, which become addresses below.
+  // The offset of each list of blocks; it becomes an address below.
   std::vector<int64_t> list_at;
   for (const SequenceSlice& slice : slices) {
     const int64_t blocks = layout.blocks_for(slice.first_position + slice.tokens);

@@ -1,5 +1,5 @@
-// Brings what a step is about to the device: slices, the slice of each row, lists of blocks, and
-// the blocks to encode, in one upload. Knows nothing of verbs.
+// Uploads the tables of a step to the device in one transfer: the slices, the slice of each row,
+// the lists of blocks, and the blocks to encode.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ class StepTables {
   StepTables(const StepTables&) = delete;
   StepTables& operator=(const StepTables&) = delete;
 
-  // The view is good until the next call. Whether the device memory has moved: what was recorded
-  // with it is of no use then.
+  // Fills the tables; view() is valid until the next call. Returns whether the device memory has
+  // moved, because recordings that use the old memory are then invalid.
   bool fill(const CacheLayout& layout, const std::vector<SequenceSlice>& slices,
             const std::vector<BlockEncoding>& encodings);
   const StepView& view() const { return view_; }
@@ -42,7 +42,7 @@ class StepTables {
   size_t capacity_ = 0;
   StepView view_ = {};
   const BlockEncoding* encodings_ = nullptr;
-  std::vector<int64_t> first_encoding_;  // by group, and the end
+  std::vector<int64_t> first_encoding_;  // by group; the last entry is the end
 };
 
 }  // namespace onward::cuda

@@ -1,5 +1,5 @@
-// Lays weights out for the CUDA kernels (tiles.h) on the host's threads, and brings them to the
-// device. Knows neither file formats nor kernels.
+// Packs weights into the layout of the CUDA kernels (tiles.h) on host threads, and uploads them to
+// the device.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -18,10 +18,10 @@
 namespace onward::cuda {
 namespace {
 
-// Raise it with every change of the bytes; the processor's layouts have numbers below 1,000.
+// Increase it with every change of the bytes. The layouts of the CPU have numbers below 1,000.
 constexpr int64_t kPackedLayout = 1002;
 
-// Writes the 16 outputs of a panel. data: the whole matrix.
+// Writes the 16 outputs of a panel. `data` is the whole matrix.
 class PanelWriter {
  public:
   PanelWriter(const Matrix& matrix, char* data) : matrix_(matrix), data_(data) {}
@@ -69,7 +69,7 @@ class PanelWriter {
       const int64_t lane = row % 8 * 4 + k / 8, upper = row / 8, i = k % 8;
       if (dtype == DType::q8_0) {
         char& byte = panel_begin[tile * weight_tile_bytes(dtype) + lane * 16 + upper * 8 + i];
-        byte = static_cast<char>(block.codes[k] ^ 0x80);  // from an offset of 128 to a sign
+        byte = static_cast<char>(block.codes[k] ^ 0x80);  // from offset 128 to two's complement
         continue;
       }
       char& byte = panel_begin[nibble_tile_offset(tile, tiles()) +
@@ -164,7 +164,7 @@ class CudaWeightStore final : public WeightStore {
     memory_.push_back(memory);
     bytes_used_ += bytes;
     stream_.upload(memory, host, bytes);
-    stream_.wait();  // the host's memory is the caller's again
+    stream_.wait();  // then the caller may reuse the host memory
     return memory;
   }
 
@@ -178,7 +178,7 @@ class CudaWeightStore final : public WeightStore {
     return memory;
   }
 
-  // A copy on the host, which is kept: the bytes stay valid as long as the store.
+  // A copy on the host, kept as long as the store, so the bytes stay valid.
   PackedBytes fetched(const void* data, size_t bytes) const {
     std::vector<char>& copy = copies_[data];
     if (copy.empty()) {

@@ -1,6 +1,6 @@
-// One device and its one stream: memory, copies, launches in order, and runs of launches that are
-// recorded once and done again. Every failing call is a DeviceError with the call, the file and the
-// line. Two implementations: real/runtime.cu and, for the test build, host/runtime.cpp.
+// One device with one stream: memory, copies, launches in order, and sequences of launches that are
+// recorded and replayed. A failed call throws DeviceError with the call, the file and the line. The
+// two implementations are real/runtime.cu and, for the test build, host/runtime.cpp.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +14,11 @@
 
 namespace onward::cuda {
 
-// Shared memory that a block may have on every GPU that is accepted: 99 KiB, of compute capability
+// The shared memory of a block that every accepted GPU has: 99 KiB, the limit of compute capability
 // 8.6, 8.9 and 12.0.
 constexpr size_t kLeastSharedBytes = size_t{99} << 10;
 
-// How many blocks of how many threads, and the bytes of shared_memory() each block has.
+// The numbers of blocks and threads of a launch, and the bytes of shared_memory() for each block.
 struct Grid {
   int64_t x = 1;
   int64_t y = 1;
@@ -27,7 +27,7 @@ struct Grid {
   size_t shared_bytes = 0;
 };
 
-// Launches that were recorded (Stream::record).
+// Recorded launches (Stream::record).
 class Recording {
  public:
   virtual ~Recording() = default;
@@ -35,7 +35,7 @@ class Recording {
 
 class Stream {
  public:
-  // DeviceError when the device cannot be used. threads: of the host.
+  // `threads` is the number of host threads. Throws DeviceError if the device cannot be used.
   Stream(int device, int threads);
   ~Stream();
   Stream(const Stream&) = delete;
@@ -43,19 +43,19 @@ class Stream {
 
   const std::string& description() const { return description_; }
 
-  void* allocate(size_t bytes);  // zeroed; std::bad_alloc
+  void* allocate(size_t bytes);  // zeroed; throws std::bad_alloc
   void release(void* memory) noexcept;
   void upload(void* device, const void* host, size_t bytes);
-  void download(void* host, const void* device, size_t bytes);  // waits for all before it
+  void download(void* host, const void* device, size_t bytes);  // waits for all earlier work
   void copy(void* to, const void* from, size_t bytes);
   void wait();
 
-  // Launches made by work() are kept, and done once. Null where work() launched nothing.
+  // Records the launches of work() and runs them once. Returns null if work() launches nothing.
   std::unique_ptr<Recording> record(const std::function<void()>& work);
   void replay(const Recording& recording);
 
   int processors() const { return processors_; }          // streaming multiprocessors
-  size_t shared_bytes() const { return shared_bytes_; }  // the most that a block may have
+  size_t shared_bytes() const { return shared_bytes_; }  // the largest size for a block
   struct State;
   State& state() const { return *state_; }  // for launch
 
@@ -66,9 +66,9 @@ class Stream {
   std::unique_ptr<State> state_;
 };
 
-// Those of this build, usable or not; at least one entry.
+// The devices of this build, usable or not; at least one entry.
 std::vector<LibraryDevice> list_devices();
-// As device_library.h has it.
+// See device_library.h.
 int64_t free_bytes(int device);
 
 }  // namespace onward::cuda

@@ -26,7 +26,7 @@ namespace {
 constexpr size_t kStackBytes = size_t{128} << 10;
 
 #if defined(__x86_64__)
-// Keeps what a call has to keep on the stack it leaves, and returns on the other one.
+// Saves the registers that a call must preserve on the old stack, and returns on the new stack.
 extern "C" void onward_cuda_host_switch(void** left, void* entered);
 asm(R"(
 .text
@@ -54,7 +54,7 @@ class Context {
  public:
   void begin(char* stack, void (*entry)()) {
     void** top = reinterpret_cast<void**>(stack + kStackBytes - 64);  // 16-byte aligned
-    *--top = nullptr;  // a function begins 8 bytes off alignment, as if it had been called
+    *--top = nullptr;  // a function expects 8 bytes off alignment, as after a call
     *--top = reinterpret_cast<void*>(entry);
     for (int i = 0; i < 6; ++i) *--top = nullptr;
     at_ = top;
@@ -84,7 +84,7 @@ class Context {
 struct Fibre;
 
 struct Warp {
-  Fibre* next[kLanes] = {};  // who runs after a lane, in a ring
+  Fibre* next[kLanes] = {};  // the lane that runs after each lane, in a ring
   int arrived = 0;
   uint64_t meetings = 0;
   alignas(16) char slots[2][kLanes * kSlotBytes];
@@ -101,10 +101,10 @@ struct Fibre {
 
 [[noreturn]] void give_up(const char* what) {
   std::fprintf(stderr, "cuda-host: %s\n", what);
-  std::abort();  // a fault of a kernel, as a hang would be on a GPU
+  std::abort();  // a fault of the kernel; on a GPU it would hang
 }
 
-// Of one thread of the host: the block that it runs.
+// The block that a host thread runs.
 class Block {
  public:
   ~Block() {
@@ -166,7 +166,7 @@ class Block {
   const char* exchange(const void* value, size_t bytes, void (*together)(char*)) {
     Fibre& fibre = *running_;
     Warp& warp = *fibre.warp;
-    // Two sets of slots by turns: who is at the next exchange has read this one's.
+    // Two sets of slots alternate: a lane at the next exchange has read the slots of this one.
     char* slots = warp.slots[fibre.exchanges++ % 2];
     std::memcpy(slots + fibre.place.thread.x % kLanes * kSlotBytes, value, bytes);
     if (++warp.arrived == kLanes) {
@@ -175,7 +175,7 @@ class Block {
       ++warp.meetings;
     }
     while (warp.meetings < fibre.exchanges) {
-      // The next lane has not come yet, as a rule: straight there.
+      // Usually the next lane has not arrived yet, so switch to it directly.
       Fibre& next = *warp.next[fibre.place.thread.x % kLanes];
       waits(next) ? leave() : enter(next, fibre.context);
     }
@@ -200,7 +200,7 @@ class Block {
     living_ = static_cast<int>(threads);
     arrived_ = 0;
     barriers_ = 0;
-    // What nobody has written is a NaN, whatever it is read as.
+    // Memory that was never written reads as NaN in every format.
     if (shared_.bytes() < shared_bytes) shared_ = AlignedBuffer(shared_bytes);
     if (shared_bytes > 0) std::memset(shared_.data(), 0xff, shared_bytes);
   }
@@ -209,7 +209,7 @@ class Block {
     return fibre.ended || barriers_ < fibre.barriers || fibre.warp->meetings < fibre.exchanges;
   }
 
-  // Warp by warp, as far as each comes, until all have ended.
+  // Runs each warp as far as it can go, until all have ended.
   void turns(size_t threads) {
     while (living_ > 0) {
       bool moved = false;

@@ -1,5 +1,5 @@
-// A block of threads on the processor: fibres that take turns where they meet. Knows nothing of
-// kernels.
+// A block of GPU threads on the CPU: each thread is a fibre, and fibres switch at barriers and
+// exchanges.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +15,13 @@ struct Grid;
 namespace onward::cuda::host {
 
 constexpr int kLanes = 32;
-constexpr size_t kSlotBytes = 64;  // of an exchange: the fragments of one lane
+constexpr size_t kSlotBytes = 64;  // for an exchange: the fragments of one lane
 
 struct Extent {
   uint32_t x = 1, y = 1, z = 1;
 };
 
-// Of the thread that runs. Looked at everywhere: the short way to a variable of a thread.
+// The running thread. It is used everywhere, so it has the fastest access model of thread-locals.
 struct Place {
   Extent thread, block, block_size, grid_size;
 };
@@ -33,9 +33,9 @@ float half_value(uint16_t bits);
 void sync_block();
 char* shared_memory();
 
-// Waits until all lanes of the warp have come with a value of so many bytes, and returns where
-// those lie, kSlotBytes apart, until the lane's next exchange but one. The last one to come calls
-// `together`, where there is one, on all of them.
+// Waits until all lanes of the warp have called it with a value of `bytes` bytes. Returns the
+// values of all lanes, kSlotBytes apart, valid until the lane's exchange after the next. If
+// `together` is given, the last lane calls it on all values.
 const char* exchange_bytes(const void* value, size_t bytes, void (*together)(char*) = nullptr);
 
 template <typename T>
@@ -58,7 +58,7 @@ Exchanged<T> exchange(const T& value) {
   return Exchanged<T>(exchange_bytes(&value, sizeof value));
 }
 
-// What a lane brings to a tensor core, and takes home in d.
+// The operands of a lane for a tensor core; the result is in d.
 template <typename Sum>
 struct Fragments {
   uint32_t a[4];
@@ -66,13 +66,14 @@ struct Fragments {
   Sum d[4];
 };
 
-// d += A B of all lanes: A 16 rows, B 8 columns, k in words of kEach elements, which Element::of
-// takes out as what sums are exact in. Lane l of A holds the words (row g, word t), (g + 8, t), (g,
-// t + 4), (g + 8, t + 4); of B (word t, column g), (t + 4, g). The sum of a step is rounded once.
+// d += A B of all lanes. A has 16 rows, B has 8 columns. k is stored in words of kEach elements,
+// which Element::of converts to a type with exact sums. Lane l holds the words (row g, word t), (g
+// + 8, t), (g, t + 4), (g + 8, t + 4) of A and (word t, column g), (t + 4, g) of B. The sum of a
+// step is rounded once.
 template <class Element, typename Sum>
 void multiply_together(char* slots) {
   using Exact = decltype(Element::of(0, 0));
-  constexpr int kSteps = 8 * Element::kEach;  // of k
+  constexpr int kSteps = 8 * Element::kEach;  // along k
   const auto lane = [slots](int i) {
     return reinterpret_cast<Fragments<Sum>*>(slots + static_cast<size_t>(i) * kSlotBytes);
   };
@@ -113,10 +114,10 @@ void multiply_tiles(Sum (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
   std::memcpy(d, reinterpret_cast<const Fragments<Sum>*>(slots + lane * kSlotBytes)->d, sizeof d);
 }
 
-// Runs every thread of every block, or keeps the launch where the stream records.
+// Runs every thread of every block, or records the launch if the stream is recording.
 void launch(Stream& stream, const Grid& grid, std::function<void()> thread);
 
-// The same, at once; seed: of the order of blocks and threads.
+// Runs it at once. `seed` determines the order of blocks and threads.
 void run_grid(const Grid& grid, uint64_t seed, int64_t block, const std::function<void()>& thread);
 
 }  // namespace onward::cuda::host

@@ -14,9 +14,9 @@ namespace onward::cuda::host {
 namespace {
 
 constexpr size_t kPage = 4096;
-constexpr size_t kAddresses = size_t{1} << 38;  // reserved; pages take room when they are written
+constexpr size_t kAddresses = size_t{1} << 38;  // reserved; pages take memory at the first write
 
-// All device memory of the process lies in one mapping, so that one call opens or closes it.
+// All device memory of the process is in one mapping, so that one call opens or closes it.
 class Memory {
  public:
   Memory() {
@@ -35,7 +35,7 @@ class Memory {
       memory = fit->second;
       sizes_[memory] = fit->first;
       free_.erase(fit);
-      return memory;  // its pages were given back: zeros
+      return memory;  // its pages were returned to the system, so they are zero
     }
     if (base_ == nullptr || used_ + size > kAddresses) throw std::bad_alloc();
     memory = base_ + used_;

@@ -1,17 +1,17 @@
-// Device memory of the test build. With ONWARD_CUDA_HOST_APART=1 it is out of the host's reach
-// except inside launches and copies, so that code which takes a device's pointer for one of its own
-// ends at once, as it would with a GPU. Knows nothing of kernels.
+// Device memory of the test build. With ONWARD_CUDA_HOST_APART=1, the host can access it only
+// inside launches and copies. So host code that uses a device pointer fails at once, in the same
+// way as with a GPU.
 #pragma once
 
 #include <cstddef>
 
 namespace onward::cuda::host {
 
-// Zeroed, whole pages of its own. std::bad_alloc.
+// Zeroed memory in pages of its own. Throws std::bad_alloc.
 void* allocate_device(size_t bytes);
 void release_device(void* memory) noexcept;
 
-// While one lives, the device's memory can be read and written.
+// While an object of this class exists, the device memory can be read and written.
 class DeviceAccess {
  public:
   DeviceAccess();

@@ -1,6 +1,6 @@
-// CUDA on the processor, for tests: the threads of a block are fibres (host/block.h), the lanes of
-// a warp meet in exchanges, and a tensor core is a loop. Blocks and threads run in random order, so
-// that what is not ordered by a barrier comes out differently from run to run.
+// CUDA on the CPU, for tests. The threads of a block are fibres (host/block.h), the lanes of a warp
+// synchronise in exchanges, and a tensor core is a loop. Blocks and threads run in random order, so
+// operations without a barrier between them give different results from run to run.
 #pragma once
 
 #include <cmath>
@@ -60,7 +60,7 @@ T shuffle_xor(T value, int mask) {
   return host::exchange(value)[lane ^ mask];
 }
 
-// The threads of a block take turns, and none leaves in the middle of this.
+// The threads of a block take turns, and none switches inside this function.
 inline uint32_t add_shared(uint32_t* shared, uint32_t value) {
   const uint32_t before = *shared;
   *shared = before + value;
@@ -91,7 +91,7 @@ inline void load_transposed(uint32_t (&r)[4], const void* row) {
   }
 }
 
-// To 10 bits of mantissa, ties away from zero, as cvt.rna.tf32 does.
+// Rounds to 10 bits of mantissa, ties away from zero, like cvt.rna.tf32.
 inline uint32_t to_tf32(float value) {
   const uint32_t bits = bits_of(value);
   if ((bits & 0x7f800000u) == 0x7f800000u) return bits;

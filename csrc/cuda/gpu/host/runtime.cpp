@@ -1,5 +1,5 @@
-// The runtime of the test build: a launch runs at once on all threads of the host, and a recording
-// is a list of launches.
+// The runtime of the test build. A launch runs at once on all host threads; a recording is a list
+// of launches.
 #include "cuda/gpu/runtime.h"
 
 #include <cstdlib>
@@ -25,14 +25,14 @@ class HostRecording final : public Recording {
   std::vector<Launch> launches;
 };
 
-// What a test asks of the device, such as the first seed.
+// A setting of the device from the environment, such as the first seed.
 uint64_t setting(const char* variable, uint64_t otherwise) {
   const char* text = std::getenv(variable);
   return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
 constexpr int kMostThreads = 1024;
-constexpr int64_t kMostBlocks = 65535;  // of y and z
+constexpr int64_t kMostBlocks = 65535;  // in y and z
 
 }  // namespace
 
@@ -106,7 +106,8 @@ void host::launch(Stream& stream, const Grid& grid, std::function<void()> thread
   }
   const uint64_t seed = state.seed++;
   const int64_t blocks = grid.x * grid.y * grid.z;
-  // Any order: an odd number near the golden ratio of the count, so that it visits every block.
+  // A random order. The step is an odd number near the golden ratio of the count; it visits every
+  // block.
   int64_t step = static_cast<int64_t>(static_cast<double>(blocks) * 0.618) | 1;
   while (std::__gcd(step, blocks) != 1) ++step;
   const int64_t first = static_cast<int64_t>(seed * 7919 % static_cast<uint64_t>(blocks));

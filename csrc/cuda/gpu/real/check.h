@@ -1,4 +1,4 @@
-// A failing call of CUDA as a DeviceError that names the call, the file and the line.
+// Converts a failed CUDA call to a DeviceError that names the call, the file and the line.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,7 +12,8 @@ namespace onward::cuda {
 
 inline void check_cuda(cudaError_t status, const char* call, const char* file, int line) {
   if (status == cudaSuccess) return;
-  cudaGetLastError();  // a failure that is no fault of the device leaves the next call alone
+  cudaGetLastError();  // clears an error that is not sticky, so that the next call does not report
+                       // it
   if (status == cudaErrorMemoryAllocation) throw std::bad_alloc();
   throw DeviceError(std::string(call) + ": " + cudaGetErrorName(status) + ", " +
                     cudaGetErrorString(status) + " (" + file + ":" + std::to_string(line) + ")");

@@ -1,4 +1,4 @@
-// CUDA on a GPU: the wrappers of gpu.h over intrinsics and PTX. Compiled by nvcc only.
+// CUDA on a GPU: the wrappers of gpu.h, with intrinsics and PTX. Only nvcc compiles this file.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -121,7 +121,7 @@ __device__ __forceinline__ uint32_t pick_bytes(uint32_t low, uint32_t high, uint
 
 cudaStream_t stream_of(Stream& stream);
 
-// Shared memory beyond this has to be asked for.
+// More shared memory than this must be requested.
 constexpr size_t kPlainSharedBytes = size_t{48} << 10;
 
 template <typename... Parameters, typename... Arguments>

@@ -1,4 +1,4 @@
-// The runtime on a GPU: plain allocations, one stream, and graphs for what is recorded.
+// The runtime on a GPU: plain allocations, one stream, and graphs for recordings.
 #include <cstdio>
 #include <utility>
 
@@ -33,12 +33,12 @@ LibraryDevice describe(int device) {
   return {text, ""};
 }
 
-// "13.0" of 13000.
+// "13.0" for 13000.
 std::string version_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
-// Why there is no device, and what to do about it.
+// The reason why there is no device, and the next step for the user.
 std::string why_no_device(cudaError_t status) {
   int driver = 0;
   if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
@@ -82,7 +82,7 @@ Stream::~Stream() {
   cudaStreamDestroy(state_->stream);
 }
 
-// The device is a matter of the calling thread, and an engine is stepped by any.
+// CUDA keeps the current device for each thread, and any thread may step an engine.
 void* Stream::allocate(size_t bytes) {
   CHECK_CUDA(cudaSetDevice(state_->device));
   void* memory = nullptr;
@@ -100,7 +100,7 @@ void Stream::release(void* memory) noexcept {
 
 void Stream::upload(void* device, const void* host, size_t bytes) {
   CHECK_CUDA(cudaSetDevice(state_->device));
-  // From pageable memory: it has been read when the call returns.
+  // The source is pageable memory: CUDA has read it when the call returns.
   CHECK_CUDA(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, state_->stream));
 }
 
