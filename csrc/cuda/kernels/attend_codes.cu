@@ -1,14 +1,15 @@
-// Attention where rows see codes or sinks, to the processor's bits (cpu/kernels.h,
-// CodedAttendArgs): what a row sees is cut into units, each a softmax of its own, merged in their
-// order. A block has some heads of one row; where rows are few, one unit of it, and a second kernel
-// merges. A row that sees neither codes nor sinks has the units of a plain cache.
+// Attention for rows that see codes or sinks, with the same bits as on the CPU (cpu/kernels.h,
+// CodedAttendArgs). The keys of a row are split into units; each has its own softmax, and units are
+// merged in order. A block computes some heads of one row. If there are few rows, it computes one
+// unit of them, and a second kernel merges. A row without codes and sinks has the units of a plain
+// cache.
 #include "cuda/kernels/coded_softmax.h"
 #include "cuda/kernels/verbs.h"
 
 namespace onward::cuda {
 namespace {
 
-// Which of a head's two states.
+// The two states of a head.
 constexpr int kMerged = 0, kNext = 1;
 
 struct CodedCall {
@@ -18,8 +19,8 @@ struct CodedCall {
   CodedRoom room;
   RotationSigns signs;
   int64_t out_stride;
-  int64_t runs;   // of heads of one kv head that blocks take together
-  int64_t units;  // states of a row and head; 0: a block takes all units of its row
+  int64_t runs;   // of heads of one kv head; a block computes one run
+  int64_t units;  // states of a row and head; 0: a block computes all units of its row
   float* states;  // (rows, heads, units, state)
 };
 
@@ -29,14 +30,14 @@ struct KeyRun {
   __device__ bool empty() const { return first > last; }
 };
 
-// What a row sees. Units by number: coded spans, sinks, block 0, spans of the tail.
+// The keys that a row sees. Order of the units: coded spans, sinks, block 0, spans of the tail.
 struct RowView {
   int64_t position;
   int64_t slice;
   int64_t first_key;
-  int64_t sinks;        // that lie before the window, keys [0, sinks)
+  int64_t sinks;        // keys [0, sinks), before the window
   int64_t coded_begin;  // keys
-  int64_t coded_end;    // coded_begin: nothing is coded
+  int64_t coded_end;    // equal to coded_begin: nothing is coded
   int64_t first_coded_span;
   int64_t coded_spans;
   int64_t first_tail_span;
@@ -66,7 +67,7 @@ __device__ RowView view_of(const CodedCall& c, int64_t row) {
   view.slice = c.step.slice_of_row[row];
   const SliceEntry slice = c.step.slices[view.slice];
   view.position = slice.first_position + row - slice.first_row;
-  // Until sinks and window part, a row with sinks sees all.
+  // While there is no gap between sinks and window, a row sees all keys.
   const int64_t sinks = cache.window > 0 ? cache.sink_tokens : 0;
   const bool windowed = cache.window > 0 && view.position >= cache.window + sinks;
   view.first_key = windowed ? view.position - cache.window + 1 : 0;
@@ -93,7 +94,7 @@ __device__ RowView view_of(const CodedCall& c, int64_t row) {
 
 __device__ int64_t head_offset(const CodedCall& c, int64_t head) { return head * c.cache.head_dim; }
 
-// Outputs of a unit's state that count: beyond them nothing is asked for.
+// The number of outputs in the state of a unit; later ones are not read.
 __device__ int width_of(const CodedCall& c, const RowView& view, int64_t unit) {
   const bool coded = unit < view.coded_spans && c.cache.value_codec != KvCodec::exact;
   return coded ? c.cache.coded_dim : c.cache.head_dim;
@@ -103,7 +104,7 @@ __device__ float* states_of(const CodedCall& c, int64_t row, int64_t head) {
   return c.states + (row * c.args.num_heads + head) * c.units * state_floats(c.cache.coded_dim);
 }
 
-// The heads of a block: `count` from `first` on, of one kv head.
+// The heads of a block: `count` heads from `first`, of one kv head.
 struct BlockHeads {
   int64_t row;
   int64_t kv_head;
@@ -122,7 +123,7 @@ __device__ BlockHeads heads_of_run(const CodedCall& c, int64_t run) {
   return heads;
 }
 
-// The query of a head turned back to where it would see the sinks without a gap.
+// Rotates the query of a head back to the last position that sees the sinks without a gap.
 __device__ const float* turned_query(const CodedCall& c, int64_t row, const float* q,
                                      float* turned) {
   const int half = c.cache.head_dim / 2;
@@ -163,8 +164,8 @@ __device__ void rotate_back(const RotationSigns& signs, float* out, int n, int c
   sync_block();
 }
 
-// Merges the units of a row in their order and writes it. next(unit, h): the state of head h in a
-// unit that the row sees; merged: (count, state) in shared memory.
+// Merges the units of a row in order and writes the row. next(unit, h) returns the state of head h
+// in a unit that the row sees. merged: (count, state), in shared memory.
 template <class Next>
 __device__ void fold_units(const CodedCall& c, const RowView& view, int64_t row, int64_t first_head,
                            int count, float* merged, const Next& next) {
@@ -193,9 +194,9 @@ __device__ void fold_units(const CodedCall& c, const RowView& view, int64_t row,
   }
 }
 
-// Blocks: rows, runs of heads. kCut: rows, heads, units; a block leaves the states of its unit, and
-// takes a whole run of heads where they have codes to share. Four on a multiprocessor: for more
-// ptxas would spill.
+// Grid: (rows, runs of heads); with kCut (rows, heads, units). With kCut a block writes the states
+// of its unit; in coded units it computes a whole run of heads, which share the codes. Four blocks
+// on a multiprocessor, because ptxas would spill with more.
 template <bool kCut>
 __global__ void __launch_bounds__(kSoftmaxThreads, 4) attend_units(CodedCall c) {
   const int64_t own = blockIdx.z;
@@ -248,7 +249,7 @@ __global__ void __launch_bounds__(kSoftmaxThreads, 4) attend_units(CodedCall c) 
   }
 }
 
-// Blocks: rows, heads.
+// Grid: (rows, heads).
 __global__ void __launch_bounds__(kSoftmaxThreads) merge_units(CodedCall c) {
   const int64_t row = blockIdx.x, head = blockIdx.y;
   const float* states = states_of(c, row, head);
@@ -257,21 +258,21 @@ __global__ void __launch_bounds__(kSoftmaxThreads) merge_units(CodedCall c) {
              [&](int64_t unit, const KeyRun&) { return states + unit * floats; });
 }
 
-// What a step's launch is cut into.
+// The grid of a launch.
 struct Cut {
-  int64_t heads;  // of one kv head, in a block
-  int64_t runs;   // of them
+  int64_t heads;  // in a block, of one kv head
+  int64_t runs;   // of heads
   int64_t units;
 };
 
-// Blocks for each multiprocessor from which on a row need not be cut.
+// With this number of blocks for each multiprocessor, rows are not split.
 constexpr int64_t kEnoughBlocks = 8;
 
 Cut cut_of(const AttendLayerArgs& args, const LayerCache& cache, const StepView& step,
            int processors) {
   const int64_t group = args.num_heads / cache.num_kv_heads;
   Cut cut;
-  // Without codes heads have nothing to share.
+  // Without codes, heads share nothing.
   cut.heads = cache.coded ? std::min<int64_t>(group, kMostHeads) : 1;
   cut.runs = (group + cut.heads - 1) / cut.heads;
   const int64_t keys = cache.window > 0
@@ -280,7 +281,7 @@ Cut cut_of(const AttendLayerArgs& args, const LayerCache& cache, const StepView&
   const int64_t spans = most_spans(keys, step.most_positions);
   const bool enough =
       step.rows * cache.num_kv_heads * cut.runs >= kEnoughBlocks * processors || spans == 1;
-  // A span may be coded in part; and there are sinks and block 0.
+  // One more for a span that is partly coded, one for sinks and one for block 0.
   cut.units = enough ? 0 : spans + 3;
   return cut;
 }

@@ -1,7 +1,8 @@
-// Attention in the processor's order of operations (cpu/kernels.h, AttendArgs), so that its bits
-// are the same: spans of 512 keys, an online softmax over tiles of 64 in each, states merged in
-// ascending order. For caches without codes or sinks (attend_codes.cu), float32 ones above all. A
-// block is one head of one row; where rows are few, one span of it, and a second kernel merges.
+// Attention in the CPU's order of operations (cpu/kernels.h, AttendArgs), so the bits are equal: an
+// online softmax over tiles of 64 keys in each span of 512 keys; states are merged in ascending
+// order. It is for caches without codes or sinks (see attend_codes.cu), mainly float32. A block
+// computes one head of one row. If there are few rows, it computes one span, and a second kernel
+// merges.
 #include "cuda/kernels/exact_softmax.h"
 #include "cuda/kernels/verbs.h"
 
@@ -13,11 +14,11 @@ struct AttendCall {
   LayerCache cache;
   StepView step;
   int64_t out_stride;
-  int64_t spans;  // states of a row and head; 0: a block takes all spans of its row
+  int64_t spans;  // states of a row and head; 0: a block computes all spans of its row
   float* states;  // (rows, heads, spans, state)
 };
 
-// What the row sees: keys [first, last].
+// The keys that a row sees: [first, last].
 struct Seen {
   int64_t first;
   int64_t last;
@@ -82,7 +83,7 @@ __global__ void __launch_bounds__(kSoftmaxThreads) merge_spans(AttendCall c) {
             c.args.out + row * c.out_stride + static_cast<int64_t>(head) * size);
 }
 
-// Blocks for each multiprocessor from which on a row need not be cut.
+// With this number of blocks for each multiprocessor, rows are not split.
 constexpr int64_t kEnoughBlocks = 8;
 
 int64_t cut_spans(const AttendLayerArgs& args, const LayerCache& cache, const StepView& step,

@@ -1,12 +1,12 @@
-// Attention over a cache of 16 bits on tensor cores (Dao 2023, FlashAttention-2, in its tiling). A
-// warp has 16 rows of one sequence and kv head: the query heads that share it, of one token or of
-// several. Decode and prefill are the same kernel, and a row has the same bits in both: an online
-// softmax over tiles of 64 keys runs from nothing in each span of 512, both at absolute positions,
-// and spans are merged in ascending order, two at a time. Where a step has few rows, blocks share
-// the spans of a row, and a second kernel merges.
+// Attention over a cache of 16 bits on tensor cores, with the tiling of FlashAttention-2 (Dao
+// 2023). A warp has 16 rows of one sequence and kv head: the query heads of that kv head, for one
+// or several tokens. Decode and prefill use the same kernel, and a row has the same bits in both:
+// an online softmax over tiles of 64 keys starts again in each span of 512, both at absolute
+// positions, and spans are merged in ascending order, two at a time. If a step has few rows, blocks
+// share the spans of a row, and a second kernel merges.
 //
-// Queries and softmax weights are 32-bit numbers; each goes to the tensor core as the sum of two of
-// 16 bits. A key that a row does not see takes no part in it, whatever it holds.
+// Queries and softmax weights are 32-bit numbers. The tensor core gets each as the sum of two
+// 16-bit numbers. A key that a row does not see does not affect it, even if the key is not finite.
 #include <algorithm>
 
 #include "cuda/kernels/attend_tiles.h"
@@ -20,7 +20,7 @@ template <int kDim, int kWarps, bool kBf16>
 __global__ void __launch_bounds__(kWarps * 32) attend_rows(Call c) {
   using L = Layout<kDim, kWarps>;
   using H = Half<kBf16>;
-  constexpr int kSteps = kDim / 16;  // of a tensor core over the head
+  constexpr int kSteps = kDim / 16;  // of the tensor core along the head
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int g = lane / 4, t = lane % 4;
   const int64_t slice_number = blockIdx.x / c.tiles_of_slice;
@@ -31,10 +31,11 @@ __global__ void __launch_bounds__(kWarps * 32) attend_rows(Call c) {
   rows.count = static_cast<int64_t>(rows.slice.tokens) * rows.group;
   rows.window = c.cache.window;
   const int64_t block_first = blockIdx.x % c.tiles_of_slice * kWarps * kWarpRows;
-  if (block_first >= rows.count) return;  // of a longer slice
+  if (block_first >= rows.count) return;  // this slice has fewer rows than the longest
   rows.first = block_first + warp * kWarpRows;
   const int64_t block_last = rows.clamped(block_first + kWarps * kWarpRows - 1);
-  // What any row of the block sees: the first row the earliest key, the last the latest.
+  // The keys that any row of the block sees: the first row sees the earliest, the last row the
+  // latest.
   const int64_t earliest = rows.first_key(block_first), latest = rows.position(block_last);
   const int64_t end_key = rows.slice.first_position + rows.slice.tokens;
   const int64_t end_block = (end_key + kBlockKeys - 1) / kBlockKeys;
@@ -45,11 +46,11 @@ __global__ void __launch_bounds__(kWarps * 32) attend_rows(Call c) {
   const int64_t keys_offset = c.cache.keys_offset + kv_head * c.cache.head_bytes;
   char* const shared = shared_memory();
   int32_t* const flags = reinterpret_cast<int32_t*>(shared + L::kFlags);
-  // (outputs of a lane, lanes): a lane reads what it wrote.
+  // (outputs of a lane, lanes): a lane reads only its own values.
   float* const merged =
       reinterpret_cast<float*>(shared + L::kMerged) + warp * kWarpRows * kDim + lane;
 
-  // Dims beyond the head's are zeros once and for all.
+  // Dimensions beyond the head size are zero; they are written once.
   const int head_dim = c.cache.head_dim;
   for (int s = 0; s < L::kStages; ++s) {
     char* const stage = shared + s * L::kStage;
@@ -59,7 +60,7 @@ __global__ void __launch_bounds__(kWarps * 32) attend_rows(Call c) {
   }
   sync_block();
 
-  // Queries of rows g and g + 8, in the order of a tensor core's left side.
+  // Queries of rows g and g + 8, in the order of the left operand of a tensor core.
   const int64_t row[2] = {rows.first + g, rows.first + g + 8};
   const float* query[2];
 #pragma unroll
@@ -114,7 +115,7 @@ __global__ void __launch_bounds__(kWarps * 32) attend_rows(Call c) {
       wait_copies<1>();
       sync_block();
       const int64_t begin_key = tile * kTileKeys;
-      // Whether some row of the block does not see some key of the tile.
+      // Whether a row of the block does not see a key of the tile.
       const bool edge = begin_key + kTileKeys - 1 > rows.position(block_first) ||
                         begin_key < rows.first_key(block_last);
       if (edge) {
@@ -130,7 +131,7 @@ __global__ void __launch_bounds__(kWarps * 32) attend_rows(Call c) {
         const uint32_t step_high[4] = {high.x, high.y, high.z, high.w};
         const uint32_t step_low[4] = {low.x, low.y, low.z, low.w};
 #pragma unroll
-        for (int pair = 0; pair < kKeyTiles / 2; ++pair) {  // a block of the cache
+        for (int pair = 0; pair < kKeyTiles / 2; ++pair) {  // one block of the cache
           const int dim = step * 16 + lane / 8 % 2 * 8 + lane % 8;
           uint32_t keys[4];
           load_transposed(keys, stage + ((pair * kDim + dim) * kBlockKeys + lane / 16 * 8) * 2);
@@ -209,7 +210,7 @@ __global__ void __launch_bounds__(kWarps * 32) attend_rows(Call c) {
           H::multiply(out[2 * n + 1], weights_low, values[2], values[3]);
         }
       }
-      sync_block();  // before the stage is filled again
+      sync_block();  // the next copy overwrites this stage
     }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -234,7 +235,7 @@ __global__ void __launch_bounds__(kWarps * 32) attend_rows(Call c) {
         }
         continue;
       }
-      // Into what is merged already: the rule of cpu/kernels.h.
+      // Merges the span by the rule of cpu/kernels.h.
       const float top = merged_maximum[i] < maximum[i] ? maximum[i] : merged_maximum[i];
       const float old_factor = exponential(merged_maximum[i] - top);
       const float new_factor = exponential(maximum[i] - top);
@@ -295,9 +296,9 @@ __global__ void __launch_bounds__(kMergeThreads) merge_rows(Call c) {
   }
 }
 
-constexpr int kPrefillWarps = 4;  // where shared memory allows it, else half of them
+constexpr int kPrefillWarps = 4;  // half of them if shared memory is too small
 
-// Blocks for each multiprocessor from which on a row need not be cut.
+// With this number of blocks for each multiprocessor, rows are not split.
 constexpr int64_t kEnoughBlocks = 4;
 
 int64_t rows_of_slice(const AttendLayerArgs& args, const LayerCache& cache, const StepView& step) {
@@ -306,9 +307,9 @@ int64_t rows_of_slice(const AttendLayerArgs& args, const LayerCache& cache, cons
 
 Cut cut_spans(const AttendLayerArgs& args, const LayerCache& cache, const StepView& step,
               int processors) {
-  constexpr int64_t kMostRows = kPrefillWarps * kWarpRows;  // of a block
+  constexpr int64_t kMostRows = kPrefillWarps * kWarpRows;  // in a block
   const int64_t group = args.num_heads / cache.num_kv_heads, positions = step.most_positions;
-  // Of a block: it begins and ends inside a token's heads at worst.
+  // The most tokens of a block: it may begin and end inside the heads of a token.
   const int64_t tokens = std::min<int64_t>(step.most_tokens, (kMostRows - 2) / group + 2);
   const auto seen_by = [&](int64_t neighbours) {
     return cache.window > 0 ? std::min(cache.window + neighbours - 1, positions) : positions;

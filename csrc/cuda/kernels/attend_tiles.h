@@ -1,5 +1,5 @@
-// The parts of attention in tiles (attend_tiles.cu): what a launch is given, the rows of a block, the
-// layout of its shared memory, and how keys and values come there.
+// Parts of attention in tiles (attend_tiles.cu): the arguments of a launch, the rows of a block,
+// the layout of its shared memory, and the copy of keys and values to shared memory.
 #pragma once
 
 #include "cuda/kernels/numbers.h"
@@ -10,16 +10,16 @@ namespace onward::cuda::tiles {
 constexpr int kTileKeys = 64;
 constexpr int kBlockKeys = CacheLayout::kBlockTokens;
 constexpr int kWarpRows = 16;
-constexpr int kMostDim = 128;             // of a head: more outputs do not fit the registers
-constexpr int kKeyTiles = kTileKeys / 8;  // of a tensor core's columns
-constexpr int kStateHead = 4;             // of a state: maximum, sum, 2 unused; then the outputs
-constexpr int kValuePadding = 16;         // bytes after a row of values: rows in other banks
+constexpr int kMostDim = 128;             // of a head; more outputs do not fit in the registers
+constexpr int kKeyTiles = kTileKeys / 8;  // of 8 columns of a tensor core
+constexpr int kStateHead = 4;             // a state is: maximum, sum, 2 unused; then the outputs
+constexpr int kValuePadding = 16;         // bytes between rows, so that rows use different banks
 
-// How the spans of a block's rows are shared by blocks. Rows of later tokens see later keys, so a
-// block may touch one span more than any of its rows.
+// The split of spans over blocks. Rows of later tokens see later keys, so a block may touch one
+// span more than each of its rows.
 struct Cut {
-  int64_t row_spans = 0;    // the most that one row sees: states of a row and head
-  int64_t block_spans = 0;  // the most that the rows of a block see: blocks that share them
+  int64_t row_spans = 0;    // largest number for one row: states of a row and head
+  int64_t block_spans = 0;  // largest number for the rows of a block: blocks that share them
   __host__ __device__ bool shared() const { return block_spans > 0; }
 };
 
@@ -39,7 +39,7 @@ struct Half {
   static __device__ float value(uint32_t bits) {
     return kBf16 ? bf16_to_float(bits) : half_to_float(bits);
   }
-  // Two numbers as two pairs of halves: high + low is each number, to twice a half's digits.
+  // Two numbers as two pairs of halves: high + low is the number, with twice the digits of a half.
   static __device__ void split(float a, float b, uint32_t& high, uint32_t& low) {
     const uint32_t high_a = of(a), high_b = of(b);
     high = high_a | high_b << 16;
@@ -58,8 +58,8 @@ struct Half {
 // The rows of a warp: row i is token i / group of the slice, head i % group of the kv head.
 struct Rows {
   SliceEntry slice;
-  int64_t first;  // of the warp
-  int64_t count;  // of the slice
+  int64_t first;  // first row of the warp
+  int64_t count;  // rows of the slice
   int group;
   int64_t window;
 
@@ -74,7 +74,7 @@ struct Rows {
 };
 
 // Shared memory of a block: kStages tiles of keys and values, flags of values that are not finite,
-// and of each lane its queries and its merged outputs.
+// and the queries and merged outputs of each lane.
 template <int kDim, int kWarps>
 struct Layout {
   static constexpr int kStages = 2;
@@ -88,14 +88,14 @@ struct Layout {
   static constexpr int kBytes = kMerged + kWarps * kWarpRows * kDim * 4;
 };
 
-// Brings the keys and values of tile `tile` to shared memory, but for blocks that the slice has
-// not, and dims beyond the head's, which are zeros.
+// Copies the keys and values of tile `tile` to shared memory. It skips blocks that the slice does
+// not have. Dimensions beyond the head size are zero.
 template <int kDim, int kWarps>
 __device__ void fetch(const Call& c, void* const* blocks, int64_t keys_offset, int64_t tile,
                       int64_t end_block, char* stage) {
   using L = Layout<kDim, kWarps>;
   const int head_dim = c.cache.head_dim;
-  const int key_pieces = head_dim * 2, value_pieces = head_dim / 8;  // of 16 bytes, of a block; row
+  const int key_pieces = head_dim * 2, value_pieces = head_dim / 8;  // 16 bytes each: block, row
   const int64_t first = tile * kTileKeys / kBlockKeys;
   for (int b = 0; b < kTileKeys / kBlockKeys; ++b) {
     const bool there = first + b < end_block && blocks[first + b] != nullptr;
@@ -115,8 +115,8 @@ __device__ void fetch(const Call& c, void* const* blocks, int64_t keys_offset, i
   }
 }
 
-// Values that no row may use become zeros: those of keys from `end` on, which are not written yet, and
-// those that are not finite, whose keys are flagged. By all threads of the block.
+// Sets values to zero that no row may use: values of keys from `end` on, which are not written yet,
+// and values that are not finite, whose keys are flagged. All threads of the block must call it.
 template <int kDim, int kWarps, bool kBf16>
 __device__ void clear_values(char* values, int64_t begin_key, int64_t end, int head_dim,
                              int32_t* flags) {
@@ -131,7 +131,7 @@ __device__ void clear_values(char* values, int64_t begin_key, int64_t end, int h
       value = 0;
     } else if ((value & kExponent) == kExponent) {
       value = 0;
-      flags[key] = 1;  // any thread: all write the same
+      flags[key] = 1;  // several threads may write the same value
     }
   }
   sync_block();

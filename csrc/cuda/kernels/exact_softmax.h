@@ -1,6 +1,6 @@
-// The softmax over exact keys that the processor computes, on the threads of one block and to the
-// same bits (cpu/kernels.h, AttendArgs). A state is [maximum, 15 unused][16 sums][head_dim
-// outputs]. Every function is called by all threads of a block. Knows nothing of steps or of codes.
+// The softmax over exact keys on the threads of one block, with the same bits as on the CPU
+// (cpu/kernels.h, AttendArgs). A state is [maximum, 15 unused][16 sums][head_dim outputs]. All
+// threads of a block must call each function.
 #pragma once
 
 #include "cuda/kernels/numbers.h"
@@ -26,7 +26,7 @@ struct SoftmaxShared {
   float weights[kTileKeys];
 };
 
-// One head's keys and values in a sequence's blocks.
+// The keys and values of one head in the blocks of a sequence.
 struct ExactKeys {
   void* const* blocks;
   int64_t keys_offset;
@@ -43,13 +43,13 @@ struct ExactKeys {
   }
 };
 
-// Folds 16 lanes as the processor does: any lane of a warp has the sum.
+// Folds 16 lanes in the CPU's order; every lane of the warp gets the sum.
 __device__ inline float fold_lanes(float value) {
   for (int half = kSumLanes / 2; half > 0; half /= 2) value += shuffle_xor(value, half);
   return value;
 }
 
-// The softmax over keys [first, last] of one span, from nothing. state: in shared memory.
+// Computes the softmax over keys [first, last] of one span. `state` is in shared memory.
 __device__ inline void attend_span(const ExactKeys& keys, const float* q, float scale,
                                    int64_t first_key, int64_t last_key, int64_t span,
                                    SoftmaxShared& shared, float* state) {
@@ -58,7 +58,7 @@ __device__ inline void attend_span(const ExactKeys& keys, const float* q, float 
   const int64_t first = first_key > span_begin ? first_key : span_begin;
   const int64_t span_last = span_begin + kSpanKeys - 1;
   const int64_t last = last_key < span_last ? last_key : span_last;
-  sync_block();  // the state may be one that others still read
+  sync_block();  // other threads may still read the state
   for (int i = thread; i < size; i += kSoftmaxThreads) shared.query[i] = q[i];
   for (int i = kSumLanes + thread; i < kStateHead + size; i += kSoftmaxThreads) state[i] = 0.0f;
   if (thread == 0) state[0] = -kInfinity;
@@ -80,7 +80,7 @@ __device__ inline void attend_span(const ExactKeys& keys, const float* q, float 
       shared.weights[thread] = score;
     }
     sync_block();
-    // A NaN score is no maximum, and makes its weight a NaN.
+    // A NaN score is not a maximum, and its weight becomes NaN.
     float highest = -kInfinity;
 #pragma unroll 8
     for (int i = 0; i < kTileKeys; ++i) {
@@ -128,7 +128,7 @@ __device__ inline void copy_state(const float* from, float* to, int head_dim) {
   sync_block();
 }
 
-// state, in shared memory, with that of the next keys.
+// Merges the state of the next keys into `state`, in shared memory.
 __device__ inline void merge_states(float* state, const float* next, int head_dim) {
   const float a = state[0], b = next[0];
   const float highest = a < b ? b : a;

@@ -1,6 +1,6 @@
-// Products of float32 weights, with the bits of the processor: every output is one chain of fused
-// multiply-adds over k in ascending order. A thread keeps one output of one row or of four; the
-// block brings weights and rows to shared memory ahead of the chains, which alone would wait.
+// Products of float32 weights, with the same bits as on the CPU: every output is one chain of fused
+// multiply-adds over k in ascending order. A thread has one output of one row or of four rows. The
+// block copies weights and rows to shared memory in advance, so that the chains do not wait.
 #include "cuda/kernels/numbers.h"
 #include "cuda/kernels/product_output.h"
 #include "cuda/kernels/tiles.h"
@@ -10,8 +10,8 @@ namespace onward::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kRowThreads = kThreads / kTileOutputs;  // 8 rows, or 8 times four
-constexpr int kChunk = 64;                            // of k, at a time
+constexpr int kRowThreads = kThreads / kTileOutputs;  // 8 rows, or 8 x 4 rows
+constexpr int kChunk = 64;                            // along k
 constexpr int kStages = 4;
 constexpr int kWeightChunk = kTileOutputs * kChunk;  // floats
 
@@ -29,12 +29,12 @@ constexpr size_t stage_floats() {
   return kWeightChunk + static_cast<size_t>(kRowThreads) * kRows * kChunk;
 }
 
-// Brings chunk `chunk` to its stage.
+// Copies chunk `chunk` to its stage.
 template <int kRows>
 __device__ void fetch(const Call& c, int64_t chunk, float* stage) {
   const int64_t first = chunk * kChunk;
   const int64_t left = c.inputs - first;
-  const int count = static_cast<int>(left < kChunk ? left : kChunk);  // of k, a multiple of 16
+  const int count = static_cast<int>(left < kChunk ? left : kChunk);  // along k, a multiple of 16
   const int64_t panel = blockIdx.x;
   const float* weights = c.weight + (panel * c.inputs + first) * kTileOutputs;
   for (int i = static_cast<int>(threadIdx.x); i < count * kTileOutputs / 4; i += kThreads) {
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kThreads) multiply_chains(Call c) {
   float sums[kRows] = {};
   for (int64_t chunk = 0; chunk < chunks; ++chunk) {
     wait_copies<kStages - 2>();
-    sync_block();  // all have the chunk, and all are done with the one before it
+    sync_block();  // the chunk is complete, and all threads have finished the previous one
     const int64_t ahead = chunk + kStages - 1;
     if (ahead < chunks) fetch<kRows>(c, ahead, stages + ahead % kStages * stage_floats<kRows>());
     commit_copies();

@@ -1,6 +1,6 @@
-// Products of quantised weights, with the bits of the processor (cpu/kernels.h): the sum over a
-// group of 32 is an exact integer, which tensor cores give in any order, and over groups every
-// output is one chain of fused multiply-adds in ascending order.
+// Products of quantised weights, with the same bits as on the CPU (cpu/kernels.h). The sum over a
+// group of 32 is an exact integer, so the order in the tensor core does not matter. Over groups,
+// every output is one chain of fused multiply-adds in ascending order.
 #include "cuda/kernels/numbers.h"
 #include "cuda/kernels/product_output.h"
 #include "cuda/kernels/tiles.h"
@@ -16,7 +16,7 @@ constexpr int64_t kRowTileBytes = kTileRows * kTileInputs;
 struct Call {
   const char* weight;
   const uint16_t* scales;    // (outputs / 16, tiles, 16) f16
-  const uint16_t* minimums;  // likewise, q4_1 only
+  const uint16_t* minimums;  // the same shape; only for q4_1
   const char* x;
   const float* x_scales;  // (rows / 8, tiles, 8)
   const int32_t* x_sums;
@@ -26,7 +26,7 @@ struct Call {
   ProductOutput y;
 };
 
-// One group more in the chain of an output.
+// Adds one group to the chain of an output.
 template <DType kDType>
 __device__ float add_group(float sum, int dot, float scale, float minimum, float x_scale,
                            int x_sum) {
@@ -46,16 +46,16 @@ __device__ void dot_nibbles(int32_t (&dots)[4], uint32_t low, uint32_t high, con
   mma_s8(dots, {low & kMask, high & kMask, (low >> 4) & kMask, (high >> 4) & kMask}, {x.x, x.y});
 }
 
-// Bytes of two neighbouring tiles of a panel.
+// The bytes of two neighbouring tiles of a panel.
 template <DType kDType>
 constexpr int kPairBytes = 2 * static_cast<int>(weight_tile_bytes(kDType));
 
-// A lane's part of two neighbouring tiles.
+// The part of a lane of two neighbouring tiles.
 template <DType kDType>
 struct Pair {
   uint4 words[kDType == DType::q8_0 ? 2 : 1];
 
-  // pair: where the two lie, or one, which is the last of an odd number.
+  // pair: the address of the two tiles, or of the last tile if their number is odd.
   __device__ static Pair read(const char* pair, int lane, bool both, bool once) {
     Pair p;
     if constexpr (kDType == DType::q8_0) {
@@ -83,8 +83,9 @@ struct Pair {
   }
 };
 
-// Up to 8 kRowTiles rows times 16 outputs. In rounds: the warps make the integers of some groups,
-// then a thread for each row and output takes them into its chain, while the next round begins.
+// Computes up to 8 kRowTiles rows x 16 outputs in rounds. The warps compute the integers of some
+// groups; then one thread for each row and output adds them to its chain while the next round
+// begins.
 template <DType kDType, int kRowTiles>
 __global__ void __launch_bounds__(kThreads) multiply_few(Call c) {
   constexpr int kSums = kRowTiles * kTileRows * kTileOutputs;
@@ -155,12 +156,13 @@ __global__ void __launch_bounds__(kThreads) multiply_few(Call c) {
   }
 }
 
-// 128 outputs times 128 rows a block, two groups at a time through shared memory.
+// Computes 128 outputs x 128 rows in each block; two groups at a time go through shared memory.
 constexpr int kPanels = 8, kRowTilesOfBlock = 16;
 constexpr int kStages = 4;
 constexpr int kWarpPanels = 2, kWarpRowTiles = 8;
 
-// Of a stage: weights, then of two groups each: scales, minimums, rows, their scales, their sums.
+// The layout of a stage: weights; then for two groups: scales, minimums, rows, their scales, their
+// sums.
 template <DType kDType>
 struct Stage {
   static constexpr int kScales = kPanels * kPairBytes<kDType>;
@@ -171,8 +173,8 @@ struct Stage {
   static constexpr int kBytes = kRowSums + kRowTilesOfBlock * 2 * kTileRows * 4;
 };
 
-// `pieces` times 16 bytes for each of `count` runs that lie `stride` bytes apart, the last of them
-// again beyond `last`.
+// Copies `pieces` x 16 bytes of each of `count` ranges that are `stride` bytes apart. Beyond
+// `last`, the last range is copied again.
 __device__ void fetch_runs(char* to, int to_stride, const char* from, int64_t stride, int count,
                            int pieces, int64_t first, int64_t last) {
   for (int i = static_cast<int>(threadIdx.x); i < count * pieces; i += kThreads) {

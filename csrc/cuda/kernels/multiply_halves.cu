@@ -1,8 +1,8 @@
-// Products of bf16 and f16 weights on tensor cores. A sum over k is cut into spans of 512: within
-// one the tensor core adds, in ascending order of k; the spans are added one after another, from 0.
-// So a row has one result, whether it comes alone (warps share the spans of 16 outputs) or among
-// many (a warp takes 32 outputs and 64 rows). Rows meet bf16 weights in bf16, f16 weights in tf32,
-// which holds what f16 holds and the range of float32.
+// Products of bf16 and f16 weights on tensor cores. A sum over k is split into spans of 512. In a
+// span, the tensor core adds in ascending order of k; the spans are added one after another, from
+// 0. So the result of a row is the same alone (warps share the spans of 16 outputs) and among many
+// rows (a warp computes 32 outputs and 64 rows). Rows are rounded to bf16 for bf16 weights, and to
+// tf32 for f16 weights. tf32 has the precision of f16 and the range of float32.
 #include "cuda/kernels/numbers.h"
 #include "cuda/kernels/product_output.h"
 #include "cuda/kernels/tiles.h"
@@ -11,7 +11,7 @@
 namespace onward::cuda {
 namespace {
 
-constexpr int kSpanTiles = 16;  // 512 of k
+constexpr int kSpanTiles = 16;  // 512 along k
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr size_t kMostShared = size_t{96} << 10;
@@ -20,12 +20,12 @@ struct Call {
   const char* weight;
   const char* x;
   int64_t outputs;
-  int64_t tiles;  // of k
+  int64_t tiles;  // along k
   int64_t rows;
   ProductOutput y;
 };
 
-// What a lane holds of a tile of weights, and of rows.
+// The part of a lane of a tile of weights, and of a tile of rows.
 struct Weights {
   uint4 low, high;
 };
@@ -66,7 +66,7 @@ struct F16 {
   }
 };
 
-// Up to 8 kRowTiles rows times 16 outputs: the warps share the spans.
+// Computes up to 8 kRowTiles rows x 16 outputs; the warps share the spans.
 template <class Format, int kRowTiles>
 __global__ void __launch_bounds__(kThreads) multiply_few(Call c) {
   constexpr int kSums = kRowTiles * kTileRows * kTileOutputs;
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(kThreads) multiply_few(Call c) {
   }
 }
 
-// 128 outputs times 128 rows a block, through shared memory.
+// Computes 128 outputs x 128 rows in each block, through shared memory.
 constexpr int kPanels = 8, kRowTilesOfBlock = 16;
 constexpr int kStages = 4;
 constexpr int kWarpPanels = 2, kWarpRowTiles = 8;  // four warps along the outputs, two along rows
@@ -122,7 +122,8 @@ constexpr int64_t stage_bytes() {
   return kPanels * weight_tile_bytes(DType::bf16) + kRowTilesOfBlock * Format::kRowTileBytes;
 }
 
-// One tile of k of the block's panels and rows. Beyond the last ones come the last ones again.
+// Copies one tile along k of the panels and rows of the block. Beyond the end, the last ones are
+// copied again.
 template <class Format>
 __device__ void fetch(const Call& c, int64_t tile, char* stage) {
   constexpr int kTileBytes = static_cast<int>(weight_tile_bytes(DType::bf16));
@@ -153,8 +154,8 @@ __global__ void __launch_bounds__(kThreads, 1) multiply_many(Call c) {
     if (tile < c.tiles) fetch<Format>(c, tile, stages + tile * stage_bytes<Format>());
     commit_copies();
   }
-  float span[kWarpPanels][kWarpRowTiles][4] = {};   // of the present span
-  float total[kWarpPanels][kWarpRowTiles][4] = {};  // of those before it
+  float span[kWarpPanels][kWarpRowTiles][4] = {};   // the present span
+  float total[kWarpPanels][kWarpRowTiles][4] = {};  // the earlier spans
   for (int64_t tile = 0; tile < c.tiles; ++tile) {
     wait_copies<kStages - 2>();
     sync_block();

@@ -1,5 +1,5 @@
-// Scalar arithmetic of the kernels with the bits that the processor's kernels give
-// (cpu/kernels.h). Products and sums are fused where fmaf stands, and nowhere else.
+// Scalar arithmetic with the same bits as the kernels of the CPU (cpu/kernels.h). Only fmaf fuses a
+// product and a sum.
 #pragma once
 
 #include <cmath>
@@ -12,7 +12,7 @@ namespace onward::cuda {
 
 constexpr float kInfinity = HUGE_VALF;
 
-// exp(x), relative error below 1e-7; 0 below -87.3, infinite above 88.7, NaN for NaN.
+// exp(x) with a relative error below 1e-7; 0 below -87.3, infinity above 88.7, NaN for NaN.
 __device__ inline float exponential(float x) {
   if (x < -87.3f) return 0.0f;
   if (88.7f < x) return kInfinity;
@@ -37,7 +37,7 @@ __device__ inline float gated(float gate, float up) {
   return gate / (1.0f + exponential(0.0f - gate)) * up;
 }
 
-// Round to nearest even; a NaN stays one, with the bits that base/half.h gives it.
+// Rounds to nearest even. A NaN stays a NaN, with the same bits as in base/half.h.
 __device__ inline uint32_t bf16_of(float value) {
   const uint32_t bits = bits_of(value);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return (bits >> 16) | 0x40;
@@ -57,7 +57,7 @@ __device__ inline uint32_t half_of(float value) {
 
 __device__ inline float bf16_to_float(uint32_t bits) { return float_of(bits << 16); }
 
-// Element i of what is stored from `begin` on: f32, f16 or bf16.
+// Element i of values that are stored from `begin` on: f32, f16 or bf16.
 __device__ inline float load_element(DType dtype, const char* begin, int64_t i) {
   if (dtype == DType::f32) return reinterpret_cast<const float*>(begin)[i];
   const uint32_t bits = reinterpret_cast<const uint16_t*>(begin)[i];

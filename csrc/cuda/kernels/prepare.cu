@@ -1,5 +1,5 @@
-// The rows of a product, normalised and rounded once for all its outputs: one block a row. RMSNorm
-// sums in the processor's 16 lanes, so that float32 rows have its bits. (Zhang & Sennrich 2019)
+// Normalises and rounds the rows of a product once for all outputs; one block for each row. RMSNorm
+// (Zhang & Sennrich 2019) sums in 16 lanes like the CPU, so float32 rows have the same bits.
 #include "cuda/kernels/numbers.h"
 #include "cuda/kernels/tiles.h"
 #include "cuda/kernels/verbs.h"
@@ -29,15 +29,15 @@ struct PrepareArgs {
   const float* x;  // (rows, inputs)
   int64_t rows;
   int64_t inputs;
-  const float* norm;  // (inputs) or null
+  const float* norm;  // (inputs); null: no norm
   float eps;
-  int64_t size;  // values of a row that count, where there is a norm
+  int64_t size;  // number of values of a row in the mean of the norm
   void* values;
   float* scales;
   int32_t* sums;
 };
 
-// 1 / sqrt(mean of squares + eps), for every thread of the block.
+// 1 / sqrt(mean of squares + eps); every thread of the block gets it.
 __device__ float inverse_norm(const PrepareArgs& a, const float* row) {
   __shared__ float inverse;
   if (threadIdx.x < 32) {
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kThreads) prepare_rows(PrepareArgs a) {
     float* out = static_cast<float*>(a.values) + row * a.inputs;
     for (int64_t i = threadIdx.x; i < a.inputs; i += kThreads) out[i] = value_at(i);
   } else if constexpr (kRows == Rows::int8) {
-    // A warp takes a group of 32.
+    // A warp rounds a group of 32.
     const int lane = static_cast<int>(threadIdx.x) % 32;
     for (int64_t tile = threadIdx.x / 32; tile < tiles; tile += kThreads / 32) {
       const float value = value_at(tile * kTileInputs + lane);

@@ -1,6 +1,6 @@
-// What a device can do at most, by kernels that do nothing else: read, copy, multiply-add in
-// float32, multiply bf16 and int8 on the tensor cores. The ceilings that figures of a model are set
-// beside; knows nothing of models.
+// Measures the limits of a device with kernels that do only one thing: read, copy, multiply-add in
+// float32, or multiply bf16 and int8 on the tensor cores. The figures of a model are compared with
+// these limits.
 #include <algorithm>
 #include <chrono>
 #include <type_traits>
@@ -12,17 +12,17 @@ namespace onward::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kStreamBlocks = 8;      // for each multiprocessor: as many threads as it holds
-constexpr int kArithmeticBlocks = 2;  // 16 warps, each with kChains of them
+constexpr int kStreamBlocks = 8;      // for each multiprocessor: all threads that it can hold
+constexpr int kArithmeticBlocks = 2;  // 16 warps, each with kChains chains
 constexpr int kChains = 8;
 constexpr int kUnrolled = 4;                           // loads of a thread in flight
-constexpr int64_t kProcessorBytes = int64_t{8} << 20;  // in all, more than any cache
-constexpr int kFmaSteps = 16;                          // of a round, so that its loop costs little
+constexpr int64_t kProcessorBytes = int64_t{8} << 20;  // in total; larger than every cache
+constexpr int kFmaSteps = 16;                          // in a round, so that its loop costs little
 constexpr double kFmaOperations = 2.0 * kChains * kFmaSteps * kThreads;
 constexpr double kWarps = kThreads / 32;
-constexpr double kBf16Operations = 2.0 * 16 * 8 * 16 * kChains * kWarps;  // of a block's round
+constexpr double kBf16Operations = 2.0 * 16 * 8 * 16 * kChains * kWarps;  // in a round of a block
 constexpr double kInt8Operations = 2.0 * 16 * 8 * 32 * kChains * kWarps;
-constexpr int kRounds = 3;  // timed ones, the best of which counts
+constexpr int kRounds = 3;  // timed rounds; the best counts
 constexpr int kMostRepeats = 1 << 26;
 
 __global__ void __launch_bounds__(kThreads)
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   uint32_t all = 0;
   for (int u = 0; u < kUnrolled; ++u) all |= folded[u];
-  if (all != 0) *out = all;  // the memory is zero, which the compiler does not know
+  if (all != 0) *out = all;  // the memory is zero, but the compiler does not know it
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kThreads)
   if (all == 0xffffffffu) *out = all;
 }
 
-// Operands that differ from lane to lane: numbers near 1, or any bytes.
+// Operands that differ between lanes: numbers near 1, or arbitrary bytes.
 template <bool kBf16>
 __global__ void __launch_bounds__(kThreads)
     multiply_tiles(uint32_t bits, uint32_t mask, int repeats, uint32_t* out) {
@@ -129,12 +129,12 @@ double seconds_of(Stream& stream, const Run& run, int repeats) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// Thousand millions of units a second, `units` being those of one repeat, in about `seconds`: the
-// repeats grow until what a launch costs is nothing beside them, then the best round counts.
+// Returns 10^9 units per second, measured in about `seconds`. `units` is the number of units of one
+// repeat. The repeats grow until the cost of a launch is negligible; then the best round counts.
 template <typename Run>
 double rate(Stream& stream, double units, double seconds, const Run& run) {
-  seconds_of(stream, run, 1);                    // code is brought to the device
-  const double round = seconds / (kRounds + 2);  // growing takes two at most
+  seconds_of(stream, run, 1);                    // loads the code to the device
+  const double round = seconds / (kRounds + 2);  // growing takes at most two
   int repeats = 1;
   double best = seconds_of(stream, run, repeats);
   while (best < round && repeats < kMostRepeats) {

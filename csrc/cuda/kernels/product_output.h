@@ -1,4 +1,4 @@
-// Where the sums of a product go. Knows nothing of how they were made.
+// The destination of the sums of a product.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@ namespace onward::cuda {
 
 struct ProductOutput {
   float* y;           // (rows, outputs)
-  const float* bias;  // (outputs), or null
+  const float* bias;  // (outputs); null: no bias
   int64_t outputs;
-  bool add;  // to what y holds
+  bool add;  // add to y instead of overwriting it
 
   __device__ void store(int64_t row, int64_t output, float sum) const {
     float& place = y[row * outputs + output];

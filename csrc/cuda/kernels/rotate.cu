@@ -1,6 +1,6 @@
-// Rotary embedding and append: a block for each row and head, a key and its value stored where the
-// cache keeps them. Half-split pairs (Su et al. 2021); products rounded before their sum, as the
-// processor does.
+// Rotary embedding (Su et al. 2021) and append. There is a block for each row and head; keys and
+// values are stored in the cache. Pairs are (i, i + head_dim / 2). Products are rounded before
+// their sum, as on the CPU.
 #include "cuda/kernels/numbers.h"
 #include "cuda/kernels/verbs.h"
 
@@ -29,7 +29,7 @@ struct Elements {
   }
 };
 
-// In place, over the head's values in shared memory.
+// Works in place on the values of the head in shared memory.
 __device__ void normalise(float* head, int size, const float* weight, float eps) {
   __shared__ float inverse;
   if (threadIdx.x < 32) {

@@ -1,4 +1,4 @@
-// Verbs that move rows and change little of them: embedding, gathering, SwiGLU's product.
+// Verbs that mainly move rows: embedding, gathering, and the product of SwiGLU.
 #include "cuda/kernels/numbers.h"
 #include "cuda/kernels/tiles.h"
 #include "cuda/kernels/verbs.h"
@@ -15,7 +15,7 @@ struct TableArgs {
   int64_t inputs;
 };
 
-// Weight (output, k), as cpu/panels.h reads it back.
+// Reads the weight (output, k).
 __device__ float weight_at(const TableArgs& w, int64_t output, int64_t k) {
   const int64_t panel = output / kTileOutputs, row = output % kTileOutputs;
   if (w.dtype == DType::f32) {

@@ -1,11 +1,10 @@
-// Chooses tokens from rows of logits, a block for each, as the sampler on the processor does
-// (sampling/): the same scores to the bit, the same ties, the same random number. Thresholds are
-// found by digits of the scores, best first, and never by sorting.
+// Chooses tokens from rows of logits, one block for each row, like the sampler of the CPU
+// (sampling/): with the same bits of the scores, the same ties and the same random number.
+// Thresholds are found digit by digit of the scores, best first, without sorting.
 //
-// Weights are added up as integers, so that a sum is the same in whatever order threads come, and
-// no more than the processor's float64 sums it differs from the exact one: by about 2^-53 of it. A
-// choice differs from the processor's where a sum lies so near to what it is held against, which a
-// draw meets about once in 1e13.
+// Weights are summed as integers, so that the order of the threads does not change a sum. A sum
+// differs from the exact value by about 2^-53 of it, like the float64 sums of the CPU. A choice
+// differs from the CPU's only if a sum is that near to its threshold, about once in 1e13 draws.
 #include "cuda/kernels/numbers.h"
 #include "cuda/kernels/verbs.h"
 
@@ -27,22 +26,22 @@ struct SampleArgs {
 };
 
 struct SampleShared {
-  uint32_t low[kBins];  // of 64-bit sums
+  uint32_t low[kBins];  // lower halves of 64-bit sums
   uint32_t high[kBins];
-  uint64_t words[kWarps];  // what warps give to the block
+  uint64_t words[kWarps];  // results of the warps
   double sums[kWarps];
-  int32_t bin;  // where a sum has been reached,
+  int32_t bin;  // the bin where a sum is reached,
   uint64_t before;
-  uint64_t amount;  // what it was before it, and how much was in it
+  uint64_t amount;  // the sum before it, and the amount in it
   int32_t place;
-  RowChoice choice;  // by thread 0
+  RowChoice choice;  // written by thread 0
 };
 
 __device__ inline int lane() { return static_cast<int>(threadIdx.x % 32); }
 __device__ inline int warp() { return static_cast<int>(threadIdx.x / 32); }
 
-// visit(place, value) for the values of a row, those of one thread in order. Several are read
-// before the first is looked at, since one block has to keep the memory busy.
+// Calls visit(place, value) for the values of a row; each thread visits its values in order.
+// Several values are read in advance, because one block must keep the memory busy.
 template <typename Visit>
 __device__ inline void for_each(const float* values, int n, const Visit& visit) {
   constexpr int kAhead = 8;
@@ -84,8 +83,8 @@ __device__ inline uint64_t block_largest(SampleShared& shared, uint64_t value) {
   return largest;
 }
 
-// A score and its place in one word: the larger score is the larger word, of equals the lower
-// place. Zeros of both signs are equal.
+// A score and its place in one word. A larger score is a larger word; for equal scores, the lower
+// place is larger. Zeros of both signs are equal.
 constexpr uint64_t kNotFinite = 0xffffffffu;
 __device__ inline uint64_t ranked(float score, int32_t place) {
   const uint32_t bits = bits_of(score + 0.0f);
@@ -100,7 +99,7 @@ __device__ inline int32_t place_of(uint64_t rank) {
   return static_cast<int32_t>(~static_cast<uint32_t>(rank));
 }
 
-// The best of a row of logits, or kNotFinite in the upper half.
+// The best word of a row of logits, or kNotFinite in the upper half.
 __device__ inline uint64_t best_logit(SampleShared& shared, const float* logits, int n) {
   uint64_t best = 0;
   for_each(logits, n, [&](int place, float logit) {
@@ -129,7 +128,7 @@ __device__ inline double total_weight(SampleShared& shared, const float* scores,
   return block_sum(shared, sum);
 }
 
-// sampling/scores.h: within float32's finite range, and a banned token stays banned.
+// As in sampling/scores.h: limits to the finite range of float32; a banned token stays banned.
 __device__ inline float changed(float score, double value) {
   if (score == -kInfinity) return score;
   const auto most = static_cast<double>(kLargestFloat);
@@ -138,7 +137,7 @@ __device__ inline float changed(float score, double value) {
   return static_cast<float>(value);
 }
 
-// Biases, penalties and bans, each token's in this order, each rounded as it is there.
+// Applies biases, penalties and bans of each token in this order, with the rounding of sampling/.
 __device__ inline void change_scores(const SampledRow& row, float* scores) {
   const RowOptions& options = row.options;
   for (int i = static_cast<int>(threadIdx.x); i < row.num_biases; i += kThreads) {
@@ -168,7 +167,8 @@ __device__ inline void change_scores(const SampledRow& row, float* scores) {
   sync_block();
 }
 
-// Adds to a bin's 64 bits. Each carry is seen by whoever makes it, in whatever order they come.
+// Adds to the 64 bits of a bin. The thread that causes a carry sees it, in any order of the
+// threads.
 __device__ inline void add_to_bin(SampleShared& shared, uint32_t bin, uint64_t amount) {
   const auto low = static_cast<uint32_t>(amount);
   const uint32_t before = add_shared(&shared.low[bin], low);
@@ -181,7 +181,7 @@ __device__ inline uint64_t bin_amount(const SampleShared& shared, int bin) {
   return static_cast<uint64_t>(shared.high[bin]) << 32 | shared.low[bin];
 }
 
-// The sum of a warp's lanes up to this one.
+// The sum of the lanes of a warp up to this lane.
 __device__ inline uint64_t running_sum(uint64_t value) {
   for (int step = 1; step < 32; step *= 2) {
     const uint64_t other = shuffle(value, lane() - step);
@@ -190,11 +190,11 @@ __device__ inline uint64_t running_sum(uint64_t value) {
   return value;
 }
 
-// Where the sum over the bins, with `before` before them, reaches the target: by one warp.
+// Finds the bin where `before` plus the sum over the bins reaches the target. One warp calls it.
 __device__ inline void reach_bin(SampleShared& shared, int bins, uint64_t before, uint64_t target) {
   const int each = bins / 32, first = lane() * each;
   uint64_t sum = 0;
-  // Each lane begins elsewhere in its bins, so that no two of them meet in a memory bank.
+  // Each lane begins at a different offset in its bins, so that lanes use different memory banks.
   for (int i = 0; i < each; ++i) sum += bin_amount(shared, first + (i + lane()) % each);
   uint64_t reached = before + running_sum(sum) - sum;
   if (reached >= target || reached + sum < target) return;
@@ -212,14 +212,14 @@ __device__ inline void reach_bin(SampleShared& shared, int bins, uint64_t before
 
 struct Crossed {
   float score;
-  uint64_t above;   // the amounts of all better scores
-  uint64_t amount;  // of those with this score
+  uint64_t above;   // the amount of all better scores
+  uint64_t amount;  // the amount of the tokens with this score
 };
 
-// The score with which the sum of amounts, best score first, reaches target > 0. Scores are 0 or
-// below, so that their bits without the sign grow from the best to the worst: 11, 10 and 10 of them
-// in turn are counted, of scores that agree with what was found so far. amount(score) is 0 for
-// those that are none of it.
+// The score where the sum of amounts, best score first, reaches target > 0. Scores are at most 0,
+// so their bits without the sign grow from the best to the worst. Three passes count 11, 10 and 10
+// of these bits, each among the scores that agree with the bits found so far. amount(score) is 0
+// for scores that do not take part.
 template <typename Amount>
 __device__ Crossed cross(SampleShared& shared, const float* scores, int n, uint64_t target,
                          const Amount& amount) {
@@ -241,7 +241,7 @@ __device__ Crossed cross(SampleShared& shared, const float* scores, int n, uint6
     sync_block();
     if (warp() == 0) reach_bin(shared, 1 << width, before, target);
     sync_block();
-    // Never reached: nobody asks for that, but all scores would be the answer.
+    // The target is larger than the sum. No caller does this; the answer would be all scores.
     if (shared.bin < 0) return {-kLargestFloat, before, 0};
     found = found << width | static_cast<uint32_t>(shared.bin);
     before = shared.before;
@@ -251,7 +251,7 @@ __device__ Crossed cross(SampleShared& shared, const float* scores, int n, uint6
   return {0.0f - float_of(found), before, at};
 }
 
-// Rows are cut into a run of places for each warp.
+// Each warp has a range of consecutive places of a row.
 struct Run {
   int begin, end;
 };
@@ -261,7 +261,7 @@ __device__ inline Run run_of(int n, int warp) {
   return {begin < n ? begin : n, end < n ? end : n};
 }
 
-// The sum of amount(place) over the row. Each warp's part stays for `place_beyond`.
+// The sum of amount(place) over the row. The sums of the warps are kept for `place_beyond`.
 template <typename Amount>
 __device__ uint64_t run_sums(SampleShared& shared, int n, const Amount& amount) {
   const Run run = run_of(n, warp());
@@ -277,8 +277,8 @@ __device__ uint64_t run_sums(SampleShared& shared, int n, const Amount& amount) 
   return total;
 }
 
-// The first place with which the sum over all places up to it exceeds `limit`, which the total
-// does.
+// The first place where the sum over all places up to it exceeds `limit`. The total must exceed
+// `limit`.
 template <typename Amount>
 __device__ int place_beyond(SampleShared& shared, int n, uint64_t limit, const Amount& amount) {
   uint64_t before = 0;
@@ -301,7 +301,7 @@ __device__ int place_beyond(SampleShared& shared, int n, uint64_t limit, const A
   return shared.place;
 }
 
-// Weights as integers: of a total weight from 1 on, so that the sum of all is near 2^61.
+// Weights as integers. The total weight is at least 1 and is scaled to be near 2^61.
 struct Scale {
   double units;
   __device__ explicit Scale(double total) : units(0x1p61) {
@@ -312,14 +312,14 @@ struct Scale {
   }
 };
 
-// `best` is that of `changed`, which is logits or scores.
+// `best` is the best word of `changed`, which is the logits or the scores.
 __device__ inline void draw(SampleShared& shared, const RowOptions& options, const float* changed,
                             float* scores, int n, uint64_t best) {
   const auto largest = static_cast<double>(score_of(best));
   double finite = 0;
   for_each(changed, n, [&](int place, float logit) {
     const double difference = static_cast<double>(logit) - largest;
-    // Zeros are positive from here on.
+    // From here on, zeros are positive.
     const float score = static_cast<float>(difference * options.inverse_temperature) + 0.0f;
     scores[place] = score;
     if (score != -kInfinity) finite += 1;
@@ -338,13 +338,13 @@ __device__ inline void draw(SampleShared& shared, const RowOptions& options, con
   });
   weight = block_sum(shared, weight);
   const Scale scale(weight);
-  float tied = kInfinity;  // of scores that are this, those up to a place stay
+  float tied = kInfinity;  // tokens with this score stay only up to a place
   int last_tied = 0;
   if (options.top_p < 1) {
     const double mass = (options.top_p - kFloat32Resolution) * weight * scale.units;
     auto target = mass > 0 ? static_cast<uint64_t>(mass) : uint64_t{0};
     if (static_cast<double>(target) < mass || target == 0) ++target;
-    // All that are below this together weigh less than is left over at any top_p < 1.
+    // All scores below this together weigh less than the rest at every top_p < 1.
     const float negligible = static_cast<float>(kFloat32Resolution / 4 * weight / n);
     const float least_of_k = least;
     const Crossed crossed = cross(shared, scores, n, target, [&](float score) {
@@ -372,7 +372,7 @@ __device__ inline void draw(SampleShared& shared, const RowOptions& options, con
   };
   const uint64_t total = run_sums(shared, n, kept_weight);
   auto limit = static_cast<uint64_t>(options.uniform * static_cast<double>(total));
-  if (limit >= total) limit = total - 1;  // where the product was rounded up
+  if (limit >= total) limit = total - 1;  // the product may be rounded up
   const int token = place_beyond(shared, n, limit, kept_weight);
   if (threadIdx.x == 0) {
     shared.choice.token = token;
@@ -408,7 +408,7 @@ __global__ void __launch_bounds__(kThreads) sample(SampleArgs args) {
     changed = scores;
     best = best_score(shared, scores, n);
   }
-  // Otherwise the host looks at the row, and says what is wrong with it.
+  // Otherwise the host samples the row and reports the error.
   if (finite && score_of(best) != -kInfinity) {
     if (options.greedy) {
       const double weight =

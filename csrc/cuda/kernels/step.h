@@ -1,6 +1,6 @@
-// What a step's kernels look up: which sequence a row belongs to, where its blocks are, and how one
-// layer's keys and values lie in a block. Plain data, made by the host once for each step
-// (step_tables.h) or layer, read by kernels. Knows nothing of how it came to the device.
+// The tables that the kernels of a step read: the sequence of each row, the addresses of its
+// blocks, and the layout of the keys and values of one layer in a block. Plain data, written by the
+// host once for each step (step_tables.h) or layer.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace onward::cuda {
 
-// Keys of one softmax of attention (cpu/kernels.h): spans lie at multiples of it.
+// The number of keys of one softmax of attention (cpu/kernels.h). Spans begin at multiples of it.
 constexpr int kSpanKeys = 512;
 
 struct SliceEntry {
@@ -26,8 +26,8 @@ struct StepView {
   int32_t groups;
   int32_t rows;
   int32_t num_slices;
-  int32_t most_tokens;     // of a slice
-  int64_t most_positions;  // of a slice, this step's tokens included, rounded up
+  int32_t most_tokens;     // largest number in a slice
+  int64_t most_positions;  // largest number in a slice, including this step's tokens, rounded up
 };
 
 // One layer of a CacheLayout.
@@ -40,10 +40,10 @@ struct LayerCache {
   int64_t window;  // 0: all
   int64_t sink_tokens;
   int64_t keys_offset;    // of kv head 0 in an exact block, bytes
-  int64_t head_bytes;     // to the next head
-  int64_t values_offset;  // from a head's keys to its values
+  int64_t head_bytes;     // from a head to the next
+  int64_t values_offset;  // from the keys of a head to its values
 
-  // Coded blocks, and which blocks of a row are coded (cache_layout.h).
+  // Coded blocks, and the range of blocks that are coded for a row (cache_layout.h).
   KvCodec key_codec;
   KvCodec value_codec;
   bool coded;
@@ -52,16 +52,16 @@ struct LayerCache {
   int32_t first_centred_pair;
   int64_t coded_begin;  // blocks
   int64_t window_blocks;
-  int64_t codes_offset;         // of kv head 0's key codes, bytes
-  int64_t head_codes_bytes;     // to the next head
-  int64_t value_codes_offset;   // from a head's key codes to its value codes
-  int64_t scales_offset;        // of kv head 0's key scales
-  int64_t head_scales_bytes;    // to the next head
-  int64_t value_scales_offset;  // from a head's key scales to its value scales
+  int64_t codes_offset;         // of the key codes of kv head 0, bytes
+  int64_t head_codes_bytes;     // from a head to the next
+  int64_t value_codes_offset;   // from the key codes of a head to its value codes
+  int64_t scales_offset;        // of the key scales of kv head 0
+  int64_t head_scales_bytes;    // from a head to the next
+  int64_t value_scales_offset;  // from the key scales of a head to its value scales
 };
 
-// The most spans that `keys` neighbouring keys touch in a context of `positions`. A row sees at most
-// its window; rows that a block computes together see one key more for each further token.
+// The largest number of spans that `keys` consecutive keys touch in a context of `positions`. A row
+// sees at most its window. Rows in one block together see one more key for each further token.
 inline int64_t most_spans(int64_t keys, int64_t positions) {
   return std::min((keys + kSpanKeys - 2) / kSpanKeys + 1, (positions - 1) / kSpanKeys + 1);
 }
