@@ -1,6 +1,6 @@
 """Conversations that remember: ``LLM.session``.
 
-A session is messages and the token ids that were computed of them; it can go back, go two ways, and
-be kept in a file. What the engine holds of it is found by its tokens (onward doctor --docs
-sessions).
+A session keeps messages and the token ids computed from them. It can be rewound, forked, and saved
+to a file. The engine finds the cached keys and values of a session by its token ids
+(onward doctor --docs sessions).
 """

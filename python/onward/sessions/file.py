@@ -1,14 +1,16 @@
-"""Sessions in files: one safetensors file with a conversation, its token ids and its cache blocks.
+"""Session files: a conversation, its token ids and its cache blocks in one safetensors file.
 
     token_ids                I32 (tokens)
-    conversation             U8 (bytes), JSON: messages, the transcript's texts, what was used
-    blocks.G.exact           U8 (blocks, bytes), and .index, I64 (blocks): those of layer group G,
-    blocks.G.coded           likewise; a file without blocks is whole, too
+    conversation             U8 (bytes), JSON: messages, the texts of the transcript, usage
+    blocks.G.exact           U8 (blocks, bytes): the exact blocks of layer group G
+    blocks.G.exact.index     I64 (blocks): the place of each block in the sequence
+    blocks.G.coded           the coded blocks, in the same way
 
-The metadata has what the blocks depend on (origin.py) and a hash of everything, so that
-damage is told from another model. A file is believed in nothing before it was checked, sizes before
-memory is taken; whoever writes one on purpose decides what its model reads all the same. Knows the
-container; not what a conversation is, nor what is in a block.
+A file without blocks is complete, too. The metadata holds everything that the blocks depend on
+(onward.load.origin) and a hash of the content, so that a damaged file and a file of another model
+give different errors. Everything is checked before it is used, and sizes are checked before memory
+is allocated. The hash is no signature: a person who writes a file on purpose decides what the model
+reads.
 """
 
 from __future__ import annotations
@@ -46,18 +48,18 @@ FORMAT = "onward session"
 VERSION = "1"
 _BLOCK_TOKENS = 16
 _CONVERSATION_LIMIT_BYTES = 64 << 20
-_HASHED_BYTES = 16 << 20  # at once: between two, Ctrl-C is heard and the bar moves
+_HASHED_BYTES = 16 << 20  # at once: Ctrl-C is noticed and the progress bar moves between two pieces
 _BLOCKS = re.compile(r"blocks\.(\d{1,4})\.(exact|coded)")
 _SIZES = {"I32": 4, "I64": 8, "U8": 1}
 
 Progress = Callable[[int, int], None]
 StoredBlock = tuple[int, bool, int, bytes]
-"""Layer group, whether coded, index among the sequence's blocks, bytes."""
+"""Layer group, whether coded, index among the blocks of the sequence, bytes."""
 
 
 @dataclass(frozen=True)
 class SavedSession:
-    """What a file holds; the blocks are views into it."""
+    """The content of a file; the blocks are views into it."""
 
     token_ids: list[int]
     conversation: dict[str, Any]
@@ -66,7 +68,7 @@ class SavedSession:
 
 
 def session_path(name: str, path: object) -> Path:
-    """A path that a caller gave."""
+    """The path that a caller gave."""
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
     if not isinstance(text, str):
         raise ArgumentTypeError(f"{name}: is {shown(path)}, expected the path of a file")
@@ -83,7 +85,11 @@ def write_session(
     blocks: list[StoredBlock],
     progress: Progress,
 ) -> None:
-    """Write a file at once and whole, or leave what was there: SessionError. Takes the blocks."""
+    """Write the whole file, or leave the old one as it was. Consumes ``blocks``.
+
+    Raises:
+        SessionError: the file cannot be written.
+    """
     _check_replaceable(path)
     text = json.dumps(conversation).encode()
     tensors: dict[str, NDArray[Any]] = {
@@ -100,7 +106,8 @@ def write_session(
     try:
         with whole_file(path, mode=0o600) as part:
             written = [WrittenTensor(name, *tensor) for name, tensor in content.items()]
-            written.sort(key=lambda tensor: -_SIZES[tensor.dtype])  # so that all are aligned
+            # Large types first, so that all are aligned.
+            written.sort(key=lambda tensor: -_SIZES[tensor.dtype])
             write_tensors(part.file, header_bytes(told, written), written)
     except Exception as failure:
         said = getattr(failure, "strerror", None) or sentence(failure)
@@ -111,9 +118,12 @@ def write_session(
 def opened_session(
     path: Path, origin: Origin, vocab_size: int, context: int, progress: Progress
 ) -> Iterator[SavedSession]:
-    """A file's content, checked against the model that is to go on with it: SessionError.
+    """Read a file and check that it belongs to the model that will continue it.
 
-    The blocks are views, which hold as long as the file is open.
+    The blocks are views. They are valid while the file is open.
+
+    Raises:
+        SessionError: the file is damaged, or belongs to another model or other cache settings.
     """
     try:
         file = MappedFile(path)
@@ -167,7 +177,7 @@ def _read(
 
 
 def _places(name: str, places: Mapping[str, Place], context: int) -> int:
-    """Check the dtype and shape of every tensor before one is read; returns how many tokens."""
+    """Check dtype and shape of every tensor before any is read. Returns the number of tokens."""
     for tensor in ("token_ids", "conversation"):
         if tensor not in places:
             raise SessionError(f"{name}: has no tensor {tensor}, expected one")
@@ -215,7 +225,7 @@ def _shape(name: str, tensor: str, place: Place, dtype: str, dimensions: int) ->
 
 
 Content = Mapping[str, tuple[str, tuple[int, ...], memoryview]]
-"""By name: dtype, shape and bytes of a tensor."""
+"""Dtype, shape and bytes of the tensor with this name."""
 
 
 def _blocks(content: Content) -> list[tuple[int, bool, int, memoryview]]:
@@ -231,8 +241,8 @@ def _blocks(content: Content) -> list[tuple[int, bool, int, memoryview]]:
 
 
 def _stacked(blocks: list[StoredBlock]) -> dict[str, NDArray[Any]]:
-    """One tensor for the blocks of a group and kind, and one of their indexes. Empties the list, so
-    that no block is there twice for long."""
+    """One tensor with the blocks of a group and kind, and one with their indexes. Empties the list,
+    so that only one block at a time is in memory twice."""
     sorted_out: dict[str, tuple[list[int], list[bytes]]] = {}
     blocks.reverse()
     while blocks:
@@ -251,7 +261,7 @@ def _stacked(blocks: list[StoredBlock]) -> dict[str, NDArray[Any]]:
 
 
 def _digest(metadata: Mapping[str, object], content: Content, progress: Progress) -> str:
-    """Of all that a file holds, in an order of its own."""
+    """Hash of everything in a file, in a fixed order."""
     digest = hashlib.sha256(json.dumps(dict(metadata), sort_keys=True).encode())
     total, done = sum(data.nbytes for _, _, data in content.values()), 0
     for name in sorted(content):
@@ -270,7 +280,7 @@ def _name_of(tensor: NDArray[Any]) -> str:
 
 
 def _check_replaceable(path: Path) -> None:
-    """What is in the way has to be a session: a mistyped path costs nobody a file."""
+    """Refuse to replace a file that is not a session, so that a mistyped path destroys nothing."""
     if not path.parent.is_dir():
         raise SessionError(f"{label(path.name)}: cannot write: there is no folder for it")
     if not os.path.lexists(path):

@@ -1,6 +1,6 @@
-"""The messages of a session: checked when they come from a caller or a file, and always copies.
+"""The messages of a session: checked when they come from a caller or a file, and always copied.
 
-Knows what a message is made of, and that all of it has to be JSON; not what a template makes of it.
+Messages may contain only what JSON can hold, because sessions are saved as JSON.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 Message: TypeAlias = "dict[str, Any]"
 Asked: TypeAlias = "str | Mapping[str, Any] | Sequence[Mapping[str, Any]]"
-"""Text or parts from the user, or a message of any role."""
+"""Text or parts of a user message, or a whole message of any role."""
 _DECIDED = ("add_generation_prompt", "continue_final_message", "messages")
-"""Variables of a template that a session sets itself."""
+"""Template variables that a session sets itself."""
 
 
 def read_messages(
     system: object, messages: object, template_options: object
 ) -> tuple[list[Message], dict[str, Any]]:
-    """Copies of what a session is begun with: its messages and its template's variables."""
+    """Copies of the first messages of a session and of its template variables."""
     if messages is None:
         messages = []
     if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Sequence):
@@ -41,7 +41,7 @@ def read_messages(
 
 
 def read_template_options(value: object) -> dict[str, Any]:
-    """A copy of the variables of a template."""
+    """A copy of the template variables."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -53,9 +53,10 @@ def read_template_options(value: object) -> dict[str, Any]:
 
 
 def read_message(where: str, value: object) -> Message:
-    """A copy of a message; a string, or a list of parts, is one from the user.
+    """A copy of a message. A string, or a list of parts, becomes a message of the user.
 
-    Objects of clients are taken as ``chat`` takes them."""
+    Message objects of client libraries are accepted as ``chat`` accepts them.
+    """
     if isinstance(value, str):
         return {"role": "user", "content": value}
     value = plain(value, where)
@@ -81,12 +82,12 @@ def _is_part(value: object) -> bool:
 
 
 def copies(messages: Sequence[Message]) -> list[Message]:
-    """So that nobody outside changes a session's own."""
+    """Copies, so that a caller cannot change the messages of a session."""
     return [_plain("messages", message) for message in messages]
 
 
 def text_of(message: Message) -> tuple[str, str]:
-    """Role and text of a message, for a person; what is no text as JSON."""
+    """Role and text of a message, for a person. Parts that are no text are shown as JSON."""
     content = message.get("content")
     if isinstance(content, str):
         return message["role"], content
@@ -99,12 +100,12 @@ def text_of(message: Message) -> tuple[str, str]:
 
 
 def exchanges(messages: Sequence[Message]) -> list[int]:
-    """Where each exchange begins: at every message of the user."""
+    """Indexes of the messages that begin an exchange: the messages of the user."""
     return [i for i, message in enumerate(messages) if message["role"] == "user"]
 
 
 def _plain(where: str, value: Mapping[Any, Any]) -> dict[str, Any]:
-    """A copy of JSON's types alone."""
+    """A copy that contains JSON types only."""
     try:
         copy: dict[str, Any] = json.loads(json.dumps(dict(value), allow_nan=False))
     except TypeError as error:

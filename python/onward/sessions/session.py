@@ -1,10 +1,9 @@
 """Session: a conversation that remembers.
 
-It keeps messages, and the token ids that the engine has seen of them, so that the next prompt
-begins with what the engine still holds and only the rest is computed. A session has no place of its
-own in the engine: what it finds there is what is kept of finished requests. It can go back, go two
-ways, and go on after a restart. Knows messages, transcripts and files; not what a template makes of
-a message, nor what is in a cache block.
+A session keeps its messages and the token ids that the engine has computed for them. So the next
+prompt begins with ids whose keys and values are in the prefix cache, and only the rest is computed.
+A session reserves nothing in the engine: it finds the cached prefixes of finished requests. It can
+be rewound, forked, saved and loaded.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SessionModel:
-    """What sessions need of the model that answers."""
+    """What a session needs of the model that answers."""
 
     tokenizer: Tokenizer
     template: ChatTemplate
@@ -67,9 +66,10 @@ class SessionModel:
     def prompt(
         self, state: SessionState, messages: Sequence[Message], more: bool = False
     ) -> Transcript:
-        """The prompt that asks for an answer to messages, of which the state tells the first.
+        """The prompt that asks for an answer to ``messages``. The state describes the messages
+        before.
 
-        ``more``: the last message is an answer, and the prompt ends where it ends so far.
+        With ``more`` the last message is an unfinished answer, and the prompt ends where that ends.
         """
         options = dict(state.template_options)
         if more:
@@ -82,10 +82,10 @@ class SessionModel:
 
 
 class Session(Viewed):
-    """A conversation; ``LLM.session`` makes one.
+    """A conversation. ``LLM.session`` creates it.
 
-    An error leaves it as it was. One session is for one thread at a time; several sessions of one
-    ``LLM`` may be used at once, and share each step.
+    A failed call leaves the session unchanged. Use one session in one thread at a time; several
+    sessions of one ``LLM`` may run at once and share each step of the engine.
     """
 
     def __init__(
@@ -100,7 +100,8 @@ class Session(Viewed):
         template = variables.get("chat_template")
         if not model.template.names or template not in (None, *model.template.names):
             probe = [{"role": "user", "content": ""}]
-            model.template.render(probe, chat_template=template)  # raises what is missing
+            # Raises where the template is missing.
+            model.template.render(probe, chat_template=template)
         model.submitter.check(options)
         self._model = model
         self._options = dict(options)
@@ -113,10 +114,10 @@ class Session(Viewed):
         message: Asked,
         **options: Unpack[GenerationKwargs],
     ) -> Result:
-        """Say something and wait for the answer: text or parts from the user, or a message of any
-        role.
+        """Send a message and wait for the answer.
 
-        Options go before those of the session.
+        ``message`` is text or parts of a user message, or a message of any role. Options given here
+        have priority over the options of the session.
         """
         return self._answer(self._asked(message), options)
 
@@ -126,41 +127,42 @@ class Session(Viewed):
         message: Asked,
         **options: Unpack[GenerationKwargs],
     ) -> SessionStream:
-        """``send``, with the text handed out as it comes.
+        """Like ``send``, but returns the text piece by piece.
 
-        The answer is part of the conversation when the stream has ended. Closed half-way, it stays
-        as far as it was said; where nothing was, the message goes, too.
+        The answer becomes part of the conversation when the stream ends. If the stream is closed
+        early, the text so far is kept; if there is none, the message is removed as well.
         """
         return self._streamed(self._asked(message), options)
 
     @with_options
     def resend(self, **options: Unpack[GenerationKwargs]) -> Result:
-        """Ask for an answer to what was said last, in the place of the one there may be: after
-        ``edit``, or to hear another one."""
+        """Ask again for an answer to the last message of the user; it replaces the present answer.
+        Use it after ``edit``, or to get a different answer."""
         return self._answer(self._unanswered(), options)
 
     @with_options
     def restream(self, **options: Unpack[GenerationKwargs]) -> SessionStream:
-        """``resend``, with the text handed out as it comes. Closed before anything was said, it
-        leaves the conversation as it was."""
+        """Like ``resend``, but returns the text piece by piece. If it is closed before any text
+        came, the conversation stays unchanged."""
         return self._streamed(self._unanswered(), options)
 
     @with_options
     def more(self, **options: Unpack[GenerationKwargs]) -> Result:
-        """Go on with the last answer, which was cut by ``max_new_tokens`` or by closing its stream.
+        """Continue the last answer, which ended at ``max_new_tokens`` or because its stream was
+        closed.
 
-        The result has the new text alone; the message in ``messages`` grows by it.
+        The result contains the new text only. The message in ``messages`` grows by it.
         """
         return self._answer(self._begun(), options, more=True)
 
     @with_options
     def stream_more(self, **options: Unpack[GenerationKwargs]) -> SessionStream:
-        """``more``, with the text handed out as it comes."""
+        """Like ``more``, but returns the text piece by piece."""
         return self._streamed(self._begun(), options, more=True)
 
     def instruct(self, system: str | None) -> None:
-        """Replace the system message, or remove it with None. The other messages stay, and the next
-        answer reads all of them again."""
+        """Replace the system message, or remove it with None. The other messages stay. The next
+        answer has to read all of them again."""
         messages = [*self._ended().messages]
         if messages and messages[0]["role"] == "system":
             del messages[0]
@@ -168,17 +170,18 @@ class Session(Viewed):
         self._state = replace(self._state, messages=tuple(read), segments=())
 
     def rewind(self, n: int = 1) -> None:
-        """Take back the last ``n`` exchanges: a message of the user, and all that came after it."""
+        """Remove the last ``n`` exchanges. An exchange is a message of the user and all that
+        follows it."""
         begins = exchanges(self._ended().messages)
         if not begins:
             raise InvalidArgument("rewind: the conversation has no exchange, expected at least one")
         self._cut(begins[-check_integer("n", n, 1, len(begins))])
 
     def edit(self, index: int, content: str | Sequence[Mapping[str, Any]]) -> None:
-        """Say something else in the message at ``index``, and drop what came after it.
+        """Change the text of the message at ``index``, and remove all messages after it.
 
-        Nothing is computed yet: after a message of the user ``resend`` answers it, after an answer
-        ``send`` goes on from there.
+        Nothing is computed yet. After a message of the user, ``resend`` answers it; after an
+        answer, ``send`` continues from there.
         """
         state = self._ended()
         if not state.messages:
@@ -189,7 +192,8 @@ class Session(Viewed):
         self._cut(at, changed)
 
     def fork(self) -> Session:
-        """A session that has said the same so far, and goes its own way. Its usage begins at 0."""
+        """A new session with the same conversation. The two are independent from now on. The usage
+        of the new one begins at 0."""
         twin = object.__new__(type(self))
         twin._model, twin._options = self._model, dict(self._options)
         twin._state = replace(self._ended(), usage=UNUSED)
@@ -205,26 +209,27 @@ class Session(Viewed):
 
     @property
     def messages(self) -> list[Message]:
-        """Copies."""
+        """Copies of the messages."""
         return copies(self._state.messages)
 
     @property
     def token_ids(self) -> tuple[int, ...]:
-        """Of the last prompt and its answer, as far as they are still in the conversation."""
+        """Token ids of the last prompt and its answer, as far as they are in the conversation."""
         return tuple(ids_of(self._state.segments))
 
     @property
     def usage(self) -> Usage:
-        """Of all answers so far, those that were taken back, too."""
+        """Usage of all answers so far, including removed ones."""
         return self._state.usage
 
     def save(self, path: str | os.PathLike[str], *, cache: bool = True) -> None:
-        """Write the conversation and its keys and values to a file, which ``load`` goes on from.
+        """Write the conversation, its keys and its values to a file for ``load``.
 
-        With ``cache=False`` the keys and values are left out: the file is small and soon written,
-        and the first answer after ``load`` computes them again.
+        With ``cache=False`` the keys and values are left out: the file is small, and the first
+        answer after ``load`` computes them again.
 
-        Raises SessionError where the file cannot be written, or another kind of file is there.
+        Raises:
+            SessionError: the file cannot be written, or a file of another kind is in its place.
         """
         if not isinstance(cache, bool):
             raise wrong_type("cache", cache, "True or False")
@@ -241,13 +246,14 @@ class Session(Viewed):
             write_session(file, metadata, ids.tolist(), written_state(state), blocks, progress)
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Go on from a file that ``save`` wrote, in the place of this conversation.
+        """Replace this conversation by the one in a file that ``save`` wrote.
 
-        Where the cache has no room for its keys and values, that is a warning, and the next answer
+        If the cache has no room for its keys and values, a warning says so, and the next answer
         computes them again.
 
-        Raises SessionError where the file is damaged, or was saved with another model or other
-        settings of the cache.
+        Raises:
+            SessionError: the file is damaged, or was saved with another model or other settings of
+                the cache.
         """
         self._ended()
         file = session_path("path", path)
@@ -284,7 +290,7 @@ class Session(Viewed):
         return f"{count} messages, {len(self.token_ids)} tokens of {self._model.context}"
 
     def _ended(self) -> SessionState:
-        """The state, between two answers."""
+        """The state between two answers."""
         stream = None if self._stream is None else self._stream()
         if stream is not None and stream.open:
             raise Error(
@@ -310,7 +316,7 @@ class Session(Viewed):
         return messages
 
     def _begun(self) -> list[Message]:
-        """The messages, of which the last is an answer that can go on."""
+        """The messages; the last one is an answer that can be continued."""
         messages = [*self._ended().messages]
         last = messages[-1] if messages else {"role": "none"}
         if last["role"] != "assistant" or not isinstance(last.get("content"), str):
@@ -349,7 +355,7 @@ class Session(Viewed):
     def _take(
         self, messages: list[Message], prompt: Transcript, answer: Answer, more: bool
     ) -> None:
-        """Make an answer part of the conversation: a message, or more of the last one."""
+        """Add an answer to the conversation: as a new message, or as more text of the last one."""
         used, cost = self._state.usage, answer.usage
         usage = Usage(
             used.prompt_tokens + cost.prompt_tokens,
@@ -370,14 +376,15 @@ class Session(Viewed):
         )
 
     def _content(self, answer: Answer) -> str:
-        """The text without the special token that ended it, which the template writes again."""
+        """The text without the special token that ended it. The template writes that token
+        again."""
         tokenizer, ids = self._model.tokenizer, answer.token_ids
         if not ids or ids[-1] not in tokenizer.special_ids:
             return answer.text
         return answer.text.removesuffix(tokenizer.decode(ids[-1:], skip_special_tokens=False))
 
     def _cut(self, count: int, *more: Message) -> None:
-        """Keep the first so many messages."""
+        """Keep the first ``count`` messages."""
         kept = Transcript(self._model.tokenizer, self._state.segments).first(count)
         messages = (*self._state.messages[:count], *more)
         self._state = replace(self._state, messages=messages, segments=kept.segments)
@@ -385,7 +392,7 @@ class Session(Viewed):
     def _restore(
         self, name: str, token_ids: list[int], blocks: list[tuple[int, bool, int, memoryview]]
     ) -> None:
-        """Give the engine what a file kept, if it has the room."""
+        """Put the blocks of a file into the cache, if it has room for them."""
         ids: NDArray[np.int32] = np.asarray(token_ids, np.int32)
         try:
             self._model.driver.run(lambda engine: engine.restore_prefix(ids, blocks))

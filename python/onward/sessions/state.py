@@ -1,7 +1,5 @@
-"""What a session is made of, and the same as JSON for a file, which is checked when it comes back.
-
-Knows the schema; not the file around it, nor what is done with a session.
-"""
+"""The state of a session, and its JSON form in session files. The JSON is checked when it is
+read."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ _MOST = 2**53
 
 @dataclass(frozen=True)
 class SessionState:
-    """Everything that a session knows, but for the options of its answers."""
+    """The whole state of a session, except the options of its answers."""
 
     messages: tuple[Message, ...]
     template_options: Mapping[str, Any]
@@ -35,7 +33,7 @@ class SessionState:
 
 
 def written_state(state: SessionState) -> dict[str, Any]:
-    """As JSON holds it; the token ids are kept apart."""
+    """The JSON form. The token ids are stored separately."""
     return {
         "messages": list(state.messages),
         "template_options": dict(state.template_options),
@@ -53,7 +51,11 @@ def written_state(state: SessionState) -> dict[str, Any]:
 
 
 def read_state(value: Mapping[str, Any], token_ids: Sequence[int]) -> SessionState:
-    """The state that was written: InvalidArgument or ArgumentTypeError where it cannot be one."""
+    """The state from its JSON form.
+
+    Raises:
+        InvalidArgument, ArgumentTypeError: the JSON cannot be a state.
+    """
     messages = [
         read_message(f"messages[{i}]", message)
         for i, message in enumerate(_list("messages", value.get("messages")))

@@ -1,7 +1,7 @@
-"""An answer of a session while it is being written.
+"""The answer of a session while it is generated.
 
-What was said becomes part of the conversation when the stream ends, also where it is closed
-half-way; an error leaves the conversation as it was. Knows a stream's events, and whom to tell.
+The text becomes part of the conversation when the stream ends, also if it is closed early. An error
+leaves the conversation unchanged.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model has said, and what it cost."""
+    """The answer of a model, with its usage."""
 
     text: str
     token_ids: tuple[int, ...]
     usage: Usage
     whole: bool = True
-    """Whether it ended by itself."""
+    """Whether the answer ended by itself."""
 
 
 class SessionStream(Stream):
-    """A ``Stream`` whose answer its session remembers."""
+    """A ``Stream`` that adds its answer to its session."""
 
     def __init__(
         self,
@@ -46,11 +46,11 @@ class SessionStream(Stream):
 
     @property
     def open(self) -> bool:
-        """Whether its answer is not part of the conversation yet."""
+        """Whether the answer is not part of the conversation yet."""
         return self._ended is not None
 
     def __next__(self) -> str:
-        """The next piece of text, never empty."""
+        """The next piece of text; never empty."""
         piece = ""
         try:
             while not (piece or self._closed or self._generation.finished):
@@ -67,7 +67,7 @@ class SessionStream(Stream):
             self._ended = None
             self.close()
             raise
-        except BaseException:  # Ctrl-C: what was said was said
+        except BaseException:  # also Ctrl-C: the text so far stays in the conversation
             self.close()
             raise
         if piece:
@@ -75,8 +75,8 @@ class SessionStream(Stream):
         raise StopIteration
 
     def close(self) -> None:
-        """Stop generating. What was said so far stays in the conversation; where that is nothing,
-        the question goes, too."""
+        """Stop generating. The text so far stays in the conversation. If there is none, the
+        question is removed as well."""
         super().close()
         ended, self._ended = self._ended, None
         if ended is None:

@@ -1,11 +1,11 @@
 """The token ids of a conversation, kept from one prompt to the next.
 
-A prompt is found in the engine's cache by its ids, so it has to begin with those of the prompt
-before it and with those that were generated, which the text of an answer may not give again: a
-model can write a word in other tokens than a tokenizer would. A transcript therefore keeps what was
-rendered and said in segments, each a text with its ids. The next rendering keeps the segments that
-it begins with, and only what follows them is turned into ids. Where a template tells the past in
-another way, its segments are dropped from there on. Knows texts and ids; no messages, no engine.
+The engine finds a cached prompt by its ids. So a prompt has to begin with the ids of the prompt
+before it and with the generated ids. The text of an answer may encode to other ids, because a model
+can write a word in other tokens than the tokenizer would. A transcript therefore keeps segments:
+each is a text, rendered or generated, with its ids. The next rendering keeps the segments that it
+begins with, and only the text after them is encoded. If a template renders the past in another way,
+the segments from there on are dropped.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
     from onward.text.tokenizer.tokenizer import Tokenizer
 
 _CUT_AT_MOST = 32
-"""Tokens of an answer that its message may lack: a stop token, a stop string, a space that the
-template takes away. Where more differ, none is kept."""
+"""Number of tokens at the end of an answer that its message may lack: a stop token, a stop string,
+a space that the template removes. If more tokens differ, none of the answer is kept."""
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Text as it is in the rendered conversation, and its ids."""
+    """A text of the rendered conversation, and its ids."""
 
     text: str
     token_ids: tuple[int, ...]
     messages: int
-    """How many messages of the conversation are told by its end."""
+    """Number of messages that are rendered up to the end of this segment."""
     said: bool
-    """Whether the model generated it, so that a beginning of it can be kept, too."""
+    """Whether the model generated it. The beginning of such a segment can be kept, too."""
 
 
 def ids_of(segments: Iterable[Segment]) -> list[int]:
-    """Those of all, one after another."""
+    """The ids of all segments, one after another."""
     return list(chain.from_iterable(segment.token_ids for segment in segments))
 
 
@@ -52,10 +52,9 @@ class Transcript:
     def prompt(
         self, rendered: str, messages: int, encode_whole: Callable[[], list[int]]
     ) -> Transcript:
-        """The transcript of a prompt: what is kept of this one, then the rest of ``rendered``.
+        """The transcript of a prompt: the kept segments, then the rest of ``rendered``.
 
-        ``encode_whole`` gives the ids where nothing is kept: those that any prompt has, BOS
-        included.
+        ``encode_whole`` encodes the text if nothing is kept: as for any prompt, with BOS.
         """
         kept, at = self._kept(rendered)
         if not kept:
@@ -67,7 +66,7 @@ class Transcript:
         return Transcript(self._tokenizer, kept)
 
     def answered(self, token_ids: Iterable[int], messages: int) -> Transcript:
-        """This prompt, with the ids that were generated after it."""
+        """This prompt, followed by the ids that were generated for it."""
         ids = tuple(token_ids)
         if not ids:
             return self
@@ -75,8 +74,8 @@ class Transcript:
         return Transcript(self._tokenizer, (*self.segments, segment))
 
     def completed(self, text: str, token_ids: Iterable[int]) -> str:
-        """A text that ends this prompt, as it reads with the ids that were generated after it: a
-        character whose bytes were cut may be whole now, and is then part of what follows."""
+        """The text at the end of this prompt, decoded together with the generated ids. A character
+        whose bytes were cut may be complete now; it is then part of the following text."""
         last = self.segments[-1] if self.segments else None
         if last is None or not last.said or not text.endswith("\ufffd"):
             return text
@@ -85,16 +84,16 @@ class Transcript:
         return text if grown.startswith(last.text) else text[:-1]
 
     def first(self, messages: int) -> Transcript:
-        """What tells of no more than the first so many messages."""
+        """The segments that render at most the first ``count`` messages."""
         kept = [segment for segment in self.segments if segment.messages <= messages]
         return Transcript(self._tokenizer, kept)
 
     def token_ids(self) -> list[int]:
-        """Of all segments."""
+        """The ids of all segments."""
         return ids_of(self.segments)
 
     def _kept(self, rendered: str) -> tuple[list[Segment], int]:
-        """The segments that a rendered conversation begins with, and where it goes on."""
+        """The segments that a rendered conversation begins with, and the position after them."""
         kept: list[Segment] = []
         at = 0
         for segment in self.segments:
@@ -111,7 +110,7 @@ class Transcript:
     def _part(
         self, before: list[Segment], segment: Segment, rendered: str, at: int
     ) -> Segment | None:
-        """The most of an answer that a text has at a place."""
+        """The longest beginning of an answer that a text has at a position."""
         if not segment.text or not rendered.startswith(segment.text[0], at):
             return None
         prompt, ids = ids_of(before), segment.token_ids
@@ -122,14 +121,14 @@ class Transcript:
         return None
 
     def _text(self, prompt: list[int], token_ids: Iterable[int]) -> str:
-        """Of ids that were generated after a prompt, special tokens as they are spelled."""
+        """Text of the ids generated after a prompt, with special tokens spelled out."""
         stream = TextStream(self._tokenizer, prompt, skip_special_tokens=False)
         return "".join([*map(stream.push, token_ids), stream.finish()])
 
 
 def _encode_after(tokenizer: Tokenizer, token_id: int, text: str) -> list[int]:
-    """The ids of a text that follows a token: some tokenizers treat the beginning of a text in
-    another way than its middle, and some tokens swallow the spaces after them."""
+    """The ids of a text that follows a token. Some tokenizers treat the beginning of a text
+    differently from its middle, and some tokens remove the spaces after them."""
     if not text:
         return []
     before = tokenizer.decode([token_id], skip_special_tokens=False)
