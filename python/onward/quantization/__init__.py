@@ -1,6 +1,6 @@
-"""Quantisation of a model's files, offline: the one place where Python computes on weights.
+"""Quantisation of model files, offline. This is the only place where Python computes on weights.
 
-numpy rounds and solves here; the network itself is computed by the core, as everywhere.
+numpy rounds and solves the equations here. The core computes the network itself, as always.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""GGUF's block formats: what they can hold, plain rounding, and their bytes.
+"""GGUF's block formats: their range, plain rounding, and their bytes.
 
-A block is 32 neighbouring values of a row: whole-number codes, a scale and, in Q4_1, a minimum,
-both float16. A value is ``scale * code + minimum``. Knows no model and no calibration.
+A block is 32 neighbouring values of a row: integer codes, a scale and, in Q4_1, a minimum, both
+float16. A value is ``scale * code + minimum``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ F32 = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class BlockFormat:
-    """One format: its name at the command line, in files, and the range of its codes."""
+    """One format: its name on the command line, in files, and the range of its codes."""
 
     name: str
     dtype: str  # a key of STORAGE
@@ -47,19 +47,20 @@ class Blocks:
     minima: F32  # (rows, blocks), each a float16; zeros where the format has none
 
     def values(self) -> F32:
-        """(rows, blocks * 32): what the blocks stand for, in float32 as the engine computes it."""
+        """The values of the blocks, (rows, blocks * 32), in float32 as the engine computes them."""
         rows, blocks = self.scales.shape
         codes = self.codes.reshape(rows, blocks, BLOCK).astype(np.float32)
         values = self.scales[:, :, None] * codes + self.minima[:, :, None]
         return np.asarray(values.reshape(rows, blocks * BLOCK), np.float32)
 
     def to_tensor(self, row_order: NDArray[np.int32] | None) -> Tensor:
-        """As a checkpoint would give it, its rows stored in that order (see Tensor)."""
+        """The matrix as a tensor of a checkpoint, with its rows stored in ``order`` (see
+        Tensor)."""
         shape = self.codes.shape
         return Tensor(self.to_bytes().reshape(-1).data, self.format.dtype, shape, row_order)
 
     def to_bytes(self) -> NDArray[np.uint8]:
-        """(rows, blocks * bytes of a block), as a file holds them."""
+        """The bytes of a file: (rows, blocks * bytes of a block)."""
         rows, blocks = self.scales.shape
         parts = [_halves(self.scales)]
         codes = self.codes.reshape(rows, blocks, BLOCK)
@@ -75,8 +76,8 @@ class Blocks:
 
 
 def rounded_plainly(values: F32, format_: BlockFormat) -> Blocks:
-    """Every value to the nearest code, the scale from the largest value of each block: what the
-    converters of GGUF files do. values (rows, blocks * 32)."""
+    """Round every value to the nearest code, with the scale from the largest value of each
+    block, as the converters of GGUF files do. values: (rows, blocks * 32)."""
     rows, columns = values.shape
     blocks = values.reshape(rows, columns // BLOCK, BLOCK)
     minima = np.zeros(blocks.shape[:2], np.float32)
@@ -85,12 +86,15 @@ def rounded_plainly(values: F32, format_: BlockFormat) -> Blocks:
         scales = (blocks.max(axis=2) - minima) / np.float32(format_.high)
     else:
         peaks = np.take_along_axis(blocks, np.abs(blocks).argmax(axis=2)[:, :, None], axis=2)
-        # Codes of 4 bits reach one further down than up: the largest value takes the lowest code.
+        # The codes of 4 bits reach one step further down than up: the largest value takes the
+        # lowest code.
         scales = peaks[:, :, 0] / np.float32(format_.low)
         scales = scales if format_.low + format_.high else np.abs(scales)
-    # Codes come from the scale before it is rounded to float16, as the converters take them, but
-    # from the rounded one where float16 has few digits. Ties go away from zero, counted from the
-    # lowest code.
+    # The codes are computed from the scale before it is rounded to float16, as the converters do,
+    # but.
+    # From the rounded scale where float16 has few digits. Ties are rounded away from zero, counted
+    # from.
+    # the lowest code.
     kept = as_scale(scales)
     used = np.where(np.abs(scales) < np.finfo(np.float16).smallest_normal, kept, scales)
     with np.errstate(divide="ignore"):
@@ -105,22 +109,22 @@ def rounded_plainly(values: F32, format_: BlockFormat) -> Blocks:
 
 
 def as_half(values: F32) -> F32:
-    """The nearest float16, as float32."""
+    """Round to the nearest float16; returns float32."""
     limit = np.float32(np.finfo(np.float16).max)
     return values.clip(-limit, limit).astype(np.float16).astype(np.float32)
 
 
 def as_scale(values: F32) -> F32:
-    """The nearest float16, but where its steps are coarse the next one away from zero, as the core
-    rounds scales (csrc/formats/weight_blocks.cpp)."""
+    """Round to the nearest float16, but to the next one away from zero where the steps of
+    float16 are coarse. The core rounds scales in the same way (csrc/formats/weight_blocks.cpp)."""
     step = np.float32(np.finfo(np.float16).smallest_subnormal)
     raised = np.copysign(np.ceil(np.abs(values) / step) * step, values)
     return np.where(np.abs(values) < _COARSE_STEPS * step, raised, as_half(values))
 
 
 def check_range(values: F32, format_: BlockFormat) -> str | None:
-    """What is wrong with the values of a matrix that the format cannot hold, as the core judges it;
-    None where it can."""
+    """Why the format cannot hold the values of a matrix, by the rule of the core; None where it
+    can."""
     if not np.isfinite(values).all():
         return "has values that are not finite, expected finite ones"
     low, high = _core.kernels.weight_range(format_.dtype.lower())
@@ -133,25 +137,26 @@ def check_range(values: F32, format_: BlockFormat) -> str | None:
 
 
 def values_of(tensor: Tensor) -> F32:
-    """A stored tensor as float32, its rows in the order of the file."""
+    """A stored tensor as float32, with its rows in the order of the file."""
     raw = np.frombuffer(tensor.buffer, np.uint8)
     return decoded(raw, tensor.dtype, tensor.shape)
 
 
 def rows_of(tensor: Tensor, rows: NDArray[np.int32]) -> F32:
-    """Some rows of a stored matrix, by their place in the file: (rows, columns) float32."""
+    """Some rows of a stored matrix, by their index in the file: (rows, columns) float32."""
     raw = np.frombuffer(tensor.buffer, np.uint8).reshape(tensor.shape[0], -1)
     return decoded(raw[rows], tensor.dtype, (len(rows), tensor.shape[1]))
 
 
 def decoded(raw: NDArray[np.uint8], dtype: str, shape: tuple[int, ...]) -> F32:
-    """Bytes of a dtype of STORAGE as float32 of a shape; blocks are those of a matrix."""
+    """Converts bytes of a dtype of STORAGE to float32 of the given shape. Block formats need a
+    matrix."""
     if STORAGE[dtype][0] == 1:
         return float_values(raw.reshape(-1), dtype).reshape(shape)
-    # The core reads every block format there is, and keeps what it read as float32.
+    # The core reads every block format and returns float32.
     return _core.kernels.repacked(raw.reshape(shape[0], -1), dtype.lower(), "f32")
 
 
 def _halves(values: F32) -> NDArray[np.uint8]:
-    """(rows, blocks) -> (rows, blocks, 2): float16 as bytes."""
+    """The bytes of float16 values: (rows, blocks) -> (rows, blocks, 2)."""
     return values.astype("<f2").view(np.uint8).reshape(*values.shape, 2)

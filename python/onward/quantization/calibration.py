@@ -1,7 +1,5 @@
-"""Which tokens calibrate: text of ours and of Python's help, or the caller's, cut into sequences.
-
-Knows neither weights nor how the tokens are used.
-"""
+"""The tokens for calibration: the package's text and topics of Python's help, or the caller's
+text, cut into sequences."""
 
 from __future__ import annotations
 
@@ -17,13 +15,14 @@ from onward.text.tokenizer.tokenizer import Tokenizer
 SEQUENCE_TOKENS = 512
 LEAST_TOKENS = 128
 TOPIC_STEP, TOPIC_CHARACTERS = 2, 2500
-"""Of Python's help: every second topic, and its beginning."""
+"""Every second topic of Python's help is used; of each, this many characters from its beginning."""
 TEXT_LIMIT_BYTES = 64 << 20
 
 
 def default_text() -> str:
-    """About 20,000 tokens: prose, letters, answers, code and tables in calibration.txt, written for
-    this, and a choice of what Python's ``help("topics")`` explains."""
+    """The default text, about 20,000 tokens: prose, letters, answers, code and tables in
+    calibration.txt, written for this purpose, and a part of what Python's ``help("topics")``
+    explains."""
     from pydoc_data.topics import topics
 
     texts = [Path(__file__).with_name("calibration.txt").read_text("utf-8")]
@@ -32,7 +31,7 @@ def default_text() -> str:
 
 
 def text_of(path: str | os.PathLike[str] | None) -> str:
-    """The whole of a file of UTF-8 text; None is the default text."""
+    """The whole of a UTF-8 text file; None gives the default text."""
     if path is None:
         return default_text()
     path = Path(path)
@@ -52,8 +51,12 @@ def text_of(path: str | os.PathLike[str] | None) -> str:
 
 
 def sequences(tokenizer: Tokenizer, text: str, tokens: int, max_context: int) -> NDArray[np.int32]:
-    """(sequences, length) token ids, about ``tokens`` in all, from places spread evenly over the
-    text; fewer where the text has fewer. InvalidArgument where it has next to none."""
+    """Token ids (sequences, length), about ``tokens`` in all, taken at equal distances from the
+    text. A short text gives fewer.
+
+    Raises:
+        InvalidArgument: the text has too few tokens for one sequence.
+    """
     ids = np.array(tokenizer.encode(text), np.int32)
     if len(ids) < LEAST_TOKENS:
         raise InvalidArgument(

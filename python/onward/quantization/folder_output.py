@@ -1,8 +1,8 @@
-"""A Hugging Face folder again, with some tensors as the bytes of GGUF's blocks.
+"""Writes a Hugging Face folder in which some tensors are the bytes of GGUF blocks.
 
-Safetensors has no dtype for blocks: they are U8 tensors of (rows, bytes of a row), and
-``quantization_config`` in config.json says which tensor is in which format
-(weights/safetensors.py reads it). Everything else in the folder is copied. Knows no model.
+Safetensors has no dtype for blocks. They are stored as U8 tensors of (rows, bytes of a row), and
+``quantization_config`` in config.json lists the format of each tensor
+(onward.load.weights.safetensors reads it). All other files of the folder are copied.
 """
 
 from __future__ import annotations
@@ -31,10 +31,12 @@ def write_folder(
     tensors: Iterable[tuple[str, Tensor]],
     check_source: Callable[[], None],
 ) -> None:
-    """Write the folder ``target`` with the files of ``source`` and these tensors as its weights.
-    ``said`` goes into the quantization_config beside what the loader needs. ``check_source`` is
-    called when all is written, before the folder has its name."""
-    named = sorted(tensors, key=lambda item: STORAGE[item[1].dtype][0])  # blocks come last
+    """Write the folder ``target``: the files of ``source``, with these tensors as its weights.
+
+    ``said`` is added to the quantization_config, beside the entries that the loader needs.
+    ``check_source`` is called when everything is written, before the folder gets its name.
+    """
+    named = sorted(tensors, key=lambda item: STORAGE[item[1].dtype][0])  # block formats come last
     blocks = {name: t.dtype for name, t in named if STORAGE[t.dtype][0] > 1}
     quantization = {"quant_method": BLOCKS_METHOD, **said, "tensors": blocks}
     with whole_folder(target) as unfinished:
@@ -51,7 +53,7 @@ def write_folder(
 
 
 def _written(name: str, tensor: Tensor) -> WrittenTensor:
-    """Blocks are bytes: safetensors has no dtype for them."""
+    """The name and shape of a tensor in the file. Block formats are stored as bytes."""
     if STORAGE[tensor.dtype][0] == 1:
         return WrittenTensor(name, tensor.dtype, tensor.shape, tensor.buffer)
     rows = tensor.shape[0]

@@ -1,7 +1,8 @@
-"""A GGUF file again, in one part, with some of its tensors in other blocks and all else as it was.
+"""Writes a GGUF file, in one part, in which some tensors have other blocks. All else stays the
+same.
 
-Written by the ``gguf`` package, so that whatever reads the source reads the result: the metadata
-with its types, the names and the order of the rows are the source's. Knows no model.
+The ``gguf`` package writes it. The metadata with its types, the names of the tensors and the order
+of their rows are copied from the source, so every program that reads the source reads the result.
 """
 
 from __future__ import annotations
@@ -21,15 +22,19 @@ from onward.load.weights.gguf import hugging_face_name
 from onward.load.weights.gguf_parts import SPLIT_KEYS
 from onward.machine.extras import install_command
 
-# Numbers of the format's general.file_type: what most of the tensors are.
+# Values of the key general.file_type: the format of most of the tensors.
 _FILE_TYPES = {"Q4_0": 2, "Q4_1": 3, "Q8_0": 7}
-_BLOCKS_VERSION = 2  # general.quantization_version: of the layout of the blocks
+_BLOCKS_VERSION = 2  # the key general.quantization_version: the version of the block layout
 _WRITTEN_ANYWAY = ("general.architecture", "general.alignment")
 _OF_THE_SOURCE = ("general.file_type", "general.quantization_version", *SPLIT_KEYS)
 
 
 def require_gguf() -> ModuleType:
-    """The package, or MissingExtra."""
+    """The ``gguf`` package.
+
+    Raises:
+        MissingExtra: it is not installed.
+    """
     try:
         import gguf
     except ImportError as failure:
@@ -47,10 +52,12 @@ def write_gguf(
     replaced: Mapping[str, Tensor],
     check_source: Callable[[], None],
 ) -> None:
-    """Write ``target``: a file, or all parts of one, with the tensors of ``replaced``, by Hugging
-    Face's names, in place of its own. ``dtype`` is what most of them have. The parts have been
-    read and checked by our own reader before: the package's trusts them. ``check_source`` is called
-    when all is written, before the file has its name."""
+    """Write ``target``, one file, from a source that may have several parts.
+
+    ``replaced`` has the new tensors by their Hugging Face names. ``dtype`` is the format of most of
+    them. Our own reader has checked the parts before, because the package trusts its input.
+    ``check_source`` is called when everything is written, before the file gets its name.
+    """
     gguf = require_gguf()
     readers = [gguf.GGUFReader(part) for part in parts]
     writer = gguf.GGUFWriter(None, _text(readers[0], "general.architecture"))

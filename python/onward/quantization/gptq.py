@@ -1,11 +1,11 @@
-"""GPTQ: codes chosen one column after the other, each error made good by the columns to come.
+"""GPTQ: rounds one column after the other and corrects the error in the columns that follow.
 
-After Frantar, Ashkboos, Hoefler, Alistarh: "GPTQ: Accurate Post-Training Quantization for
-Generative Pre-trained Transformers" (2022, arXiv:2210.17323), with the blocks of GGUF: a block's
-scale is chosen when its first column is reached, from weights that already carry the corrections.
-Blocks, and columns within a block, go in order of how much their inputs vary, so that what matters
-most is rounded while there is the most left to correct with; a block is never split. Knows one
-matrix and the second moment of its inputs; no model and no file.
+Method: Frantar, Ashkboos, Hoefler, Alistarh, "GPTQ: Accurate Post-Training Quantization for
+Generative Pre-trained Transformers" (2022, arXiv:2210.17323), with the blocks of GGUF. The scale of
+a block is chosen when its first column is reached, from weights that already carry the corrections.
+Blocks, and the columns within a block, are ordered by how much their inputs vary, so that the
+columns that matter most are rounded while most columns are left for corrections. A block is never
+split.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from onward.quantization.scale_search import candidates, cheapest, codes_of
 DAMPING = 0.01
 """Added to the diagonal of the second moment, as a share of its mean."""
 DAMPING_TRIES = 5
-"""With ten times as much each, where rounding has left the moment without a Cholesky factor."""
+"""Number of attempts, each with ten times as much damping, if rounding left the moment without a
+Cholesky factor."""
 KEPT = 4
-"""Scales of the search that are tried with the corrections within the block."""
+"""Number of scales from the search that are tried with the corrections within the block."""
 
 F64 = NDArray[np.float64]
 
 
 def damped(moment: F64, damping: float = DAMPING) -> F64:
-    """The second moment (columns, columns) with a diagonal that can be inverted."""
+    """The second moment (columns, columns) with a damped diagonal, so that it can be inverted."""
     mean = float(np.diag(moment).mean())
     return moment + np.eye(len(moment)) * (damping * mean if mean > 0 else 1.0)
 
@@ -37,9 +38,13 @@ def damped(moment: F64, damping: float = DAMPING) -> F64:
 def quantised(
     weights: F32, moment: F64, format_: BlockFormat, damping: float = DAMPING, kept: int = KEPT
 ) -> Blocks:
-    """Blocks for weights (rows, columns) whose inputs have the second moment (columns, columns):
-    the sum of x x^T over the inputs x. What is kept small is the error of the outputs. LinAlgError
-    where the moment is none, with any damping."""
+    """Blocks for ``weights`` (rows, columns), chosen for a small error of the outputs.
+
+    ``moment`` (columns, columns) is the sum of x x^T over the inputs x.
+
+    Raises:
+        LinAlgError: the moment is not positive definite with any damping.
+    """
     rows, columns = weights.shape
     order = _order(np.diag(moment))
     factor = _damped_factor(moment[np.ix_(order, order)], damping)
@@ -79,7 +84,8 @@ def _power(weights: F32, moment: F64) -> float:
 
 
 def _order(diagonal: F64) -> NDArray[np.intp]:
-    """Columns: blocks by falling sum of the diagonal, and so the columns within each."""
+    """The order of the columns: blocks by the falling sum of their diagonal, then the columns
+    within each block by the falling diagonal."""
     blocks = diagonal.reshape(-1, BLOCK)
     inside = np.argsort(-blocks, axis=1, kind="stable")  # (blocks, 32)
     first = np.argsort(-blocks.sum(axis=1), kind="stable")
@@ -94,8 +100,8 @@ def _damped_factor(moment: F64, damping: float) -> F32:
 
 
 def _correction_factor(moment: F64) -> F32:
-    """U, upper triangular, with inverse(moment) = U^T U: row j says how the columns after j make
-    an error in column j good."""
+    """U, upper triangular, with inverse(moment) = U^T U. Row j gives the corrections of the
+    columns after j for an error in column j."""
     # moment = R R^T with R upper triangular, from the Cholesky factor of the reversed matrix; then
     # U is the inverse of R, and the inverse of the moment itself is never formed.
     reverse = np.linalg.cholesky(moment[::-1, ::-1])[::-1, ::-1]
@@ -105,10 +111,10 @@ def _correction_factor(moment: F64) -> F32:
 def _within_block(
     values: F32, corner: F32, scales: F32, minima: F32, format_: BlockFormat
 ) -> tuple[NDArray[np.int8], F32, NDArray[np.intp]]:
-    """Round the columns of one block in turn, with each of the tried scales; keep the best.
+    """Round the columns of one block in turn, with each of the tried scales, and keep the best.
 
-    values (32, rows), corner (32, 32), scales and minima (tries, rows). Returns codes and errors
-    (32, rows), and which try it was (rows).
+    values (32, rows), corner (32, 32), scales and minima (tries, rows). Returns the codes and
+    errors (32, rows), and the index of the best try (rows).
     """
     left = np.repeat(values[:, None], len(scales), axis=1)  # (32, tries, rows)
     codes = np.empty(left.shape, np.int8)

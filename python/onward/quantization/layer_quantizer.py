@@ -1,10 +1,9 @@
-"""The matrices of all layers, quantised in the order in which tokens meet them.
+"""Quantises the matrices of all layers in the order in which tokens pass them.
 
-What a matrix is calibrated with comes through everything that is quantised already, in its own
-layer too. So it also learns what the original meets at the same token, and is first moved to where
-it makes good for the difference, as far as a linear map can: asymmetric calibration, after Li et
-al., "GPTAQ" (2025, arXiv:2504.02692), here in closed form. Then it is rounded by GPTQ. Knows
-canonical names and blocks; neither files nor text.
+The inputs that calibrate a matrix have passed all matrices that are quantised already, also those
+of its own layer. For each token the inputs in the original model are known, too. A matrix is first
+changed so that it corrects the difference, as far as a linear map can: asymmetric calibration,
+after Li et al., "GPTAQ" (2025, arXiv:2504.02692), here in closed form. Then GPTQ rounds it.
 """
 
 from __future__ import annotations
@@ -21,31 +20,32 @@ from onward.quantization.gptq import F64, damped, output_error, quantised
 from onward.quantization.layer_stream import MATRICES, LayerStream, Meeting, Parts
 
 SILENCE = 1e-6
-"""A mean square that stands for nothing at all, like the epsilon of a norm."""
+"""Mean squares below this count as this, like the epsilon of a norm."""
 DRIFT_DAMPING = 0.05
-"""How reluctantly a matrix is moved, as a share of the mean of the second moment's diagonal."""
+"""How strongly a matrix is held at its original values, as a share of the mean of the diagonal
+of the second moment."""
 
 
 @dataclass(frozen=True)
 class Rounded:
-    """One matrix in blocks, and how wrong its outputs are on the calibration's inputs."""
+    """One matrix in blocks, and the errors of its outputs on the calibration inputs."""
 
     tensor: Tensor
     plain_error: float
-    """Of rounding to the nearest, as a share of the outputs (root mean squares)."""
+    """The error of rounding to the nearest, as a share of the outputs (root mean squares)."""
     error: float
-    """Of what was done."""
+    """The error of this result, in the same unit."""
 
 
 @dataclass
 class Moments:
-    """Weighted sums over the tokens, where x is what a matrix meets and x' what the original
-    meets."""
+    """Weighted sums over the tokens, where x is the input of a matrix and x' its input in the
+    original model."""
 
     second: F64
-    """(columns, columns): x x^T."""
+    """(columns, columns): sum of x x^T."""
     change: F64
-    """(columns, columns): (x' - x) x^T."""
+    """(columns, columns): sum of (x' - x) x^T."""
 
 
 def quantised_layer(
@@ -55,9 +55,14 @@ def quantised_layer(
     format_: BlockFormat,
     done: Callable[[str], None],
 ) -> dict[str, list[Rounded]]:
-    """The matrices of the layer that both streams stand before, each as a list of its parts; the
-    streams advance. ``done`` is called after each with its canonical name. NumericsError where what
-    a matrix meets cannot be calculated with."""
+    """Quantise the matrices of the layer that both streams have reached; the streams advance.
+
+    Returns each matrix as a list of its parts. ``done`` is called after each with its canonical
+    name.
+
+    Raises:
+        NumericsError: the inputs of a matrix are not finite.
+    """
     theirs = original_stream.through(original_stream.layer_model(original), keep=MATRICES)
     parts = {name: list(tensors) for name, tensors in original.items()}
     results: dict[str, list[Rounded]] = {}
@@ -84,13 +89,16 @@ def quantised_layer(
 
 
 def _moments(pairs: Iterable[tuple[Meeting, Meeting]]) -> Moments:
-    """From what a matrix meets, and what the original meets there, sequence by sequence.
+    """Sums over the inputs of a matrix and its inputs in the original model, sequence by sequence.
 
-    Where the product is added to the residual stream, a token counts by 1 / the mean square of that
-    stream: what comes after norms it, so an error weighs as a share of it. Otherwise the few tokens
-    with streams a hundred times as large as the others' would decide everything."""
+    If the product is added to the residual stream, each token has the weight 1 / mean square of
+    that stream. The reason: the next layers normalise the stream, so an error counts relative to
+    it. Without this weight the few tokens whose streams are a hundred times as large as the others
+    would decide everything.
+    """
     second = change = np.zeros((), np.float64)
-    with np.errstate(over="ignore", invalid="ignore"):  # is checked when all are there
+    # The result is checked when all sums are done.
+    with np.errstate(over="ignore", invalid="ignore"):
         for here, there in pairs:
             x, weighted = here.x, here.x
             if here.residual is not None:
@@ -123,7 +131,7 @@ def _rounded(part: Tensor, moments: Moments, format_: BlockFormat) -> Rounded:
 
 
 def _moved(weights: F32, moments: Moments) -> F32:
-    """The weights V with the least sum of |V x - W x'|^2, held to W by a damping."""
+    """The weights V with the least sum of |V x - W x'|^2, held near W by a damping term."""
     steady = damped(moments.second, DRIFT_DAMPING)
     share: F32 = np.linalg.solve(steady, moments.change.T).T.astype(np.float32)
     return weights + weights @ share

@@ -1,8 +1,8 @@
-"""Sequences of tokens on their way through a model, one layer at a time, in the C++ core.
+"""Moves sequences of tokens through a model, one layer at a time, in the C++ core.
 
 Between two layers the residual stream of all tokens is kept. It enters the next layer as the
-embedding of a model of that one layer, so that nothing but the core computes the network, and no
-more than one layer's weights are in memory. Knows no format and no rounding.
+embedding of a model with only that layer. So the core computes the whole network, and only the
+weights of one layer are in memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from onward.spec import DecoderSpec
 Parts = Mapping[str, Sequence[Tensor]]
 """The weights of a layer: canonical name without "layers.{i}.", and the parts of each."""
 MATRICES = ("qkv", "o", "gate_up", "down")
-"""In the order in which a layer multiplies with them."""
+"""The matrices in the order in which a layer multiplies with them."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Meeting:
     """One matrix and the tokens of one sequence."""
 
     x: F32
-    """(tokens, columns): what the matrix is multiplied with."""
+    """(tokens, columns): the inputs of the matrix."""
     residual: F32 | None
-    """(tokens, hidden_size): what the product is added to; None where it is not (qkv, gate_up)."""
+    """(tokens, hidden_size): the stream that the product is added to; None for qkv and gate_up."""
 
 
 class LayerStream:
@@ -50,11 +50,11 @@ class LayerStream:
 
     @property
     def layer(self) -> int:
-        """Which one comes next."""
+        """Index of the next layer."""
         return self._layer
 
     def layer_model(self, parts: Parts) -> _core.Model:
-        """The present layer with these weights, its embedding the residual stream."""
+        """The present layer with these weights. Its embedding is the residual stream."""
         spec = dataclasses.replace(
             self._spec,
             vocab_size=len(self._residual),
@@ -76,18 +76,20 @@ class LayerStream:
 
     @property
     def sequences(self) -> list[NDArray[np.int32]]:
-        """The rows of the residual stream that belong together."""
+        """The rows of the residual stream, one slice for each sequence."""
         rows = np.arange(len(self._residual), dtype=np.int32)
         return list(rows.reshape(-1, self._length))
 
     def meeting(self, model: _core.Model, sequence: NDArray[np.int32], matrix: str) -> Meeting:
-        """What one matrix of a layer model meets; what comes after it is not computed."""
+        """The inputs of one matrix of a layer model. Nothing after that matrix is computed."""
         met, _ = self._meetings(model, sequence, last=matrix)
         return met[matrix]
 
     def through(self, model: _core.Model, keep: Sequence[str] = ()) -> list[dict[str, Meeting]]:
-        """Send everything through a layer model and stand before the next layer. Returns, for each
-        sequence, what the matrices to ``keep`` have met."""
+        """Send all sequences through a layer model; the stream then stands before the next layer.
+
+        Returns, for each sequence, the inputs of the matrices in ``keep``.
+        """
         kept = []
         left = []
         for sequence in self.sequences:
@@ -101,7 +103,8 @@ class LayerStream:
     def _meetings(
         self, model: _core.Model, sequence: NDArray[np.int32], last: str | None = None
     ) -> tuple[dict[str, Meeting], F32]:
-        """What the matrices up to the last one meet, and the residual stream as it is then."""
+        """The inputs of the matrices up to the last one in ``keep``, and the residual stream
+        there."""
         met: dict[str, Meeting] = {}
         residual = self._residual[sequence]
 

@@ -1,7 +1,6 @@
-"""quantize: a model's files in, a smaller model's files out.
+"""quantize: reads the files of a model and writes the files of a smaller model.
 
-Checks what is asked for and goes through it in order: files, text, layers, output. Holds no
-arithmetic and no format of its own.
+It checks the arguments and then runs the steps in order: files, text, layers, output.
 """
 
 from __future__ import annotations
@@ -32,20 +31,20 @@ MAX_THREADS = 1024
 
 @dataclass(frozen=True)
 class Quantization:
-    """What ``quantize`` did."""
+    """The result of ``quantize``."""
 
     output: str
     format: str
     head: str
     method: str
     calibration_tokens: int
-    """Tokens that were used; 0 for the method "round"."""
+    """Number of tokens that were used; 0 for the method "round"."""
     bytes_before: int
-    """Of all weights."""
+    """Bytes of all weights, before and after."""
     bytes_after: int
     seconds: float
     matrices: tuple[MatrixError, ...]
-    """In the order of the layers; empty for the method "round"."""
+    """Errors in the order of the layers; empty for the method "round"."""
 
 
 def quantize(
@@ -167,7 +166,7 @@ def _check_output(files: ModelFiles, target: Path) -> None:
 
 
 def _make_parent(parent: Path) -> None:
-    """Before the work, not after it."""
+    """Check the output path before the work begins."""
     try:
         parent.mkdir(parents=True, exist_ok=True)
         if not os.access(parent, os.W_OK | os.X_OK):

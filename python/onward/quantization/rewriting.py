@@ -1,8 +1,5 @@
-"""One model on its way: the source's tensors, what has been made of them so far, and the writing.
-
-Knows which tensors belong to which weight, and which calls make blocks of them; holds no
-arithmetic, and no option that it has not been given.
-"""
+"""One model while it is quantised: the tensors of the source, the blocks made so far, and the
+writing."""
 
 from __future__ import annotations
 
@@ -40,14 +37,14 @@ from onward.text.tokenizer.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class MatrixError:
-    """How far the outputs of one matrix are from the original's on the calibration's inputs: the
-    root mean square of the difference, as a share of that of the outputs, with the tokens weighted
-    as in calibration (see layer_quantizer)."""
+    """The error of the outputs of one matrix on the calibration inputs: the root mean square of
+    the difference from the original, as a share of that of the outputs. Tokens are weighted as
+    in calibration (layer_quantizer.py)."""
 
     name: str
-    """Of the tensor, as Hugging Face calls it."""
+    """Name of the tensor in Hugging Face checkpoints."""
     plain: float
-    """Rounded to the nearest."""
+    """The error of rounding to the nearest."""
     calibrated: float
 
 
@@ -55,7 +52,7 @@ TOPS = ("embed", "head")
 
 
 class Rewriting:
-    """A checkpoint, and blocks in place of some of its tensors."""
+    """A checkpoint, with blocks in place of some of its tensors."""
 
     def __init__(self, files: ModelFiles, checkpoint: Checkpoint) -> None:
         self._files = files
@@ -64,11 +61,15 @@ class Rewriting:
         plan = architectures.tensor_plan(self._spec)
         check_headers(plan, checkpoint, self._spec)
         self._plan = {planned.name: planned for planned in plan}
-        self._made: dict[str, Tensor] = {}  # by Hugging Face's names
+        self._made: dict[str, Tensor] = {}  # by Hugging Face names
         self.errors: list[MatrixError] = []
 
     def check_rows(self, layers: BlockFormat, top: BlockFormat | None) -> None:
-        """WeightError where a row is no multiple of a block."""
+        """Check the shapes.
+
+        Raises:
+            WeightError: the rows of a matrix are no multiple of a block.
+        """
         for name, planned in self._plan.items():
             format_ = layers if _is_layer_matrix(name) else top if name in TOPS else None
             if format_ is None:
@@ -81,13 +82,13 @@ class Rewriting:
                     )
 
     def round_tops(self, format_: BlockFormat) -> None:
-        """The embedding, and the head where it is a matrix of its own, to the nearest."""
+        """Round the embedding to the nearest, and the head where it is a matrix of its own."""
         for name in TOPS:
             if name in self._plan:
                 self._round(self._plan[name].sources[0], format_)
 
     def round_layers(self, format_: BlockFormat) -> None:
-        """Every matrix of every layer to the nearest."""
+        """Round every matrix of every layer to the nearest."""
         for name, planned in self._plan.items():
             if _is_layer_matrix(name):
                 for source in planned.sources:
@@ -96,12 +97,13 @@ class Rewriting:
     def _round(self, name: str, format_: BlockFormat) -> None:
         tensor = self._checkpoint.tensor(name)
         if tensor.dtype == format_.dtype:
-            return  # is so already
+            return  # the tensor has this format already
         blocks = rounded_plainly(self._values(name, format_), format_)
         self._made[name] = blocks.to_tensor(tensor.row_order)
 
     def calibrate_layers(self, format_: BlockFormat, ids: NDArray[np.int32], threads: int) -> None:
-        """The same by calibration with token ids (sequences, length)."""
+        """Quantise every matrix of every layer by calibration with token ids (sequences,
+        length)."""
         embedding = self._plan["embed"].sources[0]
         original = self._checkpoint.tensor(embedding)
         if ids.max() >= original.shape[0]:
@@ -142,7 +144,7 @@ class Rewriting:
         }
         for name in MATRICES:
             for source in parts[name]:
-                self._values(source, format_)  # within the format's range, or an error
+                self._values(source, format_)  # checks that the format can hold the values
         return {
             name: [self._checkpoint.tensor(source) for source in sources]
             for name, sources in parts.items()
@@ -150,7 +152,7 @@ class Rewriting:
 
     @property
     def max_context(self) -> int:
-        """Tokens that the model's positions allow."""
+        """Largest number of tokens of one sequence."""
         return self._spec.max_context
 
     def _values(self, name: str, format_: BlockFormat) -> F32:
@@ -163,7 +165,11 @@ class Rewriting:
         return values
 
     def tokenizer(self) -> Tokenizer:
-        """The model's own; TokenizerError where it has none."""
+        """The tokenizer of the model.
+
+        Raises:
+            TokenizerError: the model has none.
+        """
         if self._files.kind == "folder":
             return Tokenizer.from_folder(self._files.path)
         return read_gguf_tokenizer(self._checkpoint.metadata)
@@ -174,7 +180,7 @@ class Rewriting:
                 yield source, self._made.get(source) or self._checkpoint.tensor(source)
 
     def write(self, target: Path, layers: BlockFormat, said: Mapping[str, str]) -> None:
-        """The result beside the source: a file for a file, a folder for a folder."""
+        """Write the result: a file for a file, a folder for a folder."""
         try:
             check = self._checkpoint.check_unchanged
             if self._files.kind == "gguf":

@@ -1,7 +1,5 @@
-"""The scale, and the minimum, of one block of every row: a small search that ends in least squares.
-
-Knows weights, codes and how much an error in each of the 32 columns costs; no calibration.
-"""
+"""Finds the scale, and the minimum, of one block of every row: a small search, then least
+squares."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ import numpy as np
 from onward.quantization.block_formats import F32, BlockFormat, as_half, as_scale
 
 SHRINKS = np.linspace(0.58, 1.03, 16, dtype=np.float32)  # 1 is among them
-"""Tried scales, as shares of the one whose codes just reach the largest value."""
+"""Tried scales, relative to the scale whose codes just reach the largest value."""
 REFINEMENTS = 2
 
 
@@ -24,7 +22,8 @@ def codes_of(values: F32, scales: F32, minima: F32, format_: BlockFormat) -> F32
 def candidates(values: F32, costs: F32, format_: BlockFormat) -> list[tuple[F32, F32]]:
     """Scales and minima (rows) to try, each refined and rounded to float16.
 
-    values (32, rows): one block of every row; costs (32): of a squared error in each column.
+    values (32, rows): one block of every row; costs (32): the cost of a squared error in each
+    column.
     """
     found = []
     for scales, minima in _first_guesses(values, format_):
@@ -39,8 +38,8 @@ def candidates(values: F32, costs: F32, format_: BlockFormat) -> list[tuple[F32,
 def cheapest(
     values: F32, costs: F32, format_: BlockFormat, tries: list[tuple[F32, F32]], keep: int = 1
 ) -> tuple[F32, F32]:
-    """Of the tries, for each row, the ``keep`` with the least weighted squared error, best first:
-    scales and minima (keep, rows)."""
+    """For each row, the ``keep`` tries with the least weighted squared error, best first: scales
+    and minima (keep, rows)."""
     losses = np.stack(
         [costs @ np.square(codes_of(values, s, m, format_) * s + m - values) for s, m in tries]
     )  # (tries, rows)
@@ -60,7 +59,7 @@ def _first_guesses(values: F32, format_: BlockFormat) -> list[tuple[F32, F32]]:
     if format_.low + format_.high == 0:
         peak = np.maximum(highest, -lowest) / format_.high
         return [(peak * shrink, zeros) for shrink in SHRINKS]
-    # One code more below zero than above: the larger side takes the longer side, or not.
+    # There is one more code below zero than above. Both are tried: it is on the larger side, or not.
     peak = np.where(highest > -lowest, highest, lowest)
     return [
         (peak * shrink / end, zeros) for end in (format_.low, format_.high) for shrink in SHRINKS
@@ -70,7 +69,7 @@ def _first_guesses(values: F32, format_: BlockFormat) -> list[tuple[F32, F32]]:
 def _least_squares(
     values: F32, codes: F32, costs: F32, scales: F32, minima: F32, format_: BlockFormat
 ) -> tuple[F32, F32]:
-    """The scale and minimum that fit best with these codes; as they were where no one is best."""
+    """The scale and minimum that fit these codes best; unchanged where no fit is unique."""
     if not format_.has_minimum:
         power = costs @ np.square(codes)
         fit = np.divide(costs @ (codes * values), power, out=scales.copy(), where=power > 0)
@@ -79,7 +78,7 @@ def _least_squares(
     code_sum, value_sum = costs @ codes, costs @ values
     power, product = costs @ np.square(codes), costs @ (codes * values)
     determinant = total * power - code_sum * code_sum
-    # Below this the codes of a row are all but one and the same.
+    # Below this all codes of a row are the same, up to rounding.
     where = determinant > 1e-6 * total * np.maximum(power, 1e-30)
     scale = np.divide(
         total * product - code_sum * value_sum, determinant, out=scales.copy(), where=where
