@@ -1,7 +1,7 @@
-"""Everything that onward raises on purpose.
+"""All errors that onward raises deliberately.
 
-Messages read ``where: what is wrong, found, expected``. A mistake of the caller is also a
-``ValueError`` or ``TypeError``, so that ordinary handlers catch it. The C++ core raises these very
+Messages have the form ``where: what is wrong, found, expected``. A mistake of the caller is also a
+``ValueError`` or ``TypeError``, so that ordinary handlers catch it. The C++ core raises these same
 classes: its bindings look them up here by name.
 """
 
@@ -21,7 +21,7 @@ class ArgumentTypeError(Error, TypeError):
 
 
 class ModelNotFound(Error, FileNotFoundError):
-    """No model under that name: not a folder, not a file, not reachable on the hub."""
+    """No model has this name: it is no folder, no file, and not reachable on the hub."""
 
 
 class LoadError(Error, ValueError):
@@ -33,11 +33,12 @@ class ConfigError(LoadError):
 
 
 class WeightError(LoadError):
-    """A tensor or the file that should hold it is missing, misshapen or of an unknown dtype."""
+    """A tensor or the file that should hold it is missing, has a wrong shape or an unknown
+    dtype."""
 
 
 class PackError(LoadError):
-    """A file is no pack, a damaged one, or one of another layout."""
+    """A file is no pack, is a damaged pack, or has another layout."""
 
 
 class IoError(Error, OSError):
@@ -49,20 +50,20 @@ class TokenizerError(LoadError):
 
 
 class TemplateError(Error, ValueError):
-    """The chat template is absent, failed, or went over its time and memory budget."""
+    """The chat template is absent, failed, or exceeded its limits of time and memory."""
 
 
 class SessionError(Error, ValueError):
-    """A session's file cannot be written or read, or belongs to another model or to other
+    """The file of a session cannot be written or read, or belongs to another model or other
     settings."""
 
 
 class NumericsError(Error, ArithmeticError):
-    """The model's arithmetic left the finite numbers (NaN or infinity in the logits)."""
+    """The arithmetic of the model gave NaN or infinity in the logits."""
 
 
 class DeviceError(Error, RuntimeError):
-    """A device is not there, cannot be used, or failed in a call."""
+    """A device does not exist, cannot be used, or failed in a call."""
 
 
 class MissingExtra(Error, ImportError):
@@ -70,15 +71,15 @@ class MissingExtra(Error, ImportError):
 
 
 class NativeFilesNotFound(Error, FileNotFoundError):
-    """The headers, the library or the CMake package of this installation are not there."""
+    """The headers, the library or the CMake package of this installation are missing."""
 
 
 class ClosedError(Error, RuntimeError):
-    """The LLM was closed; its engine is gone."""
+    """The LLM is closed; its engine no longer exists."""
 
 
 def not_copied(name: str, instead: str) -> ArgumentTypeError:
-    """The error of an object that is bound to the engine of its process and cannot be pickled."""
+    """The error for pickling an object that belongs to the engine of its process."""
     return ArgumentTypeError(
         f"{name}: belongs to the engine of this process and cannot be copied, pickled or sent to "
         f"another process; for worker processes, {instead}"

@@ -1,6 +1,6 @@
-"""How messages show what comes out of files: cut to a line, without control characters.
+"""How messages show text from files: cut to one line, without control characters.
 
-A name in a hostile file may be a megabyte long, or hold the escape sequences of a terminal.
+A name in a hostile file may be a megabyte long, or contain the escape sequences of a terminal.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _printable(text: str) -> str:
 
 
 def labels(names: Iterable[str]) -> str:
-    """The first of some names, and how many more there are."""
+    """The first of some names, and the number of the others."""
     listed = list(names)
     text = ", ".join(label(name) for name in listed[:_LISTED])
     return text if len(listed) <= _LISTED else f"{text} and {len(listed) - _LISTED} more"
@@ -41,7 +41,7 @@ def shown(value: object) -> str:
 
 
 class _Shortened(reprlib.Repr):
-    """``repr`` that visits only as much of a container as fits into a line."""
+    """``repr`` that visits only the part of a container that fits into a line."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class _Shortened(reprlib.Repr):
         return repr(x[: _VALUE_CHARACTERS + 1])
 
     def repr_int(self, x: int, level: int) -> str:
-        if x.bit_length() > 4096:  # Python refuses to print more than 4,300 digits
+        if x.bit_length() > 4096:  # Python refuses to print more than 4,300 digits.
             return f"an {type(x).__name__} of thousands of digits"
         return super().repr_int(x, level)
 
@@ -66,20 +66,20 @@ def literal(value: object) -> str:
     """A value for a message: never longer than a line, however large or deep it is."""
     try:
         text = _SHORTENED.repr(value)
-    except Exception:  # a __repr__ of the caller's own
+    except Exception:  # the __repr__ of a class of the caller
         text = f"a {type(value).__name__}"
     text = " ".join(text.split("\n"))
     return text if len(text) <= _VALUE_CHARACTERS else text[: _VALUE_CHARACTERS - 3] + "..."
 
 
 def sentence(text: object) -> str:
-    """What another library says about a file: its first line, cut, in printable characters."""
+    """The message of another library about a file: its first line, cut, in printable characters."""
     line = (str(text).strip().splitlines() or [""])[0]
     return _printable(line if len(line) <= 300 else line[:297] + "...")
 
 
 def nearest(word: object, names: Iterable[str]) -> str:
-    """A hint for a misspelled word: ", did you mean X?", or nothing where no name is near."""
+    """A hint for a misspelled word: ", did you mean X?"; empty if no known word is near."""
     if not isinstance(word, str) or len(word) > _VALUE_CHARACTERS:
         return ""
     near = get_close_matches(word, list(names), n=1, cutoff=0.6)

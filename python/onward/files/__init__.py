@@ -1,1 +1,1 @@
-"""Reading and writing files safely: whole files or none, and clear words for a wrong one."""
+"""Reading and writing files safely: whole files or none, and clear messages about a wrong file."""

@@ -1,7 +1,7 @@
-"""Says what a file is when it is not the file that its name promises.
+"""Names the content of a file that is not the kind of file that its name promises.
 
-Downloads and clones that went wrong leave the same few kinds of content under a model file's name.
-The first bytes show which one it is.
+Downloads and clones that failed leave a few well-known kinds of content under the name of a model
+file. The first bytes show which kind it is.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 START_BYTES = 512
-"""How many of the first bytes of a file ``unexpected_content`` looks at."""
+"""Number of bytes at the beginning of a file that ``unexpected_content`` needs."""
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 _HTML = re.compile(rb"(?is)\s*(<!--.{0,400}-->\s*)?<(!doctype html|html|head)\b")
 _MAGIC = (
@@ -29,7 +29,7 @@ _PICKLE = re.compile(rb"\x80[\x02-\x05](\x95.{8})?[\x8a(}c]", re.DOTALL)
 
 
 def unexpected_content(start: bytes) -> str | None:
-    """What a file with these first bytes is, and what to do about it; None where it is not known.
+    """What a file with these first bytes is, and what to do about it; None if it is not known.
 
     Call it only for a file that is already known to be wrong: some of the signatures are short.
     """
@@ -49,7 +49,7 @@ def unexpected_content(start: bytes) -> str | None:
 
 
 def first_bytes(path: Path) -> bytes:
-    """The first bytes of a regular file; empty where it cannot be read."""
+    """The first bytes of a regular file; empty if it cannot be read."""
     try:
         if not path.is_file():
             return b""

@@ -1,8 +1,7 @@
-"""Reads a JSON file that nobody has vouched for.
+"""Reads a JSON file from an untrusted source.
 
-The standard parser accepts more than JSON (NaN, repeated keys) and fails in several ways; here
-every way a file can be wrong becomes one kind of error that names the file. Knows nothing of what
-the keys mean.
+The standard parser accepts more than JSON (NaN, repeated keys) and fails in several ways. Here
+every fault of a file becomes one kind of error that names the file.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from onward.files.contents import START_BYTES, unexpected_content
 from onward.message_text import label, sentence
 
 SIZE_LIMIT_BYTES = 4 << 20
-"""More than any config or weight index of a supported family (the largest seen: 1.2 MB)."""
+"""More than any config or weight index of a supported family needs (the largest seen: 1.2 MB)."""
 
 
 def read_json_object(
@@ -30,8 +29,8 @@ def read_json_object(
 ) -> dict[str, Any]:
     """Return the object that the file holds.
 
-    ``what`` names the file in messages ("config.json", "tokenizer_config.json"); ``error`` is the
-    class raised for a file that is absent, too large, or no JSON object.
+    ``what`` names the file in messages ("config.json", "tokenizer_config.json"). ``error`` is the
+    class that is raised for a file that is absent, too large, or no JSON object.
     """
     try:
         status = os.stat(path)
@@ -55,7 +54,8 @@ def read_json_object(
 def parse_json_object(
     data: bytes, what: str, *, error: type[LoadError] = ConfigError
 ) -> dict[str, Any]:
-    """Return the object in ``data``: UTF-8 without a byte order mark, plain JSON, no key twice."""
+    """Return the object in ``data``: UTF-8 without a byte order mark, plain JSON, no repeated
+    key."""
     if not data.strip():
         raise error(f"{what}: is empty, expected a JSON object")
     if data.startswith(b"\xef\xbb\xbf"):
@@ -94,7 +94,7 @@ def parse_json_object(
 
 
 def _other_content(data: bytes) -> str | None:
-    """What ``data`` is where its first character cannot begin a JSON text."""
+    """What ``data`` is, if its first character cannot begin a JSON text."""
     return None if data.lstrip()[:1] in b'{["' else unexpected_content(data[:START_BYTES])
 
 

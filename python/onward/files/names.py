@@ -1,4 +1,4 @@
-"""Whether the system can have a file under a name that a caller gave."""
+"""Whether the system can have a file under the name that a caller gave."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 def is_file_name(text: str) -> bool:
-    """False for a blank name, and for one with a zero or a lone surrogate, which no file has."""
+    """False for a blank name and for one with a null character or a lone surrogate."""
     try:
         os.fsencode(text)
     except UnicodeEncodeError:

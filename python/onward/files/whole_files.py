@@ -1,8 +1,9 @@
-"""Files and folders that appear at once and whole: the one way in which this package writes.
+"""Writes files and folders atomically: each appears at once, complete, or not at all.
 
-The content is written beside the target under a name that only this module makes, forced to the
-disk and renamed. A process that is killed, or a disk that is full, leaves the target as it was.
-What a killed process left is removed by the next writer of the same target.
+The content is written beside the target under a name that only this module uses, flushed to the
+disk, and renamed. If the process is killed or the disk is full, the target stays as it was. The
+next writer of the same target removes what a killed process left. All files of this package are
+written in this way.
 """
 
 from __future__ import annotations
@@ -33,20 +34,20 @@ class Part(NamedTuple):
 
 @contextlib.contextmanager
 def whole_file(target: Path, *, replace: bool = True, mode: int = 0o666) -> Iterator[Part]:
-    """A new file that takes the place of ``target`` when the block ends without an exception.
+    """A new file that replaces ``target`` when the block ends without an exception.
 
-    A link is followed: the file that it leads to is replaced, the link stays. An existing file
-    keeps its permissions; a new one gets ``mode`` less the umask. Devices, pipes and the open
-    files of a process, such as /dev/stdout, are written to directly.
+    A link is followed: the file that it leads to is replaced, and the link stays. An existing file
+    keeps its permissions; a new one gets ``mode`` less the umask. Devices, pipes and the open files
+    of a process, such as /dev/stdout, are written to directly.
 
     Args:
         target: the file; its folder must exist.
-        replace: False for FileExistsError where the target exists, now or at the end.
+        replace: if False, an existing target raises FileExistsError, at the start or at the end.
         mode: permissions of a new file.
 
     Raises:
-        OSError: the file cannot be written; the target is as it was. PermissionError also for a
-            file that its owner, who is this user, has protected against writing.
+        OSError: the file cannot be written; the target is unchanged. PermissionError also for a
+            file of this user that is protected against writing.
     """
     try:
         old = os.stat(target)
@@ -84,10 +85,10 @@ def whole_file(target: Path, *, replace: bool = True, mode: int = 0o666) -> Iter
 
 @contextlib.contextmanager
 def whole_folder(target: Path) -> Iterator[Path]:
-    """An empty folder that becomes ``target`` when the block ends without an exception.
+    """A new folder that becomes ``target`` when the block ends without an exception.
 
     Raises:
-        OSError: the target exists, or the folder cannot be written; the target is as it was.
+        OSError: the target exists, or the folder cannot be written; the target is unchanged.
     """
     target = Path(os.path.realpath(target))
     remove_abandoned(target)
@@ -110,8 +111,8 @@ def whole_folder(target: Path) -> Iterator[Path]:
 
 
 def remove_abandoned(target: Path) -> None:
-    """Remove what killed writers of ``target`` left: files and folders with a name that this module
-    makes for that target, unless a process holds their lock."""
+    """Remove what killed writers of ``target`` left: files and folders with a name that this
+    module uses for that target, unless a process holds their lock."""
     pattern = re.compile(re.escape(_prefix(target)) + r"[0-9]+-[0-9a-f]{16}\.part")
     with contextlib.suppress(OSError), os.scandir(target.parent) as entries:
         for entry in entries:
@@ -121,17 +122,17 @@ def remove_abandoned(target: Path) -> None:
 
 
 def _prefix(target: Path) -> str:
-    """A hash stands for the target's name, which may be as long as a name can be."""
+    """A hash stands for the name of the target, which may have the greatest possible length."""
     return f".onward-{hashlib.sha256(os.fsencode(target.name)).hexdigest()[:12]}-"
 
 
 def _created(target: Path, mode: int | None) -> tuple[Path, int]:
-    """A new file of that mode, or a folder for None, beside the target; and its descriptor, which
-    holds a lock."""
+    """A new file with this mode, or a folder if ``mode`` is None, beside the target; and its
+    descriptor, which holds a lock."""
     for _ in range(_ATTEMPTS):
         name = f"{_prefix(target)}{os.getpid()}-{secrets.token_hex(8)}.part"
         path = target.with_name(name)
-        # Until it is locked, another writer may take it for abandoned and remove it.
+        # Until it is locked, another writer may regard it as abandoned and remove it.
         if mode is None:
             os.mkdir(path)
             try:
@@ -140,7 +141,7 @@ def _created(target: Path, mode: int | None) -> tuple[Path, int]:
                 continue
         else:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        # Some network file systems have no locks; then the file is never taken for abandoned.
+        # Some network file systems have no locks. Then the file is never regarded as abandoned.
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         with contextlib.suppress(OSError):
@@ -163,7 +164,7 @@ def _remove_unlocked(path: Path) -> None:
 
 
 def _keep_permissions(descriptor: int, old: os.stat_result) -> None:
-    """Give the new file the permissions of the old one, and its owner and group where this process
+    """Give the new file the permissions of the old one, and its owner and group if this process
     may set them."""
     new = os.fstat(descriptor)
     for is_kept, owner, group in (
@@ -189,7 +190,7 @@ def _is_open_file(target: Path) -> bool:
 
 
 def _move_to_free_name(path: Path, target: Path) -> None:
-    """Rename, but replace nothing: a hard link fails where the name is taken."""
+    """Rename without replacing: a hard link fails if the name is taken."""
     try:
         os.link(path, target)
     except OSError as failure:
@@ -211,6 +212,6 @@ def _sync_file(path: Path) -> None:
 
 
 def _sync_folder(path: Path) -> None:
-    """Makes a rename survive a power failure, on file systems that support it."""
+    """Make a rename survive a power failure, on file systems that support it."""
     with contextlib.suppress(OSError):
         _sync_file(path)

@@ -14,7 +14,11 @@ _PACKAGE = Path(__file__).parent.parent
 
 
 def folder() -> Path:
-    """The folder of the documents. NativeFilesNotFound where the installation has none."""
+    """The folder of the documents.
+
+    Raises:
+        NativeFilesNotFound: the installation has none.
+    """
     for place in (_PACKAGE / "docs", _PACKAGE.parent.parent / "docs"):
         if (place / "design.md").is_file():
             return place
@@ -35,7 +39,11 @@ def title(name: str) -> str:
 
 
 def read(name: str) -> str:
-    """The text of a document, by its name or its file's name. InvalidArgument for another name."""
+    """The text of a document, by its name or the name of its file.
+
+    Raises:
+        InvalidArgument: there is no such document.
+    """
     stem = name.removeprefix("docs/").removesuffix(".md")
     known = names()
     if stem not in known:

@@ -1,7 +1,7 @@
 """The packages that optional features need, and the command that installs them.
 
-The command names the packages themselves and the pip of this Python, so it works the same for a
-checkout, for a wheel that was built here, and for one from an index.
+The command names the packages themselves and the pip of this Python. So it is right for a checkout,
+for a wheel that was built here, and for a wheel from an index.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ EXTRAS = {
 
 
 def install_command(extra: str) -> str:
-    """The command for a shell that installs what an extra needs."""
+    """The shell command that installs the packages of an extra."""
     return pip_install(*EXTRAS[extra])
 
 
 def pip_install(*arguments: str) -> str:
     """``pip install ...`` for this Python, quoted for a shell.
 
-    Plain ``pip`` where that is this Python's; else the path of this Python, as after ``make demo``,
-    where the virtual environment is not active.
+    Plain ``pip`` if that belongs to this Python. Otherwise ``PATH_OF_PYTHON -m pip``, for example
+    after ``make demo``, when the virtual environment is not active.
     """
     pip = shutil.which("pip")
     ours = pip is not None and os.path.dirname(pip) == os.path.dirname(sys.executable)

@@ -1,7 +1,7 @@
-"""What the machine has: its memory, what this process takes of it and may still take.
+"""The memory of the machine: how much there is, how much this process uses, and how much it may
+use.
 
-Knows nothing of models. Everything is read from files below a root, so that a test can bring its
-own.
+Everything is read from files below a root folder, so that a test can bring its own files.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ ROOT = Path("/")
 
 @dataclass(frozen=True)
 class _Names:
-    """What a version of control groups calls its files, and the part of its statistics that counts
-    cached file pages which the kernel drops first, children included."""
+    """The file names of one version of control groups, and the statistic that counts cached file
+    pages which the kernel drops first, child groups included."""
 
     limit: str
     usage: str
@@ -30,7 +30,7 @@ _V1 = _Names("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_f
 
 
 def memory_bytes(root: Path = ROOT) -> dict[str, int | None]:
-    """Installed memory, and what of it this process may still take, where the system tells."""
+    """Installed memory, and the part that this process may still use, if the system gives it."""
     return {
         "total": _meminfo(root).get("MemTotal"),
         "available": available_memory_bytes(root),
@@ -38,10 +38,11 @@ def memory_bytes(root: Path = ROOT) -> dict[str, int | None]:
 
 
 def available_memory_bytes(root: Path = ROOT) -> int | None:
-    """Memory that this process may still take; None where the system does not tell.
+    """Memory in bytes that this process may still use; None if the system does not say.
 
-    The smallest of what the kernel calls available (MemAvailable) and, for the process's control
-    group and every group above it, limit - (usage - reclaimable file pages). Swap is not counted.
+    The smallest of the memory that the kernel calls available (MemAvailable) and, for the control
+    group of the process and every group above it, limit - (usage - reclaimable file pages). Swap is
+    not counted.
     """
     found = [*_group_rooms(root)]
     available = _meminfo(root).get("MemAvailable")
@@ -51,14 +52,14 @@ def available_memory_bytes(root: Path = ROOT) -> int | None:
 
 
 def _meminfo(root: Path) -> dict[str, int]:
-    """/proc/meminfo in bytes."""
+    """The entries of /proc/meminfo in bytes."""
     return {
         name.rstrip(":"): int(value) * 1024 for name, value in _pairs(root / "proc" / "meminfo")
     }
 
 
 def _group_rooms(root: Path) -> Iterator[int]:
-    """What each control group that has a limit leaves to the process."""
+    """The memory that each control group with a limit leaves to the process."""
     for line in _lines(root / "proc" / "self" / "cgroup"):
         # hierarchy:controllers:path, and for version 2 "0::path"
         number, _, rest = line.partition(":")
@@ -70,8 +71,9 @@ def _group_rooms(root: Path) -> Iterator[int]:
             names = _V2
         else:
             continue
-        # Inside a container the path may be the host's: then only its last parent, the root of
-        # what is mounted, is there, and that is the container's own group.
+        # Inside a container the path may be the path on the host. Then only its last parent, the
+        # root of.
+        # the mounted tree, exists here, and that is the container's own group.
         parts = PurePosixPath(path).relative_to("/") if path.startswith("/") else PurePosixPath()
         if ".." in parts.parts:
             parts = PurePosixPath()
@@ -82,7 +84,7 @@ def _group_rooms(root: Path) -> Iterator[int]:
 
 
 def _room(group: Path, names: _Names) -> int | None:
-    """What one group leaves; None where it has no limit, or is not there."""
+    """The memory that one group leaves; None if it has no limit or does not exist."""
     limit, usage = _number(group / names.limit), _number(group / names.usage)
     if limit is None or usage is None:
         return None
@@ -91,13 +93,13 @@ def _room(group: Path, names: _Names) -> int | None:
 
 
 def _number(path: Path) -> int | None:
-    """The one number of a file; None for "max" and where there is no such file."""
+    """The single number in a file; None for "max" and if there is no such file."""
     text = "".join(_lines(path)).strip()
     return int(text) if text.isdecimal() else None
 
 
 def _pairs(path: Path) -> Iterator[tuple[str, str]]:
-    """The first two words of each line, where the second is a number."""
+    """The first two words of each line whose second word is a number."""
     for line in _lines(path):
         words = line.split()
         if len(words) >= 2 and words[1].isdecimal():
@@ -112,7 +114,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def processor_name(root: Path = ROOT) -> str | None:
-    """What the processor calls itself; None where the system does not tell."""
+    """The name of the processor; None if the system does not say."""
     for line in _lines(root / "proc" / "cpuinfo"):
         key, _, value = line.partition(":")
         if key.strip() == "model name" and value.strip():
@@ -121,15 +123,15 @@ def processor_name(root: Path = ROOT) -> str | None:
 
 
 def resident_bytes(root: Path = ROOT) -> int | None:
-    """What this process holds in memory now; None where the system does not tell."""
+    """Bytes that this process holds in memory now; None if the system does not say."""
     kibibytes = dict(_pairs(root / "proc" / "self" / "status")).get("VmRSS:")
     return None if kibibytes is None else int(kibibytes) * 1024
 
 
 def trim_heap() -> None:
-    """Give memory that malloc keeps for later back to the system, where glibc is the C library.
+    """Return memory that malloc keeps for later to the system, if glibc is the C library.
 
-    Threads that have called an ``LLM`` leave up to some tens of megabytes each in malloc's arenas.
+    Each thread that has called an ``LLM`` leaves up to some tens of megabytes in malloc's arenas.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:

@@ -1,8 +1,8 @@
-"""Where the headers, ``libonward.so`` and the CMake package of this installation lie.
+"""Where the headers, ``libonward.so`` and the CMake package of this installation are.
 
-An installed wheel has them beside the package's Python files. A source tree that was only put on
-the path has none, or a library without the rest: then the answer is an error, not a path that leads
-nowhere. Imports neither the core nor anything heavy, since build tools ask.
+An installed wheel has them beside the Python files of the package. A source tree that is only on
+the path has none of them, or only the library: then these functions raise an error instead of
+returning a path that does not exist. Nothing heavy is imported, because build tools call this.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def get_lib_dir() -> str:
 
 
 def get_cmake_dir() -> str:
-    """For CMake's ``onward_DIR``: the folder of ``onwardConfig.cmake``."""
+    """The folder for CMake's ``onward_DIR``: it holds ``onwardConfig.cmake``."""
     return _found("get_cmake_dir", "lib/cmake/onward", "onwardConfig.cmake")
 
 
@@ -43,7 +43,8 @@ def _found(where: str, folder: str, file: str) -> str:
 
 
 def _places() -> list[Path]:
-    """The package's folder; in an editable installation also that of the extension module."""
+    """The folder of the package; in an editable installation also the folder of the extension
+    module."""
     places = [Path(__file__).parent.parent]
     core = find_spec("onward._core")
     if core is not None and core.origin is not None:

@@ -1,7 +1,6 @@
-"""A progress bar for loading, long prompts and batches, on stderr, for a person who has waited more
-than a second.
+"""A progress bar on stderr for loading, long prompts and batches, shown after one second.
 
-Nothing is written when stderr is not a terminal, and never anything to stdout.
+Nothing is written if stderr is not a terminal, and nothing is ever written to stdout.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ REDRAW_S = 0.1
 
 
 class ProgressBar:
-    """``with ProgressBar("loading x") as progress: work(progress)``; called with (done, total) and,
-    where there is more to say, a note.
+    """``with ProgressBar("loading x") as progress: work(progress)``.
 
-    It goes away at the total, or at the end of the block where there is one. A total of 0 is not
-    known: the note stands alone. With a note the bar also says how long the rest will take.
+    Call it with (done, total) and an optional note. The bar disappears at the total, or at the end
+    of the block. A total of 0 means unknown: then only the note is shown. With a note the bar also
+    shows the remaining time.
     """
 
     def __init__(self, title: str) -> None:
@@ -42,7 +41,7 @@ class ProgressBar:
         sys.stderr.flush()
 
     def _line(self, done: int, total: int, note: str, now: float) -> str:
-        """What is drawn; it never reaches the last column, where a terminal would wrap."""
+        """The text of the bar. It never reaches the last column, where a terminal would wrap."""
         columns = shutil.get_terminal_size().columns - 1
         if total <= 0:
             return note[:columns]
@@ -68,7 +67,7 @@ class ProgressBar:
         self.erase()
 
     def erase(self) -> None:
-        """Leave nothing on the line."""
+        """Clear the line."""
         if self._drawn:
             self._drawn = False
             sys.stderr.write("\r\x1b[K")

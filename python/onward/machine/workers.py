@@ -1,7 +1,4 @@
-"""Threads in which blocking calls run on behalf of coroutines; there are none before the first.
-
-Knows nothing of engines: what is run decides for itself how to share.
-"""
+"""Threads that run blocking calls for coroutines. None is started before the first such call."""
 
 from __future__ import annotations
 
@@ -14,13 +11,13 @@ from functools import partial
 from typing import TypeVar
 
 T = TypeVar("T")
-# Each awaited generation keeps one thread, asleep but for the steps it runs itself. Beyond this
-# many they wait for each other.
+# Each awaited generation keeps one thread, which sleeps except in the steps that it runs itself.
+# Further generations wait until a thread is free.
 MAX_WORKERS = 256
 
 
 class Workers:
-    """A pool of threads that is made when it is first needed, and anew in a forked child."""
+    """A pool of threads. It is created when first used, and again in a forked child."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -28,18 +25,19 @@ class Workers:
         self._process = os.getpid()
 
     async def run(self, function: Callable[..., T], *arguments: object) -> T:
-        """The function's result; a cancelled await leaves the function running."""
+        """The result of the function. If the await is cancelled, the function continues to run."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._executor(), partial(function, *arguments))
 
     def close(self) -> None:
-        """Let the threads end when what they run has ended."""
+        """Let the threads end when their present calls have ended."""
         pool, self._pool = self._pool, None
         if pool is not None and self._process == os.getpid():
             pool.shutdown(wait=False)
 
     def _executor(self) -> ThreadPoolExecutor:
-        if self._process != os.getpid():  # the threads, and who held the lock, were the parent's
+        # The threads, and the owner of the lock, belonged to the parent.
+        if self._process != os.getpid():
             self._lock, self._pool, self._process = threading.Lock(), None, os.getpid()
         with self._lock:
             if self._pool is None:
