@@ -1,9 +1,9 @@
 """Text generation with nothing hidden: ``onward.chat("What is gravity?")``.
 
-This file only names what the package offers. Each name is imported when it is first used
-(PEP 562), so ``import onward`` costs milliseconds, starts no thread and loads no model.
-``generate``, ``stream`` and ``chat`` keep one ``LLM`` per model name alive for the life of the
-process; an ``LLM`` of your own gives its memory back when you close it.
+This file lists the public names. Each is imported when it is first used (PEP 562), so ``import
+onward`` takes milliseconds, starts no thread and loads no model. ``generate``, ``stream`` and
+``chat`` keep one ``LLM`` per model name for the life of the process. An ``LLM`` that you create
+frees its memory when you close it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``onward.generate``, ``stream`` and ``chat``: one LLM per model name, loaded once and kept.
 
-They live as long as the process. For other settings, or to have the memory back, make an ``LLM``.
+They live as long as the process. To use other settings, or to free the memory, create an ``LLM``.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def chat(
         messages: ``[{"role": "user", "content": "..."}, ...]``, or a string for one message.
         model: as for ``LLM``; None is the default model.
         stream: return a ``Stream`` instead of waiting for the whole answer.
-        template_options: further variables for the template, beside the keywords below.
+        template_options: further variables for the template, in addition to the keywords below.
     """
     check_chat(stream, options)
     variables, _ = split(options, template_options)

@@ -1,7 +1,7 @@
 """LLM: a loaded model that turns prompts into text.
 
-Brings the pieces together: the model's files, its tokenizer and chat template, the options and the
-driver. Holds no rule of its own about any of them.
+It connects the parts: the files of the model, its tokenizer and chat template, the options and the
+engine.
 """
 
 from __future__ import annotations
@@ -54,37 +54,41 @@ class LLM(TextCalls):
         model: a folder, a .gguf file, a pack (onward doctor --docs pack) or a model of the hub:
             "user/repo", "user/repo:Q4_K_M" for one GGUF file of it, "user/repo@revision" (onward
             doctor --docs models). None is the default model.
-        revision: branch, tag or commit of a model of the hub, as "@revision" gives it.
-        device: what computes: "cpu", "cuda" or "cuda:1" (``onward.devices()`` tells which there
-            are, and why not).
-        dtype: what the weights are held in: "f32", "f16", "bf16", "int8" or "int4" (groups of 32
-            with a scale each; the products' inputs are rounded to int8 as well), or "auto" for what
-            the file has, where GGUF's Q8_0, Q4_0 and Q4_1 run as they are.
-        head_dtype: that of the embedding and the output head; None is ``dtype``, or "int8" beside
+        revision: branch, tag or commit of a hub model; the same as "@revision".
+        device: where to compute: "cpu", "cuda" or "cuda:1". ``onward.devices()`` lists the devices
+            and says why one cannot be used.
+        dtype: dtype of the weights: "f32", "f16", "bf16", "int8" or "int4" (groups of 32 with one
+            scale each; the inputs of the products are rounded to int8 as well), or "auto" for the
+            dtype of the file. GGUF's Q8_0, Q4_0 and Q4_1 run without conversion.
+        head_dtype: dtype of the embedding and the output head. None is ``dtype``, or "int8" beside
             "int4" unless the file has four bits there.
-        threads: threads that compute; None is the number of processors this process may use.
-        prefill_chunk_tokens: tokens computed in one step at most. Less lets others in sooner.
-        max_sequences: sequences that have a place in the cache at a time; further requests wait.
-        draft_model: a smaller model of the same vocabulary, which guesses tokens that this one
-            checks several at a time: the same output, sooner where it guesses well.
-        kv_dtype: what keys and values of the cache are held in: "auto" for the floats that go with
-            the weights, "f32", "f16", "bf16", or codes: "int8", "turbo8v4", "turbo4", "turbo3",
-            "turbo2", "q4_0", "keys/values" for one of each. Codes are for all but the first block
-            and the newest tokens, which stay exact (onward doctor --docs kv).
-        kv_window_tokens: newest tokens that stay exact beside codes, in whole blocks of 16.
-        kv_sinks: whether the first block stays exact beside codes.
-        kv_cache_bytes: what keys and values may take; None is most of the memory that is free.
-            Requests wait for room, and one that can never fit is refused.
-        max_context: tokens of prompt and output together at most; None is what the model allows.
-        attention_window: an approximation (StreamingLLM), for endless texts: each token sees the
-            first 4 and the newest so many tokens only. None: all, as the model was made.
-        prefix_cache: whether the beginnings of finished requests are kept for later ones.
+        threads: number of computing threads; None is the number of processors that this process
+            may use.
+        prefill_chunk_tokens: largest number of tokens in one step. A smaller number lets other
+            requests in sooner.
+        max_sequences: largest number of sequences in the cache at one time; further requests wait.
+        draft_model: a smaller model with the same vocabulary. It guesses tokens, and this model
+            checks several at a time: the output is the same, and sooner if the guesses are good.
+        kv_dtype: dtype of the cached keys and values: "auto" for the float type that fits the
+            weights, "f32", "f16", "bf16", or codes: "int8", "turbo8v4", "turbo4", "turbo3",
+            "turbo2", "q4_0", or "keys/values" for one of each. The first block and the newest
+            tokens are never coded (onward doctor --docs kv).
+        kv_window_tokens: number of newest tokens that are not coded, in whole blocks of 16.
+        kv_sinks: whether the first block is not coded.
+        kv_cache_bytes: limit for the keys and values; None is most of the free memory. Requests
+            wait for room, and a request that can never fit is refused.
+        max_context: largest number of tokens of prompt and output together; None is the limit of
+            the model.
+        attention_window: an approximation (StreamingLLM) for texts without end: each token sees
+            only the first 4 and this many newest tokens. None: each token sees all tokens, as the
+            model was trained.
+        prefix_cache: whether the beginnings of finished requests are kept for later requests.
         packed_cache: a folder that keeps a pack of the weights. The first load of a model in
-            given dtypes writes it (the progress bar runs a second time). Later loads read the pack
-            instead of the model's tensors, until the model's files change.
+            given dtypes writes it, with a second progress bar. Later loads read the pack instead of
+            the files of the model, until these change.
 
-    May be called from several threads: requests that are in flight together share each step.
-    ``close()``, or a ``with`` block, gives the memory back.
+    Several threads may use it at the same time; their requests share each step. ``close()``, or a
+    ``with`` block, frees the memory.
     """
 
     def __init__(
@@ -191,17 +195,21 @@ class LLM(TextCalls):
         )
 
     def tokenize(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """The token ids of a text, with the BOS that ``generate`` would put in front."""
+        """The token ids of a text, with the BOS that ``generate`` would add."""
         return self._text_tokenizer().encode(text, add_special_tokens=add_special_tokens)
 
     def detokenize(self, token_ids: TokenIds, *, skip_special_tokens: bool = True) -> str:
-        """The text of token ids. InvalidArgument for an id outside the vocabulary."""
+        """The text of token ids.
+
+        Raises:
+            InvalidArgument: an id is outside the vocabulary.
+        """
         tokenizer = self._text_tokenizer()
         ids = self._reader.ids("token_ids", token_ids, allow_empty=True).tolist()
         return tokenizer.decode(ids, skip_special_tokens=skip_special_tokens)
 
     def logits(self, token_ids: TokenIds) -> NDArray[np.float32]:
-        """Logits after each token: (len(token_ids), vocab_size); row i predicts token i + 1."""
+        """Logits after each token: (len(token_ids), vocab_size). Row i predicts token i + 1."""
         self._driver.check_open()
         ids = self._reader.read("token_ids", token_ids, None)
         return self._driver.run(lambda engine: engine.logits(ids))
@@ -209,14 +217,15 @@ class LLM(TextCalls):
     def score(
         self, text: str | TokenIds, *, window: int | None = None, stride: int | None = None
     ) -> Score:
-        """The log-probability of each token of a text, or of token ids, and its perplexity.
+        """The log-probability of each token of a text, or of token ids, and the perplexity.
 
-        A text longer than ``window`` (the model's context) is read in windows, each beginning
-        ``stride`` tokens (half a window) after the one before: every token is scored once, in the
-        first window that has it.
+        A text longer than ``window`` (default: the context of the model) is read in windows. Each
+        begins ``stride`` tokens (default: half a window) after the one before. Every token is
+        scored once, in the first window that contains it.
 
-        Raises InvalidArgument for fewer than two tokens, and NumericsError where the model's
-        logits are not finite.
+        Raises:
+            InvalidArgument: there are fewer than two tokens.
+            NumericsError: the logits of the model are not finite.
         """
         self._driver.check_open()
         size = self.context if window is None else check_integer("window", window, 2, self.context)
@@ -236,27 +245,27 @@ class LLM(TextCalls):
 
     @property
     def name(self) -> str:
-        """What the model is called: a folder's or file's name, or the hub id."""
+        """The name of the model: the name of a folder or file, or the hub id."""
         return self._name
 
     @property
     def spec(self) -> DecoderSpec:
-        """The decoder's shape and choices."""
+        """The shape of the decoder and its variants."""
         return self._spec
 
     @property
     def device(self) -> str:
-        """What computes: "cpu", "cuda:0"."""
+        """The device: "cpu", "cuda:0"."""
         return self._device
 
     @property
     def dtype(self) -> str:
-        """What most of the layers' weights are held in: "f32", "f16", "bf16", "int8" or "int4"."""
+        """The dtype of most weights of the layers: "f32", "f16", "bf16", "int8" or "int4"."""
         return self._weight_dtypes.name
 
     @property
     def weight_dtypes(self) -> WeightDtypes:
-        """What each matrix is held in."""
+        """The dtype of each matrix."""
         return self._weight_dtypes
 
     @property
@@ -265,27 +274,28 @@ class LLM(TextCalls):
 
     @property
     def context(self) -> int:
-        """Tokens of prompt and output together: what the model allows, or ``max_context``."""
+        """Largest number of tokens of prompt and output: ``max_context``, or the limit of the
+        model."""
         return self._context
 
     @property
     def kv_dtype(self) -> str:
-        """What keys and values are held in, by its shortest name."""
+        """The dtype of keys and values, by its shortest name."""
         return self._kv.name
 
     @property
     def generation_defaults(self) -> ModelDefaults:
-        """What the model's own files say about generating with it."""
+        """The generation settings in the model's own files."""
         return self._submitter.defaults
 
     @property
     def cache(self) -> PrefixCache:
-        """What is kept of finished requests."""
+        """The cached prefixes of finished requests."""
         return self._cache
 
     @property
     def fingerprint(self) -> str:
-        """A digest of the spec and of samples of the weights as they are held."""
+        """A digest of the spec and of samples of the packed weights."""
         return fingerprint_in(self._origin)
 
     @property
@@ -294,22 +304,26 @@ class LLM(TextCalls):
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer; TokenizerError if the model came without one."""
+        """The tokenizer.
+
+        Raises:
+            TokenizerError: the model has no tokenizer.
+        """
         return self._text_tokenizer()
 
     def stats(self) -> dict[str, int]:
-        """The engine's counters: steps, tokens, computed keys and values, cache blocks."""
+        """The counters of the engine: steps, tokens, computed keys and values, cache blocks."""
         return self._driver.run(lambda engine: engine.stats())
 
     def engine_handle(self) -> int:
-        """A new ``onward_engine`` of the C interface over this very engine, for native code, which
-        closes it with ``onward_engine_close`` (onward doctor --docs c-interface). The engine lives
-        as long."""
+        """A new ``onward_engine`` of the C interface for this engine, for native code (onward
+        doctor --docs c-interface). Close it with ``onward_engine_close``. The engine lives at
+        least as long as the handle."""
         eos = self._submitter.defaults.eos_token_ids
         return self._driver.run(lambda engine: engine.new_handle(eos))
 
     def close(self) -> None:
-        """Give the engine and the weights back. Every later call raises ClosedError."""
+        """Free the engine and the weights. Every later call raises ClosedError."""
         driver: Driver | None = getattr(self, "_driver", None)
         if driver is not None:
             driver.close()

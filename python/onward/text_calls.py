@@ -1,6 +1,6 @@
-"""The calls that turn prompts and conversations into text: what an ``LLM`` can be asked.
+"""The calls of ``LLM`` that turn prompts and conversations into text.
 
-``LLM`` adds how a model is loaded, what is known of it, and its end.
+``LLM`` adds loading, properties and closing.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _OF_SESSIONS = (*SESSION_KEYWORDS, "system", "messages", "template_options")
 
 
 class TextCalls:
-    """The calls; ``LLM`` sets what they need."""
+    """The calls. ``LLM`` sets the attributes that they need."""
 
     _driver: Driver
     _submitter: Submitter
@@ -55,7 +55,7 @@ class TextCalls:
     _context: int
     _tokenizer: Tokenizer | None
     _no_tokenizer: str
-    """Why there is no tokenizer, where there is none."""
+    """Why there is no tokenizer; empty if there is one."""
     _read_template: Callable[[Tokenizer], ChatTemplate]
     _template: ChatTemplate | None
 
@@ -76,12 +76,12 @@ class TextCalls:
 
     @with_options
     def generate(self, prompt: Any, **options: Any) -> Result | list[Result]:
-        """Continue a prompt, or each prompt of a list, in one batch; order is kept.
+        """Continue a prompt, or each prompt of a list, in one batch. The order is kept.
 
         A prompt is text or a sequence of token ids: ``[1, 2, 3]`` is one prompt, ``["a", "b"]`` and
-        ``[[1, 2], [3]]`` are two. Arrays and tensors of integers count as lists of them. ``[]`` is
-        an error: it is a prompt without tokens. Prompts are continued as they are; ``chat`` puts a
-        conversation into the form the model was trained on.
+        ``[[1, 2], [3]]`` are two. Arrays and tensors of integers count as lists. ``[]`` is an
+        error: it is a prompt without tokens. Prompts are continued unchanged; ``chat`` applies the
+        chat template of the model.
         """
         call, generations, batch = self._submitter.begin(prompt, options)
         results = self._submitter.finish(call, generations)
@@ -101,8 +101,9 @@ class TextCalls:
 
     @with_options
     async def agenerate(self, prompt: Any, **options: Any) -> Result | list[Result]:
-        """``generate`` for asyncio: the event loop goes on, and calls that are awaited together
-        share the engine's steps. Cancelling the task frees the engine after the present step."""
+        """``generate`` for asyncio. The event loop continues, and calls that are awaited
+        together share the steps of the engine. Cancelling the task frees the engine after the
+        present step."""
         call, generations, batch = await self._workers.run(self._submitter.begin, prompt, options)
         try:
             results = await self._workers.run(self._submitter.finish, call, generations)
@@ -114,8 +115,8 @@ class TextCalls:
     async def astream(
         self, prompt: str | TokenIds, **options: Unpack[GenerationKwargs]
     ) -> AsyncGenerator[str, None]:
-        """``stream`` for asyncio. Leaving the iteration, or cancelling its task, frees the engine
-        after the present step."""
+        """``stream`` for asyncio. Leaving the iteration, or cancelling its task, frees the
+        engine after the present step."""
         stream = await self._workers.run(lambda: self.stream(prompt, **options))
         try:
             while (piece := await self._workers.run(lambda: next(stream, None))) is not None:
@@ -125,9 +126,9 @@ class TextCalls:
 
     @with_options
     def stream(self, prompt: str | TokenIds, **options: Unpack[GenerationKwargs]) -> Stream:
-        """Continue one prompt and hand out the text as it comes.
+        """Continue one prompt and return the text piece by piece.
 
-        The pieces joined are the ``text`` that ``generate`` returns for the same seed.
+        Joined, the pieces are the ``text`` that ``generate`` returns for the same seed.
         """
         self._driver.check_open()
         prompts, batch = prompts_of(prompt)
@@ -175,12 +176,12 @@ class TextCalls:
         template_options: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> Result | Stream:
-        """Answer a conversation through the model's own chat template.
+        """Answer a conversation, with the chat template of the model.
 
         Args:
             messages: ``[{"role": "user", "content": "..."}, ...]``, or a string for one message.
             stream: return a ``Stream`` instead of waiting for the whole answer.
-            template_options: further variables for the template, beside the keywords below.
+            template_options: further variables for the template, in addition to the keywords below.
         """
         check_chat(stream, options)
         variables, options = split(options, template_options)
@@ -193,7 +194,7 @@ class TextCalls:
         template_options: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> list[int]:
-        """The token ids that ``chat`` hands to the engine; takes its keywords of a conversation."""
+        """The token ids of the prompt of ``chat``; takes the conversation keywords of ``chat``."""
         tokenizer = self._text_tokenizer()
         variables, rest = split(options, template_options)
         if rest:
@@ -212,8 +213,8 @@ class TextCalls:
         template_options: Mapping[str, Any] | None = None,
         **options: Unpack[SessionKwargs],
     ) -> Session:
-        """A conversation that remembers (onward doctor --docs sessions), begun with these messages.
-        The options hold for all of its answers, unless a call on the session gives others."""
+        """A conversation that remembers (onward doctor --docs sessions), beginning with these
+        messages. The options apply to all answers, unless a call on the session overrides them."""
         refuse_unknown(options, _OF_SESSIONS)
         variables, generation = split(options, template_options)
         tokenizer, template = self._text_tokenizer(), self._chat_template()
@@ -243,6 +244,6 @@ class TextCalls:
 
 
 def check_chat(stream: object, options: Mapping[str, Any]) -> None:
-    """Check what ``chat`` is given before anything is computed or loaded."""
+    """Check the arguments of ``chat`` before anything is computed or loaded."""
     check_flag("stream", stream)
     check_each(options, _OF_CHAT)

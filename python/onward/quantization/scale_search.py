@@ -59,7 +59,7 @@ def _first_guesses(values: F32, format_: BlockFormat) -> list[tuple[F32, F32]]:
     if format_.low + format_.high == 0:
         peak = np.maximum(highest, -lowest) / format_.high
         return [(peak * shrink, zeros) for shrink in SHRINKS]
-    # There is one more code below zero than above. Both are tried: it is on the larger side, or not.
+    # There is one more code below zero than above. It is tried on the larger side and the other.
     peak = np.where(highest > -lowest, highest, lowest)
     return [
         (peak * shrink / end, zeros) for end in (format_.low, format_.high) for shrink in SHRINKS
