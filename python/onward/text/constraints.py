@@ -1,12 +1,12 @@
-"""Output that obeys a grammar: before every token, what may follow is asked for.
+"""Output that obeys a grammar: before each token, a rule bans all tokens that may not follow.
 
-The engine asks the request's ConstraintRule, which lowers to -inf the scores of all tokens that may
-not follow. llguidance (the extra ``grammar``) knows what may; token_table.py has told it
-what the tokens mean. This module does not know the engine, nor how a grammar was written.
+The engine calls the ConstraintRule of a request, which sets the scores of the banned tokens to
+-inf. llguidance (the extra ``grammar``) decides what may follow; token_table.py gives it the bytes
+of each token.
 
-A request may have several outputs at once: samples, beams that fork, drafted tokens that are taken
-back. Nobody tells the rule which; it sees an output's tokens and looks for the state that shares
-the longest beginning with it.
+A request may have several outputs at once: samples, forking beams, drafted tokens that are
+withdrawn. The engine does not say which output it asks about. The rule receives the tokens of an
+output and looks for the kept state that shares the longest beginning with it.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 
     from onward.text.tokenizer.tokenizer import Tokenizer
 
-STATES = 32  # that a request may keep; each costs up to some hundred kilobytes
-_SPACING = 16  # tokens after which a state stays behind, for outputs that fork or go back
+STATES = 32  # largest number of states of a request; each takes up to some hundred kilobytes
+_SPACING = 16  # a state is kept after this many tokens, for outputs that fork or are withdrawn
 _MESSAGE_LENGTH = 200
 _BYTES = 4  # of a token id in a key
 
 
 class Constraint:
-    """A grammar made ready for one model; any number of requests may use it at the same time."""
+    """A grammar compiled for one model. Any number of requests may use it at the same time."""
 
     def __init__(self, grammar: Grammar, tokenizer: Tokenizer, vocab_size: int) -> None:
-        """`vocab_size`: rows of the model's logits.
+        """`vocab_size`: number of rows of the logits.
 
         Raises:
             InvalidArgument: llguidance cannot use the grammar or takes too long to read it, or no
-                token of the model begins it.
+                token of the model can begin it.
             MissingExtra: llguidance is not installed.
             Error: the tokenizer decodes in a way that cannot be constrained.
         """
@@ -74,9 +74,9 @@ class Constraint:
         outputs: int = 1,
         distinct: bool = False,
     ) -> ConstraintRule:
-        """The rule for one request, whose outputs all follow the same prompt; `outputs` is how
-        many of them, beams and samples, are under way at the same time; `distinct`: they are beams
-        that shall not spell the same text twice."""
+        """The rule for one request, whose outputs all follow the same prompt. `outputs` is the
+        number of beams or samples that run at the same time. With `distinct` they are beams, and
+        no two of them shall spell the same text."""
         table, at_start = self._table, False
         if table.start_ids.size + table.silent_ids.size:
             skipped = self._tokenizer.special_ids if skip_special_tokens else frozenset()
@@ -98,7 +98,7 @@ class Constraint:
 
 
 class _State:
-    """A matcher and the output it has read."""
+    """A matcher and the output that it has read."""
 
     def __init__(self, key: bytes, matcher: LLMatcher) -> None:
         self.key = key
@@ -108,10 +108,10 @@ class _State:
 
 
 class ConstraintRule:
-    """Which tokens may follow, for the outputs of one request. For one thread at a time.
+    """The tokens that may follow, for the outputs of one request. Use it in one thread at a time.
 
-    It keeps the states used last. An output that no longer has one gets it back from the nearest
-    one on the way to it, or from the start.
+    It keeps the most recently used states. An output whose state is gone gets it again from the
+    nearest kept state on its path, or from the start.
     """
 
     def __init__(
@@ -124,8 +124,8 @@ class ConstraintRule:
         states: int,
         texts: DistinctTexts | None = None,
     ) -> None:
-        """`at_start`: nothing of the prompt is text, so the output begins one; `states`: how many
-        are kept at most; `texts`: where no text shall be spelled twice."""
+        """`at_start`: the prompt has no text, so the output begins one. `states`: largest number
+        of kept states. `texts`: set if no text shall be spelled twice."""
         self._table = table
         self._grammar = grammar
         self._prompt_tokens = prompt_tokens
@@ -135,11 +135,11 @@ class ConstraintRule:
         self._at_start = at_start
         self._most_states = states
         self._texts = texts
-        self._states: dict[bytes, _State] = {}  # the one used last comes last
+        self._states: dict[bytes, _State] = {}  # the most recently used one comes last
 
     def process(self, token_ids: NDArray[np.int32], scores: NDArray[np.float32]) -> None:
-        """Lower to -inf the scores of all tokens that may not follow `token_ids`, prompt and
-        output so far. Stop tokens may follow exactly where the output is complete."""
+        """Set to -inf the scores of all tokens that may not follow `token_ids`, the prompt and
+        the output so far. Stop tokens may follow exactly where the output is complete."""
         key = self._key(token_ids)
         state = self._state(key)
         mask = self._mask(state) if state.mask is None else state.mask
@@ -149,7 +149,7 @@ class ConstraintRule:
         state.mask = None
 
     def ends(self, token_ids: NDArray[np.int32]) -> bool:
-        """Whether the output, its last token just chosen, is complete and can only end."""
+        """Whether the output, including its newest token, is complete and can only end."""
         key = self._key(token_ids)
         if key and int(token_ids[-1]) in self._stops:
             if self._texts is not None:
@@ -166,15 +166,15 @@ class ConstraintRule:
         if state.matcher.is_stopped():
             return True
         if state.open is None:
-            state.mask = self._mask(state)  # process, which comes next, has it already
+            state.mask = self._mask(state)  # process, which is called next, finds it computed
         return not state.open
 
     def _key(self, token_ids: NDArray[np.int32]) -> bytes:
         return np.asarray(token_ids[self._prompt_tokens :], dtype=np.int32).tobytes()
 
     def _state(self, key: bytes) -> _State:
-        """The state of an output: its own, that of the output before its last token moved on, or a
-        copy of the nearest one before it."""
+        """The state of an output: its own one, the state before its last token advanced by that
+        token, or a copy of the nearest state before it."""
         found = self._states.pop(key, None)
         if found is None:
             before = key[:-_BYTES]
@@ -188,10 +188,10 @@ class ConstraintRule:
         return found
 
     def _nearest(self, key: bytes) -> _State:
-        """A copy of the last state on the way to `key`.
+        """A copy of the last state on the path to `key`.
 
-        Not a rollback of one that went another way: after some dozens of those a matcher of
-        llguidance 1.9.1 was seen to give a wrong mask.
+        A state that took another path is not rolled back: after some dozens of rollbacks a matcher
+        of llguidance 1.9.1 was seen to give a wrong mask.
         """
         on_the_way = [known for known in self._states if key.startswith(known)]
         known = max(on_the_way, key=len, default=b"")
@@ -201,7 +201,7 @@ class ConstraintRule:
         return _State(known, state.matcher.deep_copy())
 
     def _read(self, state: _State, key: bytes) -> None:
-        """Take a state on to `key`, which begins with what it has read."""
+        """Advance a state to `key`, which begins with what the state has read."""
         new: list[int] = np.frombuffer(key[len(state.key) :], dtype=np.int32).tolist()
         if new and not state.key and self._at_start:
             new[:1] = self._table.at_start(new[0])
@@ -213,7 +213,7 @@ class ConstraintRule:
         state.key, state.mask, state.open = key, None, None
 
     def _mask(self, state: _State) -> NDArray[np.bool_]:
-        """Of each row of the logits, whether it may follow."""
+        """Whether the token of each row of the logits may follow."""
         table, matcher = self._table, state.matcher
         found = table.mask(matcher)
         mask = found[: table.vocab_size]
@@ -221,10 +221,11 @@ class ConstraintRule:
         if self._at_start and not state.key:
             mask[table.start_ids] = found[table.start_entries]
             mask[table.silent_ids] = False
-            # Where the text has to begin with what a decoder drops, it begins with it twice.
+            # If the text has to begin with something that the decoder drops, the output begins with
+            # it twice.
             mask[table.silent_ids] = not (complete or mask.any())
         if matcher.is_error():
-            # Nothing may follow, or llguidance gave up; it does not come back from either.
+            # Nothing may follow, or llguidance gave up. It recovers from neither.
             self._states.pop(state.key, None)
             if not _dead_end(matcher):
                 text = _short(self._grammar.option, matcher.get_error())
@@ -238,17 +239,17 @@ class ConstraintRule:
 
 
 def _dead_end(matcher: LLMatcher) -> bool:
-    """Whether a matcher with an error only says that nothing may follow."""
+    """Whether the error of a matcher only means that nothing may follow."""
     return matcher.get_error().startswith("NoExtension")
 
 
 def _short(option: str, message: str) -> str:
-    """What llguidance says, in a line."""
+    """The message of llguidance, in one line."""
     reason = re.search(r"^error: (.+)", message, re.MULTILINE)
     line = reason[1] if reason else next(iter(message.splitlines()), "no reason given")
     place = re.match(r"at \d+\(\d+\)|\d+\(\d+\)", message)
     if reason and place and option == "grammar":
         line = f"{place[0]}: {line}"
-    elif option != "grammar":  # the place is one in the grammar that was made of the option
+    elif option != "grammar":  # the position refers to the grammar that was made from the option
         line = re.sub(r"^(at )?\d+\(\d+\): ", "", line)
     return line if len(line) <= _MESSAGE_LENGTH else line[: _MESSAGE_LENGTH - 3] + "..."

@@ -17,7 +17,7 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 class Decoding:
-    """How a tokenizer's decoder turns ids into text, with what has been looked up so far."""
+    """How the decoder of a tokenizer turns ids into text. Results of look-ups are kept."""
 
     def __init__(self, backend: tokenizers.Tokenizer, special_ids: frozenset[int]) -> None:
         self.backend = backend
@@ -58,12 +58,12 @@ class Decoding:
             return value
 
     def has_text(self, token_id: int, skip: bool) -> bool:
-        """False for ids that decoding leaves out: special ones, and ones beyond the vocabulary."""
+        """False for ids that decoding leaves out: special ones, and ones outside the vocabulary."""
         hidden = skip and token_id in self.special_ids
         return not hidden and self._spelling(token_id) is not None
 
     def decode(self, ids: list[int], skip_special_tokens: bool) -> str:
-        """Text of `ids` on their own."""
+        """The text of `ids` alone."""
         return library.decode(self.backend, ids, skip_special_tokens)
 
     def _spelling(self, token_id: int) -> str | None:
@@ -74,7 +74,7 @@ class Decoding:
 
 
 def _decoder_steps(backend: tokenizers.Tokenizer) -> list[str]:
-    """Type names of the decoder's steps; empty where it has none or cannot be described."""
+    """Type names of the steps of the decoder; empty if it has none or cannot be described."""
     try:
         state = json.loads(backend.decoder.__getstate__())
     except Exception:  # no decoder, or one written in Python

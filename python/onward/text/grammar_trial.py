@@ -1,8 +1,8 @@
-"""Whether llguidance reads a large grammar in time, tried in a child process that can be killed.
+"""Tests in a child process whether llguidance reads a large grammar in time.
 
 llguidance has limits of its own, but some schemas of a few kilobytes keep it busy for minutes, and
-a thread that is inside of it cannot be stopped. A grammar of up to TRIED_FROM characters was never
-seen to take a second, so only longer ones are tried.
+a thread inside it cannot be stopped. A child process can be killed. A grammar of up to TRIED_FROM
+characters was never seen to take a second, so only longer ones are tested.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ TRIED_FROM = 2048
 LIMIT_S = 3
 """Seconds of processor time."""
 PATIENCE_S = 20.0
-"""Seconds by the clock, where other processes keep the processors busy."""
+"""Seconds of wall-clock time, for a machine whose processors are busy."""
 _REMEMBERED = 256
 
 _CHILD = """
@@ -49,9 +49,9 @@ _outcomes: dict[bytes, bool] = {}
 
 
 def read_in_time(grammar: str) -> bool:
-    """Whether llguidance comes to an end with this text, be it with an error.
+    """Whether llguidance finishes with this text, with or without an error.
 
-    True where no child process can be had. Ctrl-C ends the child and this call.
+    True if no child process can be started. Ctrl-C ends the child and this call.
     """
     if len(grammar) <= TRIED_FROM or getattr(sys, "frozen", False) or not sys.executable:
         return True

@@ -1,7 +1,4 @@
-"""Whether a stop string ends an output, for hypotheses that fork: the rule that a beam search asks.
-
-Knows growing texts and token ids; not what a hypothesis is worth.
-"""
+"""Decides whether a stop string ends an output of a beam search, whose hypotheses fork."""
 
 from __future__ import annotations
 
@@ -15,13 +12,14 @@ if TYPE_CHECKING:
 
 
 class StopRule:
-    """Follows the texts of the outputs it is asked about, each from the one it continues."""
+    """Follows the texts of the outputs in question. Each text continues the text of an earlier
+    output."""
 
     def __init__(self, start: TextStream, prompt_tokens: int) -> None:
-        """``start``: the text stream of an output that has nothing yet, with its stop strings."""
+        """``start``: the text stream of an empty output, with its stop strings."""
         self._start = start
         self._prompt_tokens = prompt_tokens
-        # Of the two latest lengths: all outputs of a beam search grow together.
+        # Only the two newest lengths are kept: all outputs of a beam search grow together.
         self._streams: dict[bytes, TextStream] = {}
         self._parents: dict[bytes, TextStream] = {}
         self._length = 0

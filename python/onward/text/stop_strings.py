@@ -1,7 +1,4 @@
-"""Stop strings in a text that is still growing.
-
-It knows strings and hidden tokens only; which text there is, and when, is streaming.py's matter.
-"""
+"""Finds stop strings in a growing text."""
 
 from __future__ import annotations
 
@@ -14,10 +11,11 @@ Symbol = str | int  # a character of the text, or the id of a token that is not 
 
 
 class StopStrings:
-    """Finds the first of several strings to be completed in a growing text.
+    """Finds the first of several strings that a growing text completes.
 
     An automaton (Aho and Corasick, 1975) that reads one symbol at a time. Its state is the longest
-    end of the text with which a stop string begins, so it also says how much has to be held.
+    end of the text with which a stop string begins. So the state also gives the number of
+    characters that must be held back.
     """
 
     def __init__(self, stops: Sequence[tuple[str, Sequence[Symbol]]]) -> None:
@@ -57,9 +55,9 @@ class StopStrings:
 
 
 def automata_of(stop: str | Sequence[str], hidden: Mapping[str, int]) -> list[StopStrings]:
-    """One automaton over the text as shown and, where needed, one that also sees hidden tokens.
+    """One automaton over the shown text and, if needed, one that also sees hidden tokens.
 
-    `hidden` are the ids, by text, of the tokens that are not shown.
+    `hidden` maps the text of each token that is not shown to its id.
 
     Raises:
         InvalidArgument: a stop string is empty.

@@ -36,8 +36,8 @@ _WINDOW_IDS = 32  # an incomplete character spans at most 4 tokens
 
 
 class _Source(Protocol):
-    """Text of ids that arrive one by one. `push` returns what is settled, then what would follow
-    if the generation ended here and has not been returned as such before."""
+    """Text of ids that arrive one by one. `push` returns the text that is certain, then the text
+    that would follow if the generation ended here, as far as it was not returned before."""
 
     def push(self, token_id: int) -> tuple[str, str]: ...
     def finish(self) -> str: ...
@@ -57,7 +57,7 @@ class _Bytes:
             if not (skip and token_id in decoding.special_ids):
                 tail = decoding.piece(token_id) + tail
         self._utf8.decode(tail[-4:])
-        # decode(prompt) shows an incomplete character as U+FFFD, and that is the prompt's.
+        # decode(prompt) shows an incomplete character as U+FFFD, which belongs to the prompt.
         self._of_prompt = self._utf8.getstate()[0].decode("utf-8", "replace")
 
     def push(self, token_id: int) -> tuple[str, str]:
@@ -80,7 +80,7 @@ class _Bytes:
 
 
 class _Window:
-    """Any decoder, through decoding a few ids: those shown last and those after."""
+    """Any decoder: decodes a few ids, the newest shown ones and the ones after them."""
 
     def __init__(self, decoding: Decoding, prompt: Sequence[int], skip: bool) -> None:
         self._decoding = decoding
@@ -116,7 +116,7 @@ class _Window:
         return self._decoding.decode(ids, self._skip)
 
     def _reveal(self, text: str) -> str:
-        """What `text`, the text of the window, has beyond what was shown of it."""
+        """The part of `text`, the text of the window, that has not been shown."""
         shown = self._shown
         self._shown = text
         if text.startswith(shown):
@@ -127,7 +127,7 @@ class _Window:
         return text[_shared(shown, text) :]
 
     def _restart(self) -> None:
-        """Forget all of the window but one token with text: the next token needs it before it."""
+        """Drop the window except one token with text: the next token needs it in front."""
         alone = self._decode(self._ids[-1:])
         if alone:
             del self._ids[:-1]
@@ -140,7 +140,7 @@ class _Window:
             self._shown = self._decode(self._ids)
 
     def _tail(self, prompt: Sequence[int]) -> list[int]:
-        """The last ids of the prompt, as many as it takes for them to have text."""
+        """The newest ids of the prompt, enough of them to have text."""
         count = 8
         while True:
             tail = [i for i in prompt[-count:] if self._decoding.has_text(i, self._skip)]
@@ -191,7 +191,7 @@ class _Runs(_Window):
         return twin
 
     def _run_byte(self, token_id: int) -> str:
-        """Take one more byte of a run; the character it completes, if any."""
+        """Take one more byte of a run. Returns the character that it completes, if any."""
         self._in_run = True
         try:
             byte = self._decoding.byte(token_id)
@@ -206,7 +206,7 @@ class _Runs(_Window):
             self._utf8.reset()
 
     def _run_of(self, prompt: Sequence[int]) -> list[int]:
-        """The byte tokens that the prompt ends with."""
+        """The byte tokens at the end of the prompt."""
         run: list[int] = []
         for token_id in reversed(prompt):
             if not self._decoding.has_text(token_id, self._skip):
@@ -241,10 +241,10 @@ def _shared(left: str, right: str) -> int:
 class TextStream:
     """The text of one generation, token by token.
 
-    Of the stop strings, the one that the text completes first ends it; of several completed by the
-    same character, the longest. No character of it is returned, and no other text is held back
-    than what may still become one. A stop string is looked for in the generated text only. One
-    that contains the text of a special token is found whether or not special tokens are shown.
+    The stop string that the text completes first ends the text; if one character completes several,
+    the longest one. Its characters are not returned, and text is held back only while it may become
+    a stop string. Stop strings are looked for in the generated text only. A stop string that
+    contains the text of a special token is found whether or not special tokens are shown.
 
     Attributes:
         stopped: the stop string that was found, or None.
@@ -270,7 +270,7 @@ class TextStream:
         hidden_texts = decoding.special_texts if skip_special_tokens else {}
         self._automata = automata_of(stop, hidden_texts)
         self._states = [0] * len(self._automata)
-        self._ahead = list(self._states)  # states after the symbols that are not settled
+        self._ahead = list(self._states)  # states after the symbols that are not certain
         self._unsettled: list[Symbol] = []
         self._held = ""
         self._pieces: list[str] = []
@@ -284,7 +284,7 @@ class TextStream:
         return self._pieces[0] if self._pieces else ""
 
     def push(self, token_id: int) -> str:
-        """The text that `token_id` makes certain; often one word, sometimes none."""
+        """The text that becomes certain with `token_id`: often one word, sometimes nothing."""
         if self._ended:
             return ""
         if token_id in self._hidden:
@@ -298,7 +298,7 @@ class TextStream:
         return self._emit(piece)
 
     def fork(self) -> TextStream:
-        """A stream that stands where this one does and goes its own way."""
+        """An independent copy of this stream at its present state."""
         twin = copy(self)
         twin._source = self._source.fork()
         twin._states, twin._ahead = list(self._states), list(self._ahead)
@@ -306,7 +306,7 @@ class TextStream:
         return twin
 
     def finish(self) -> str:
-        """The text that is still held, when the generation ends without a stop string."""
+        """The text that is still held, if the generation ends without a stop string."""
         if self._ended:
             return ""
         settled = self._source.finish()
@@ -320,7 +320,8 @@ class TextStream:
         return piece
 
     def _settle(self, text: str) -> str:
-        """Take text that is certain; what of it and of the held text can be shown."""
+        """Add text that is certain. Returns the part of it and of the held text that can be
+        shown."""
         symbols: list[Symbol] | str = text
         if self._unsettled:
             known = "".join(symbol for symbol in self._unsettled if isinstance(symbol, str))
@@ -343,7 +344,8 @@ class TextStream:
         return held[:keep]
 
     def _look_ahead(self, symbols: Sequence[Symbol]) -> str:
-        """Whether symbols that are not settled complete a stop string; if so, the text before."""
+        """The text before a stop string that the uncertain symbols complete; None if there is
+        none."""
         for symbol in symbols:
             self._unsettled.append(symbol)
             cut = self._step(self._ahead, symbol)
@@ -360,11 +362,11 @@ class TextStream:
         return ""
 
     def _step(self, states: list[int], symbol: Symbol) -> int | None:
-        """Advance `states`; the length of the stop string that is complete now, if one is."""
+        """Advance `states`. Returns the length of the stop string that is now complete, if any."""
         cut: int | None = None
         for i, automaton in enumerate(self._automata):
             if i == 0 and isinstance(symbol, int):
-                continue  # the text as it is shown does not have this token
+                continue  # the shown text does not contain this token
             states[i] = automaton.step(states[i], symbol)
             name = automaton.completes[states[i]]
             length = automaton.completed_length[states[i]]

@@ -12,17 +12,17 @@ from onward.message_text import shown
 PREFIX = "tokenizer.ggml."
 MAX_TOKENS = 1 << 19  # the largest published vocabularies have about 262,000
 MAX_MERGES = 1 << 20  # the largest published lists have about 450,000
-_NONE = 0xFFFFFFFF  # how llama.cpp writes that there is no such token
+_NONE = 0xFFFFFFFF  # the value of llama.cpp for "no such token"
 
 
 class TokenizerKeys:
-    """The keys below "tokenizer.ggml.". Arrays may be lists or numpy's."""
+    """The keys below "tokenizer.ggml.". Arrays may be lists or numpy arrays."""
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
         self._metadata = metadata
 
     def get(self, key: str) -> Any:
-        """A value; None where the key is missing. Scalars of numpy become Python's."""
+        """A value; None if the key is missing. Scalars of numpy become Python values."""
         value: Any = self._metadata.get(PREFIX + key)
         is_scalar = hasattr(value, "item") and not getattr(value, "shape", ())
         return value.item() if is_scalar else value
@@ -38,7 +38,7 @@ class TokenizerKeys:
         return values
 
     def integers(self, key: str, count: int) -> list[int] | None:
-        """One integer a token; None where the key is missing."""
+        """One integer per token; None if the key is missing."""
         if self.get(key) is None:
             return None
         values = self._array(key, MAX_TOKENS)
@@ -53,7 +53,7 @@ class TokenizerKeys:
         return values
 
     def needed_id(self, key: str, count: int) -> int | None:
-        """The id of a token without which text comes out wrong; an id out of range is an error."""
+        """The id of a token that the text depends on; an id out of range is an error."""
         value = self.get(key)
         if value is None or value == _NONE:
             return None
@@ -62,7 +62,7 @@ class TokenizerKeys:
         return value
 
     def optional_id(self, key: str, count: int) -> int | None:
-        """The id of a token that generation does without; one out of range is a warning."""
+        """The id of a token that generation does not need; an id out of range is a warning."""
         try:
             return self.needed_id(key, count)
         except TokenizerError as error:

@@ -1,8 +1,8 @@
-"""Which pieces of a GGUF vocabulary are control tokens, and which of them end an answer.
+"""Finds the control tokens of a GGUF vocabulary, and the ones that end an answer.
 
-A file gives each piece a type and names one end of a sequence. Files whose types are missing or
-wrong are common, and so are chat templates that end a turn with another token than that end. This
-module decides both from the types, the named ids, well-known spellings and the chat template.
+A file gives each piece a type and names one end of a sequence. Many files have missing or wrong
+types, and many chat templates end a turn with another token. This module decides from the types,
+the named ids, well-known spellings and the chat template.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _TURN_ENDS = (
 )
 _TEXT_ENDS = ("<|endoftext|>", "<|end_of_text|>", "<\uff5cend\u2581of\u2581sentence\uff5c>")
 _TURN_START = "<start_of_turn>"
-# With these, <|end|> is the end of a part of an answer: of its reasoning, for example.
+# If a vocabulary has these, <|end|> ends a part of an answer: its reasoning, for example.
 _PARTS_OF_ANSWERS = ({"<|return|>", "<|call|>"}, {"<|flush|>", "<|calls|>"})
 
-# <|name|>, also with full-width bars, is a marker wherever it stands; the others are markers where
-# a chat template writes them.
+# <|name|>, also with full-width bars, is always a marker. The others are markers only if a chat
+# template writes them.
 _BARRED = re.compile("<[|\uff5c][^<>|\uff5c\\s]{1,64}[|\uff5c]>")
 _IN_TEMPLATE = re.compile(
     "<[|\uff5c][^<>|\uff5c\\s]{1,64}[|\uff5c]>|</?[A-Za-z_][A-Za-z0-9_]{0,40}>|\\[/?[A-Z_]{2,40}\\]"
@@ -46,14 +46,14 @@ def token_types(
     templates: Iterable[str],
     merges: Sequence[str],
 ) -> list[int]:
-    """The type of each token, with the markers that the file calls ordinary as control tokens.
+    """The type of each token. Markers that the file calls ordinary become control tokens.
 
-    `types` is None where the file has none. `named` are the ids that the file gives a meaning, such
-    as BOS and EOS. A marker is such a token, one of the well-known ends of a turn, or a piece of
-    the shape of a marker that a template writes. An end of a turn is a control token also where the
-    file has it as user-defined, the type of added tokens that are not special. Ordinary pieces of
-    that shape that no template writes stay as they are, and a warning names them. A piece that the
-    `merges` (two pieces and a space each) make of text is no marker.
+    `types` is None if the file has none. `named` are the ids with a meaning in the file, such as
+    BOS and EOS. A marker is such a token, one of the well-known ends of a turn, or a piece with the
+    shape of a marker that a template writes. An end of a turn is a control token even if the file
+    has it as user-defined, the type of added tokens that are not special. Ordinary pieces of that
+    shape that no template writes stay ordinary, and a warning names them. A piece that the `merges`
+    (two pieces and a space each) make from text is no marker.
     """
     if types is None:
         found = [BYTE if _BYTE_PIECE.fullmatch(token) else NORMAL for token in tokens]
@@ -105,17 +105,18 @@ def ends_of_answers(
     templates: Mapping[str, str],
     special_tokens: Mapping[str, str],
 ) -> list[int]:
-    """The ids that end an answer: those that the file names as ends, control tokens whose names
-    are known as ends of a turn or of a text, and what the chat template writes after an answer.
+    """The ids that end an answer: the ends that the file names, control tokens with the well-known
+    name of an end, and the token that the chat template writes after an answer.
 
-    A text end that stands for unknown text as well (`unknown`) is none.
+    An end of text that also stands for unknown text (`unknown`) is excluded.
     """
     control = {tokens[i]: i for i, kind in enumerate(types) if kind == CONTROL}
     ends = [i for i in named]
     known = [control[name] for name in (*_TURN_ENDS, *_TEXT_ENDS) if name in control]
     ends += [i for i in known if i != unknown]
     template = templates.get("default", "")
-    if not any(tokens[i] in template for i in ends):  # else the usual end, without rendering
+    # Otherwise the usual end is found without rendering.
+    if not any(tokens[i] in template for i in ends):
         ends += _after_an_answer(templates, control, special_tokens)
     inner = any(names <= control.keys() for names in _PARTS_OF_ANSWERS)
     no_end = {"<|end|>"} if inner else set()
@@ -137,7 +138,7 @@ def _after_an_answer(
         text = ChatTemplate(templates, special_tokens).render(
             conversation, add_generation_prompt=False
         )
-    except Error:  # a template that fails says so when it is used
+    except Error:  # the error of a template is raised when the template is used
         return []
     _, _, rest = text.rpartition(answer)
     rest = rest.lstrip()

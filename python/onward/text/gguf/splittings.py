@@ -1,7 +1,7 @@
 """How the byte-level tokenizers of GGUF files cut text into words, by `tokenizer.ggml.pre`.
 
-A name stands for the pre-tokenizer of the model that it was first given for. The table is data:
-gguf_tokenizer.py makes pre-tokenizers of it.
+Each name means the pre-tokenizer of the model that first used it. The table is data; tokenizer.py
+builds pre-tokenizers from it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ class Splitting:
     """How text is cut into words before the merges."""
 
     patterns: tuple[str, ...]
-    """Applied one after the other to the pieces so far. A match is a piece, and so is what lies
+    """Applied one after the other to the present pieces. A match is a piece, and so is the text
     between two matches."""
     composed: bool = False
-    """Whether text is put into Unicode's form NFC first."""
+    """Whether text is converted to Unicode's form NFC first."""
     ignore_merges: bool = False
-    """Whether a word that is one token is that token, whatever the merges say."""
+    """Whether a word that is a token stays that token, without merges."""
     adds_bos: bool = False
-    """Whether prompts begin with BOS when the file does not say."""
+    """Whether prompts begin with BOS if the file does not say."""
 
 
 _CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -55,7 +55,7 @@ def _any_of(*patterns: str) -> str:
 
 _HAN_AND_KANA = r"[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
 _HAN_AND_HANGUL = r"[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
-# Letters with case, without the blocks and the scripts that the tokenizer leaves out.
+# Letters with case, except the blocks and scripts that the tokenizer leaves out.
 _DEEPSEEK_LETTERS = (
     r"\s?[[\p{Lu}\p{Ll}\p{Lt}]&&[^\u0560-\u0588\u10c7-\u10ff\u1c80-\u1c8f\u2d00-\u2d2d"
     r"\ua790-\ua7ff\uab30-\uab6f\x{10570}-\x{105bf}\x{10d50}-\x{10d8f}\x{16e40}-\x{16e7f}"

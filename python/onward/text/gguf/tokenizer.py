@@ -34,14 +34,15 @@ _NO_TOKENIZER = (None, "none", "no_vocab")
 _SPACE = "\u2581"  # SentencePiece's visible space
 # Control and user-defined tokens; the largest published files have about 6,500.
 _MAX_ADDED = 1 << 16
-# Of a SentencePiece vocabulary: characters of its pieces, and merge rules that they make. The
-# largest published one, of 262,144 pieces, has about 2 million and 600,000: two for a piece.
+# Limits of a SentencePiece vocabulary: characters of its pieces, and merge rules made from them.
+# The.
+# largest published one, with 262,144 pieces, has about 2 million and 600,000: two rules per piece.
 _MAX_PIECE_CHARACTERS = 1 << 23
 _MAX_RULES = 1 << 20
 _RULES_FOR_A_PIECE, _MORE_RULES = 8, 1 << 16
-_LONGEST_MERGED = 512  # characters; a longer piece is no result of merges
+_LONGEST_MERGED = 512  # characters; a longer piece is never the result of merges
 
-# The name of a special token -> its key before "_token_id". A token that is missing is no harm.
+# The name of a special token -> its key before "_token_id". Such a token may be missing.
 _OPTIONAL = {
     **{"pad": "padding", "unk": "unknown", "sep": "seperator", "cls": "cls", "mask": "mask"},
     **{"eot": "eot", "eom": "eom"},
@@ -52,15 +53,15 @@ _SPARE = "\ufdd0{}\ufdd1"
 
 
 def has_tokenizer(metadata: Mapping[str, Any]) -> bool:
-    """Whether the file says that it has a tokenizer, of a kind that is supported or not."""
+    """Whether the file says that it has a tokenizer, of a supported kind or not."""
     return metadata.get(PREFIX + "model") not in _NO_TOKENIZER
 
 
 def read_tokenizer(metadata: Mapping[str, Any]) -> Tokenizer:
     """The tokenizer that `metadata` describes.
 
-    Warns about ids out of range of tokens that generation does without, and about pieces that look
-    like control tokens and are none.
+    Warns about ids out of range of tokens that generation does not need, and about ordinary pieces
+    that look like control tokens.
 
     Raises:
         TokenizerError: a key is missing or malformed, the kind or its pre-tokenizer is unknown, or
@@ -120,11 +121,13 @@ def read_tokenizer(metadata: Mapping[str, Any]) -> Tokenizer:
 def _distinct(
     keys: TokenizerKeys, tokens: Sequence[str], types: list[int], named: Sequence[int]
 ) -> tuple[list[str], int]:
-    """The pieces with a spelling for each, and how many got another than their own.
+    """The pieces with a unique spelling for each, and the number of changed spellings.
 
-    Empty pieces, and unused ones that are spelled like another piece, keep their ids, are control
-    tokens without text, and are never made of text. `types` is changed to say so. TokenizerError
-    where two pieces that are in use are spelled alike.
+    Empty pieces, and unused pieces that are spelled like another one, keep their ids. They become
+    control tokens without text and never result from text. `types` is changed accordingly.
+
+    Raises:
+        TokenizerError: two pieces that are in use have the same spelling.
     """
     first: dict[str, int] = {}
     in_use = set(named)
@@ -252,11 +255,9 @@ def _merges_of_scores(
     scores: Sequence[float],
     plain: Sequence[bool],
 ) -> list[tuple[str, str]]:
-    """Merge rules that act as SentencePiece does: the pair whose result scores best goes first.
-
-    Every way of cutting a piece into two pieces is a rule of that piece's rank. Both the work and
-    the number of rules are bounded.
-    """
+    """Merge rules that behave as SentencePiece does: the pair whose result has the best score is
+    merged first. Every way to cut a piece into two pieces is a rule with the rank of that piece.
+    Both the work and the number of rules are bounded."""
     merged = [i for i, token in enumerate(tokens) if plain[i] and len(token) <= _LONGEST_MERGED]
     characters = sum(len(tokens[i]) for i in merged)
     if characters > _MAX_PIECE_CHARACTERS:

@@ -1,9 +1,9 @@
-"""What one rendering of a chat template may use, and how large its values are.
+"""The limits of one rendering of a chat template: time, memory, and the size of values.
 
-Every loop step, call, operator and filter of a rendering asks the Budget first, and every value
-that is made is paid for before or as it is made, so the sum paid is never less than the memory in
-use. Containers have a weight, their size written out in full, because printing or comparing one
-costs as much even where it repeats the same parts. It does not know jinja2.
+Every loop step, call, operator and filter of a rendering asks the Budget first. Every value is paid
+for before or while it is made, so the sum is never less than the memory in use. A container has a
+weight: its size when it is written out in full, because printing or comparing it costs that much
+even if it repeats the same parts.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _in_use = threading.local()
 
 
 class BudgetExceeded(BaseException):
-    """Not an Exception, so that nothing between a template and its caller takes it for its own."""
+    """Not an Exception, so that no code between a template and its caller handles it."""
 
 
 class Budget:
-    """Time, memory and weight left to one rendering."""
+    """The time, memory and weight that one rendering has left."""
 
     def __init__(self, input_weight: int = 0, began: float | None = None) -> None:
-        """`input_weight` is the weight of what the caller passes: more may be made of more. The
-        time counts from `began`, a reading of perf_counter, or from now."""
+        """`input_weight` is the weight of the values that the caller passes: a larger input may
+        produce more. The time counts from `began`, a value of perf_counter, or from now."""
         self.deadline = (perf_counter() if began is None else began) + TIME_BUDGET_S
         self.bytes_left = MEMORY_BUDGET_BYTES + 64 * input_weight
         self.max_weight = MAX_WEIGHT + 8 * input_weight
@@ -104,7 +104,7 @@ class Budget:
         return weight
 
     def made(self, value: Any) -> Any:
-        """Pay for a value that has just been made of parts that are paid for; the value."""
+        """Pay for a value that was just made from parts that are paid for. Returns the value."""
         if isinstance(value, str):
             self.pay(self.text_size(value))
         elif isinstance(value, (list, tuple)):
@@ -120,11 +120,11 @@ class Budget:
         return value
 
     def text_size(self, value: Any) -> int:
-        """Bytes that `str(value)` takes, or more."""
+        """An upper bound for the bytes of `str(value)`."""
         return 50 + 4 * len(value) if isinstance(value, str) else 4 * self.weigh(value)
 
     def each(self, values: Iterable[Any]) -> Iterator[Any]:
-        """`values`, a step of the rendering each."""
+        """`values`; each is one step of the rendering."""
         for value in values:
             self.tick()
             yield value
@@ -142,5 +142,5 @@ class Budget:
 
 
 def budget_in_use() -> Budget:
-    """The Budget of the rendering that goes on in this thread."""
+    """The Budget of the present rendering in this thread."""
     return cast(Budget, _in_use.budget)

@@ -1,9 +1,8 @@
-"""Prompts that end with the final message, left open, so that the model goes on with it.
+"""Prompts that end with the unfinished final message, so that the model continues it.
 
-The end of the message cannot be searched for in the rendered text: the message may be empty, or
-look like the marks of the template, or stand there twice. So a mark that stands nowhere else is
-put behind the message before the template renders it, and the text is cut at the mark, as
-transformers 5.24 does.
+The end of the message cannot be searched for in the rendered text: the message may be empty, look
+like the markers of the template, or occur twice. So a unique mark is added to the end of the
+message before the template renders it, and the text is cut at the mark, as transformers 5.24 does.
 """
 
 from __future__ import annotations
@@ -15,16 +14,17 @@ from onward.text.template.messages import REASONING, Message
 
 _MARK = "CONTINUED_FINAL_MESSAGE"
 _TAIL = " "
-"""Behind the mark: where the template takes it away, it strips the ends of messages."""
+"""Follows the mark. If the template removes it, the template strips the ends of messages."""
 
 
 class Continuation:
-    """One final message that is to be continued."""
+    """The final message that is to be continued."""
 
     def __init__(self, messages: list[Message], field: str, source: str) -> None:
-        """``field`` is "content", or a name of the reasoning. ``source``: of the template.
+        """``field`` is "content", or a name of the reasoning. ``source`` is the template.
 
-        Raises InvalidArgument where the final message has no text in this field.
+        Raises:
+            InvalidArgument: the final message has no text in this field.
         """
         final = messages[-1]
         self._mark = _absent_mark(messages, source)
@@ -53,13 +53,14 @@ class Continuation:
     def cut(self, rendered: str) -> str:
         """The prompt up to the end of the message.
 
-        Raises TemplateError where the template does not show the message as it is.
+        Raises:
+            TemplateError: the template does not show the message unchanged.
         """
         at = rendered.rfind(self._mark)
         before = rendered[: max(at, 0)]
         expected, blanks = self._text.lstrip(), 0
         if not rendered.startswith(self._mark + _TAIL, max(at, 0)):
-            # The template strips messages. Of a message of blanks alone nothing is left.
+            # The template strips messages. A message of blanks alone becomes empty.
             content = self._text.strip()
             expected, blanks = (expected, len(expected) - len(content)) if content else ("", 0)
         if at < 0 or not before.endswith(expected):
@@ -76,7 +77,7 @@ def _is_text(part: Any) -> bool:
 
 
 def _absent_mark(messages: list[Message], source: str) -> str:
-    """A mark that neither the conversation nor the template has."""
+    """A mark that occurs neither in the conversation nor in the template."""
     everything, mark = f"{messages}{source}", _MARK
     while mark in everything:
         mark += "_"

@@ -1,7 +1,8 @@
-"""What a chat template may call: filters, methods and functions, each with its price.
+"""The filters, methods and functions that a chat template may call, each with its price.
 
-What can make much of little pays the Budget before it works. Everything that is not listed here
-does not exist for a template. How templates are compiled and run is template_sandbox.py's matter.
+A function whose result can be much larger than its input pays the Budget before it works. A
+template cannot reach anything that is not listed here. template/sandbox.py compiles and runs
+templates.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from onward.text.template.budget import MAX_DEPTH, BudgetExceeded, budget_in_use
 
 _MAX_WIDTH = 10_000
 
-# Filters of jinja2 that are used as they are. Those that never make a list of a text are frugal.
+# Filters of jinja2 that are used unchanged. The frugal ones never make a list of a text.
 _FRUGAL_NAMES = "capitalize count d default first last length lower upper"
 _OTHER_NAMES = (
     "abs attr dictsort float groupby items map max min reject rejectattr reverse select selectattr "
@@ -46,7 +47,7 @@ class RaisedByTemplate(TemplateError):
 
 
 class QuietNamespace(Namespace):
-    """A namespace that does not print its attributes, which may hold namespaces in turn."""
+    """A namespace that does not print its attributes, because they may hold namespaces in turn."""
 
     def __repr__(self) -> str:
         return "<namespace>"
@@ -67,7 +68,7 @@ class QuietJoiner(Joiner):
 
 
 class Function:
-    """What a template may call, as a value that prints no address."""
+    """A function for templates, as a value that prints no address."""
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self.name, self.function = name, function
@@ -94,7 +95,7 @@ def _join(
 def _attributes(
     environment: Environment, values: Iterable[Any], attribute: str | int | None
 ) -> list[Any]:
-    """`values`, or that attribute of each."""
+    """`values`, or the given attribute of each."""
     if attribute is not None:
         values = map(make_attrgetter(environment, attribute), values)
     return budget_in_use().listed(values)
@@ -149,8 +150,8 @@ def _pay_parts(text: str, sep: str | None, maxsplit: int) -> None:
     budget.pay(64 * parts + budget.text_size(text))
 
 
-# Searches from the right. Python's own take the product of both lengths at worst; those from the
-# left are linear, so that the text is turned round.
+# Searches from the right. Python's own take the product of both lengths at worst. Searches from
+# the left are linear, so the text is reversed.
 
 
 def _rsplit(text: str, sep: str | None = None, maxsplit: int = -1) -> list[str]:
@@ -323,10 +324,8 @@ def _list(value: Iterable[Any]) -> list[Any]:
 
 
 def _guarded(function: Callable[..., Any], frugal: bool = True) -> Callable[..., Any]:
-    """A filter that asks before it works, pays for its result and never returns an iterator.
-
-    Unless it is frugal, a text is paid for as the list of its characters.
-    """
+    """A filter that asks the Budget before it works, pays for its result and never returns an
+    iterator. Unless it is frugal, a text counts as the list of its characters."""
 
     @wraps(function)
     def guarded(*args: Any, **kwargs: Any) -> Any:

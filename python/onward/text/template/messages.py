@@ -63,8 +63,8 @@ def _read(where: str, message: object) -> Message:
 
 
 def _with_reasoning(message: Message, source: str) -> Message:
-    """The message with its reasoning under every name, as transformers 5.24 fills them: templates
-    for one model read ``reasoning_content``, others ``thinking``."""
+    """The message with its reasoning under every name, as in transformers 5.24: templates of
+    some models read ``reasoning_content``, others ``thinking``."""
     given = (message[name] for name in REASONING if message.get(name) is not None)
     reasoning = next(given, None)
     if reasoning is None:
@@ -86,7 +86,8 @@ def text_parts(message: Message) -> list[str]:
 def with_joined_parts(messages: Sequence[Message]) -> list[Message]:
     """The messages with the texts of their parts joined by newlines.
 
-    Raises InvalidArgument where a part is no text: the template has no place for it.
+    Raises:
+        InvalidArgument: a part is no text, and the template has no place for it.
     """
     joined = []
     for i, message in enumerate(messages):
@@ -105,9 +106,9 @@ def with_joined_parts(messages: Sequence[Message]) -> list[Message]:
 
 
 def plain(value: Any, where: str, depth: int = 0) -> Any:
-    """A copy made of dicts, lists, strings, numbers, booleans and None only, so that a template can
-    neither change nor call it. Dataclasses, numpy's numbers and objects with ``model_dump`` (those
-    of the OpenAI client) become what they hold."""
+    """A copy made of dicts, lists, strings, numbers, booleans and None only, so that a template
+    can neither change nor call it. Dataclasses, numbers of numpy and objects with ``model_dump``
+    (of the OpenAI client) become plain values."""
     if depth > _MAX_DEPTH:
         raise InvalidArgument(f"{where}: it is nested more than {_MAX_DEPTH} deep")
     if isinstance(value, np.generic):

@@ -1,11 +1,11 @@
-"""Chat templates are programs from strangers: this is where they run.
+"""The sandbox for chat templates, which are programs from untrusted files.
 
-A jinja2 environment in which only the filters, methods and functions of template_filters.py exist.
-The syntax tree of a template is changed before it is compiled, so that loops, literals, slices,
-comparisons, `~` and output ask the Budget as well. There is no loader: nothing opens a file.
+It is a jinja2 environment in which only the filters, methods and functions of filters.py exist. The
+syntax tree of a template is changed before it is compiled, so that loops, literals, slices,
+comparisons, `~` and output ask the Budget as well. There is no loader, so no file can be opened.
 
 The Budget is checked between steps. A single step takes time in proportion to its operands, whose
-size is bounded, so that a rendering ends in time and other threads run meanwhile.
+size is bounded. So a rendering ends in time, and other threads run meanwhile.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from onward.text.template.filters import ALLOWED_FILTERS, FUNCTIONS, METHODS, Fu
 
 MAX_SOURCE_CHARACTERS = 64 << 10  # the largest published templates have about 30 KB
 MAX_NODES = 16_000
-_REFUSED = (  # what opens other templates, and what changes the type of text
+_REFUSED = (  # tags that open other templates or change the type of text
     nodes.Include,
     nodes.Import,
     nodes.FromImport,
@@ -43,7 +43,7 @@ def compile_template(source: str) -> Template:
 
     Raises:
         BudgetExceeded: it is too long.
-        Exception: of many types, where it is not a template.
+        Exception: of many types, if it is not a template.
     """
     if len(source) > MAX_SOURCE_CHARACTERS:
         raise BudgetExceeded(
@@ -64,18 +64,19 @@ def compile_template(source: str) -> Template:
 
 
 def render_template(template: Template, variables: Mapping[str, Any], budget: Budget) -> str:
-    """Render `template`, within `budget`.
+    """Render `template` within `budget`.
 
     Raises:
-        BudgetExceeded: it went over its budget.
-        Exception: of many types, where the template fails.
+        BudgetExceeded: it exceeded its budget.
+        Exception: of many types, if the template fails.
     """
     with budget.used():
         return "".join(budget.each(template.generate(variables)))
 
 
 class _Guarding(NodeTransformer):
-    """Puts a filter that asks the Budget around everything that makes a value without a call."""
+    """Puts a filter that asks the Budget around every expression that makes a value without a
+    call."""
 
     def visit_For(self, node: nodes.For) -> nodes.Node:
         self.generic_visit(node)
@@ -170,7 +171,7 @@ class _Environment(ImmutableSandboxedEnvironment):
             budget.calls -= 1
             return result
         budget.tick()
-        kwargs.pop("_loop_vars", None)  # what jinja2 tells its own functions
+        kwargs.pop("_loop_vars", None)  # jinja2 passes this to its own functions
         kwargs.pop("_block_vars", None)
         if isinstance(obj, Function):
             return budget.made(obj.function(*args, **kwargs))
@@ -191,8 +192,8 @@ class _Block:
 
 
 def _quiet(owner: Any, name: Any, value: Any) -> Any:
-    """The value of an attribute. Methods become objects that ``call`` knows and that print no
-    address; the text of a prompt must be the same in every process."""
+    """The value of an attribute. Methods become objects that ``call`` recognises and that print
+    no address, because the text of a prompt must be the same in every process."""
     if isinstance(value, BlockReference):
         return _Block(value)
     if not callable(value) or isinstance(value, (Macro, Undefined, Joiner, LoopContext, Function)):

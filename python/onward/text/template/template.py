@@ -1,7 +1,7 @@
-"""Conversations to prompts, by the template that comes with a model.
+"""The chat templates of a model: conversations to prompts.
 
-It finds the template, renders it and states the rules for BOS. Which messages a template receives
-is in template_messages.py, how it runs in template_sandbox.py.
+This file finds the template, renders it and defines the rules for BOS. messages.py prepares the
+messages, and sandbox.py runs the template.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _NAMED_FOLDERS = ("additional_chat_templates", "chat_templates")
 class ChatTemplate:
     """The chat templates of one model: usually one, named "default".
 
-    A template runs in a sandbox: it cannot open files or call Python, and it may use 2 seconds
-    and 64 MiB (for long conversations 64 more bytes a character).
+    A template runs in a sandbox: it cannot open files or call Python, and it may use 2 seconds and
+    64 MiB (for long conversations 64 more bytes per character).
 
     Attributes:
-        names: the names of the templates; empty where the model has none.
+        names: the names of the templates; empty if the model has none.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class ChatTemplate:
         special_tokens: Mapping[str, str],
         absent: str = "the model has no chat template",
     ) -> None:
-        """`sources` are the templates by name; `absent` is what to say where there is none."""
+        """`sources` are the templates by name; `absent` is the message if there is none."""
         self._sources = dict(sources)
         self._special_tokens = dict(special_tokens)
         self._absent = absent
@@ -58,9 +58,9 @@ class ChatTemplate:
 
     @classmethod
     def from_folder(cls, path: str | Path, tokenizer: Tokenizer) -> ChatTemplate:
-        """The templates of a model folder; a .jinja file goes before tokenizer_config.json.
+        """The templates of a model folder. A .jinja file has priority over tokenizer_config.json.
 
-        A folder without a usable template is no error before something is rendered.
+        A folder without a usable template causes no error until something is rendered.
         """
         folder = Path(path)
         sources = _configured(tokenizer.config.get("chat_template"))
@@ -159,7 +159,7 @@ class ChatTemplate:
     def _run(
         self, name: str, variables: Mapping[str, Any], began: float, messages: list[Message]
     ) -> str:
-        """One rendering. All of one call have the same time, from ``began`` on."""
+        """One rendering. All renderings of one call have the same time, from ``began`` on."""
         from onward.text.template import sandbox as sandbox
         from onward.text.template.budget import Budget, BudgetExceeded
         from onward.text.template.filters import RaisedByTemplate
@@ -195,9 +195,9 @@ class _Refused(TemplateError):
 
 
 def _rendered(run: Callable[[list[Message]], str], messages: list[Message]) -> str:
-    """The text of a conversation. Contents of parts are given to the template as they are, and
-    joined to one text each where it cannot use them: where it fails, drops a text, or prints the
-    list."""
+    """The text of a conversation. The template receives contents of parts unchanged. If it
+    cannot use them, because it fails, drops a text, or prints the list, they are joined to one
+    text each."""
     parts = [message["content"] for message in messages if isinstance(message.get("content"), list)]
     if not parts:
         return run(messages)
@@ -209,7 +209,7 @@ def _rendered(run: Callable[[list[Message]], str], messages: list[Message]) -> s
     except _Refused:
         raise
     except TemplateError:
-        pass  # a template that adds the content to a text, say
+        pass  # for example a template that adds the content to a text
     return run(with_joined_parts(messages))
 
 
@@ -219,17 +219,17 @@ def chat_prompt_ids(
     messages: Sequence[Mapping[str, Any]],
     **options: Any,
 ) -> list[int]:
-    """Token ids of a conversation, with one BOS where the model's files ask for one.
+    """Token ids of a conversation, with one BOS if the files of the model ask for one.
 
-    `options` are those of `ChatTemplate.render`.
+    `options` are the options of `ChatTemplate.render`.
 
-    A BOS that the template writes stays, and none is added to it. Where the template writes none
-    and the tokenizer adds BOS to prompts, it is added. Where neither does, the model was trained
+    A BOS that the template writes stays, and no second one is added. If the template writes none
+    and the tokenizer adds BOS to prompts, it is added. If neither does, the model was trained
     without (Qwen, Phi-3), and there is none.
 
     Raises:
         InvalidArgument, ArgumentTypeError, TemplateError: see `ChatTemplate.render`.
-        TokenizerError: the tokenizer's own files make it fail.
+        TokenizerError: the files of the tokenizer make it fail.
     """
     text = template.render(messages, **options)
     ids = tokenizer.encode(text, add_special_tokens=False)
@@ -278,7 +278,7 @@ def _size(value: Any) -> int:
 
 
 def _line_of(error: BaseException) -> int | None:
-    """The line of the template where an error arose."""
+    """The line of the template where the error happened."""
     line = getattr(error, "lineno", None)
     trace = error.__traceback__
     while trace is not None:
