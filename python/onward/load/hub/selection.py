@@ -1,4 +1,5 @@
-"""Which files of a repository are a model: a folder of safetensors, or one GGUF with its parts."""
+"""Selects the files of a repository that make up a model: safetensors, or one GGUF with its
+parts."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from onward.load.hub.names import HubName
 from onward.message_text import labels
 
 PREFERRED = ("Q4_K_M", "Q4_0", "Q5_K_M", "Q6_K", "Q8_0")
-"""The first of these that a repository of several GGUF files has is taken where no tag is given."""
+"""Without a tag, the first of these that a repository of several GGUF files has is selected."""
 
 _SINGLE = "model.safetensors"
 _TEXTS = (
@@ -34,7 +35,7 @@ _TAG = re.compile(
     re.IGNORECASE,
 )
 _PART = re.compile(r"-(\d{5})-of-(\d{5})$")
-# GGUF files beside a model that are not models of text.
+# GGUF files beside a model that are not text models.
 _OTHER_GGUF = re.compile(r"(^|/)mmproj|imatrix", re.IGNORECASE)
 
 
@@ -50,10 +51,12 @@ class Selection:
 def select(name: HubName, files: Sequence[str]) -> Selection:
     """The files of the model that ``name`` means, out of all files of its repository.
 
-    With a tag it is the one GGUF whose file name has the tag as a word, in any case, or that is
-    called so. Without one, safetensors come first, then the only GGUF, then the first of PREFERRED.
+    A tag selects the GGUF whose file name contains the tag as a word, in upper or lower case, or
+    equals it. Without a tag, safetensors have priority, then the only GGUF, then the first of
+    PREFERRED.
 
-    Raises ModelNotFound, with what there is, where none or several fit.
+    Raises:
+        ModelNotFound: no file fits, or several do. The message lists the choices.
     """
     ggufs = gguf_files(files)
     if name.tag is not None:
@@ -81,7 +84,7 @@ def select(name: HubName, files: Sequence[str]) -> Selection:
 
 
 def weight_files(files: Sequence[str]) -> list[str]:
-    """The safetensors of the model itself: model.safetensors alone where it is there."""
+    """The safetensors of the model: model.safetensors alone, if it exists."""
     if _SINGLE in files:
         return [_SINGLE]
     return [
@@ -95,7 +98,7 @@ def weight_files(files: Sequence[str]) -> list[str]:
 
 
 def gguf_files(files: Sequence[str]) -> dict[str, list[str]]:
-    """The GGUF models among the files, without part numbers and suffix -> their files, in order."""
+    """The GGUF models among the files: name without part number and suffix -> files, in order."""
     found: dict[str, list[str]] = {}
     for file in sorted(files):
         if file.endswith(".gguf") and not _OTHER_GGUF.search(file):
@@ -104,14 +107,14 @@ def gguf_files(files: Sequence[str]) -> dict[str, list[str]]:
 
 
 def tag_of(stem: str) -> str:
-    """The quantisation that a file's name says, or the name itself where it says none."""
+    """The quantisation in a file's name, or the name itself if it has none."""
     base = stem.rpartition("/")[2]
     tags = _TAG.findall(base)
     return tags[-1].upper() if tags else base
 
 
 def tags_of(ggufs: Iterable[str]) -> dict[str, str]:
-    """What each GGUF of a repository is asked for by: its tag, or its name if others share it."""
+    """The tag of each GGUF of a repository, or its file name if others have the same tag."""
     tags = {stem: tag_of(stem) for stem in ggufs}
     counts = Counter(tags.values())
     return {stem: tag if counts[tag] == 1 else stem for stem, tag in tags.items()}
@@ -141,7 +144,11 @@ def _fitting(tag: str, ggufs: dict[str, list[str]]) -> list[str]:
 
 
 def _whole(name: HubName, stem: str, ggufs: dict[str, list[str]]) -> Selection:
-    """The GGUF with all of its parts. ModelNotFound where one is missing."""
+    """The GGUF with all of its parts.
+
+    Raises:
+        ModelNotFound: a part is missing.
+    """
     files = ggufs[stem]
     part = _PART.search(files[0].removesuffix(".gguf"))
     if part is not None:
@@ -154,5 +161,5 @@ def _whole(name: HubName, stem: str, ggufs: dict[str, list[str]]) -> Selection:
 
 
 def _spelled(name: HubName, ggufs: dict[str, list[str]]) -> str:
-    """The GGUF files of a repository as they are asked for."""
+    """The GGUF files of a repository, by the names that select them."""
     return labels(f"{name.repo}:{tag}" for tag in tags_of(ggufs).values())
