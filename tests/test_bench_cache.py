@@ -29,7 +29,7 @@ from onward.lab.bench.recompute import Comparison, Count, Line
 from onward.lab.bench.synthetic import random_model, synthetic_dtypes, synthetic_spec
 from onward.lab.counts.costs import StepCosts
 from onward.lab.counts.shapes import SHAPES
-from onward.lab.plotting import svg
+from onward.lab.report import svg
 
 # Heads of 32 values are the smallest that can be coded.
 TINY = {

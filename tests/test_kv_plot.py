@@ -15,9 +15,9 @@ from onward.cli import main
 from onward.lab.kv.curves import chart
 from onward.lab.kv.models import read_subject
 from onward.lab.kv.report import calculate
-from onward.lab.plotting import Chart, marks, svg
-from onward.lab.plotting.charts import RIGHT
-from onward.lab.plotting.marks import HEIGHT, WIDTH, Stroke, Words
+from onward.lab.report import Chart, marks, svg
+from onward.lab.report.charts import RIGHT
+from onward.lab.report.marks import HEIGHT, WIDTH, Stroke, Words
 
 SVG = "{http://www.w3.org/2000/svg}"
 GIB = 2**30

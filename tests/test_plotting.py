@@ -12,9 +12,9 @@ import pytest
 
 from onward.errors import Error, InvalidArgument, MissingExtra
 from onward.lab.counts.amounts import amount
-from onward.lab.plotting import Chart, Curve, check_path, marks, svg, write
-from onward.lab.plotting.charts import BOTTOM, LEFT, RIGHT, TOP, spread
-from onward.lab.plotting.marks import HEIGHT, WIDTH, Dot, Stroke, Words
+from onward.lab.report import Chart, Curve, check_path, marks, svg, write
+from onward.lab.report.charts import BOTTOM, LEFT, RIGHT, TOP, spread
+from onward.lab.report.marks import HEIGHT, WIDTH, Dot, Stroke, Words
 
 SVG = "{http://www.w3.org/2000/svg}"
 LINE = Curve("a", ((1, 4), (4, 16), (16, 64)))

@@ -23,8 +23,8 @@ from onward.errors import Error
 from onward.lab.compare import page, result_file
 from onward.lab.compare.comparison import Question, compare, measure
 from onward.lab.compare.setting import parse_setting
-from onward.lab.plotting import Chart, Curve
-from onward.lab.plotting import write as write_chart
+from onward.lab.report import Chart, Curve
+from onward.lab.report import write as write_chart
 from onward.load.hub import find_model
 from onward.load.packing import pack_model
 from onward.load.weights import open_checkpoint, packed

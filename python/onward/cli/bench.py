@@ -147,7 +147,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _compare(arguments: argparse.Namespace, subject: dict[str, Any], given: dict[str, int]) -> int:
-    from onward.lab import plotting
+    from onward.lab import report as pictures
     from onward.lab.bench import comparison_tables, curves, recompute
 
     if arguments.prefill or arguments.batch not in (None, [1]):
@@ -162,7 +162,7 @@ def _compare(arguments: argparse.Namespace, subject: dict[str, Any], given: dict
             "expected none"
         )
     if arguments.plot is not None:
-        plotting.check_path(arguments.plot)
+        pictures.check_path(arguments.plot)
         if arguments.depth == []:
             raise InvalidArgument("plot: no length is measured, expected a depth")
     question = recompute.Question(arguments.depth, arguments.count, **given)
@@ -170,5 +170,5 @@ def _compare(arguments: argparse.Namespace, subject: dict[str, Any], given: dict
     # First the table: minutes of measuring are not lost where the picture cannot be written.
     output.write(arguments.output, comparison_tables.WRITERS[arguments.format](comparison))
     if arguments.plot is not None:
-        plotting.write(curves.chart(comparison), arguments.plot)
+        pictures.write(curves.chart(comparison), arguments.plot)
     return 0

@@ -103,7 +103,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from onward.lab import plotting
+    from onward.lab import report as pictures
     from onward.lab.kv import report, tables
     from onward.lab.kv.curves import chart
     from onward.lab.kv.models import read_subject
@@ -118,7 +118,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise InvalidArgument("plot: is given together with check, expected one of them")
         return _check(arguments, policy)
     if arguments.plot is not None:
-        plotting.check_path(arguments.plot)
+        pictures.check_path(arguments.plot)
     memory = available_memory_bytes() if arguments.memory is None else arguments.memory
     subject = read_subject(arguments.model, arguments.dtype)
     found = report.calculate(
@@ -131,7 +131,7 @@ def run(arguments: argparse.Namespace) -> int:
         weight_bytes=arguments.weights_bytes,
     )
     if arguments.plot is not None:
-        plotting.write(chart(subject, found), arguments.plot)
+        pictures.write(chart(subject, found), arguments.plot)
     output.write(arguments.output, tables.WRITERS[arguments.format](found))
     return 0
 

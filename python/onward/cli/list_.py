@@ -9,6 +9,7 @@ import time
 
 from onward.cli import flags
 from onward.errors import MissingExtra
+from onward.lab.report.tables import aligned
 from onward.load.hub import DEFAULT_WHEEL
 from onward.load.hub.cache import CachedModel, cached_models
 from onward.load.hub.fetching import readable_bytes
@@ -43,10 +44,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def readable(models: list[CachedModel]) -> str:
-    """A table of the models, and the command that gets another."""
-    rows = [_HEADER, *map(_row, models)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADER))]
-    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    """A table of the models, and the command that fetches another one."""
+    lines = aligned([_HEADER, *map(_row, models)], left=_HEADER)
     if not models:
         lines = ["no models on this machine"]
     return "\n".join([*lines, "", "Get one: onward pull user/repo or user/repo:Q4_K_M", ""])

@@ -1,17 +1,18 @@
-"""A result as a person reads it: numbered outputs, and a table of log-probabilities."""
+"""A result for a person: numbered outputs, and a table of log-probabilities."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from onward.calls.result import Result, TokenLogprobs
+from onward.lab.report.tables import aligned
 
 TokenText = Callable[[int], str]
 _HEADER = ("token", "text", "logprob", "likeliest")
 
 
 def readable(result: Result, token_text: TokenText) -> str:
-    """All that was asked for: the prompt's table, each output and its table."""
+    """The table of the prompt, each output and its table, as far as they were requested."""
     parts = []
     if result.prompt_logprobs is not None:
         parts.append(
@@ -28,7 +29,7 @@ def readable(result: Result, token_text: TokenText) -> str:
 
 
 def _table(tokens: Sequence[TokenLogprobs], token_text: TokenText) -> str:
-    """A row for each token: its id, text and log-probability, and the likeliest in its place."""
+    """A row for each token: id, text, log-probability, and the most likely alternatives."""
     rows = [
         (
             str(token.token_id),
@@ -38,10 +39,8 @@ def _table(tokens: Sequence[TokenLogprobs], token_text: TokenText) -> str:
         )
         for token in tokens
     ]
-    rows.insert(0, _HEADER if any(token.top for token in tokens) else (*_HEADER[:-1], ""))
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    lines = [
-        f"{row[0]:>{widths[0]}}  {row[1]:{widths[1]}}  {row[2]:>{widths[2]}}  {row[3]}".rstrip()
-        for row in rows
-    ]
-    return "\n".join(lines) + "\n"
+    head = _HEADER if any(token.top for token in tokens) else (*_HEADER[:-1], "")
+    # The first column is made of numbers, as wide as the widest.
+    width = max(len(row[0]) for row in (head, *rows))
+    placed = [(row[0].rjust(width), *row[1:]) for row in (head, *rows)]
+    return "\n".join(aligned(placed, left=("text", *head[-1:]))) + "\n"

@@ -1,65 +1,23 @@
-"""A comparison of decode with and without the cache as text, markdown, CSV or JSON.
-
-Knows nothing of measuring.
-"""
+"""The report of ``onward bench --cache both``: decode with and without the cache."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-from collections.abc import Callable
 from dataclasses import asdict, fields
 
 from onward.lab.bench.recompute import Comparison, Line
-from onward.lab.bench.tables import figures
-from onward.lab.kv.tables import Rows, aligned, piped
+from onward.lab.report.numbers import figures
+from onward.lab.report.tables import Section, writers
 
 MS = 1e3
 
 
-def text(comparison: Comparison) -> str:
-    """For a person: aligned columns."""
-    return _laid_out(comparison, aligned)
-
-
-def markdown(comparison: Comparison) -> str:
-    """The same with tables of markdown."""
-    return _laid_out(comparison, piped)
-
-
-def comma_separated(comparison: Comparison) -> str:
-    """The times, one row a length, each with its setting."""
-    setting = {
-        key: value for key, value in asdict(comparison).items() if key not in ("lines", "counts")
-    }
-    out = io.StringIO()
-    names = [*setting, *(field.name for field in fields(Line))]
-    writer = csv.DictWriter(out, names, lineterminator="\n")
-    writer.writeheader()
-    for line in comparison.lines:
-        writer.writerow({**setting, **asdict(line)})
-    return out.getvalue()
-
-
-def as_json(comparison: Comparison) -> str:
-    return json.dumps(asdict(comparison), indent=2) + "\n"
-
-
-WRITERS: dict[str, Callable[[Comparison], str]] = {
-    "table": text,
-    "md": markdown,
-    "csv": comma_separated,
-    "json": as_json,
-}
-
-
-def _laid_out(comparison: Comparison, lay: Callable[[Rows], list[str]]) -> str:
-    parts = [
+def sections(comparison: Comparison) -> list[Section]:
+    """The setting, the times, the counts, and their meaning."""
+    setting = (
         f"{comparison.model}, {comparison.dtype}, keys and values in {comparison.kv_dtype}, "
-        f"{comparison.isa}, threads: {comparison.threads}, rounds: {comparison.repetitions}",
-        "",
-    ]
+        f"{comparison.isa}, threads: {comparison.threads}, rounds: {comparison.repetitions}"
+    )
+    parts = [Section(notes=[setting])]
     if comparison.lines:
         times = [["length", "ms with", "ms without", "ratio", "min", "max"]]
         times += [
@@ -71,7 +29,7 @@ def _laid_out(comparison: Comparison, lay: Callable[[Rows], list[str]]) -> str:
             ]
             for line in comparison.lines
         ]
-        parts += [*lay(times), ""]
+        parts.append(Section(rows=times))
     if comparison.counts:
         counts = [["tokens written", "K/V with", "K/V without", "ratio"]]
         counts += [
@@ -83,8 +41,17 @@ def _laid_out(comparison: Comparison, lay: Callable[[Rows], list[str]]) -> str:
             ]
             for count in comparison.counts
         ]
-        parts += [*lay(counts), ""]
-    return "\n".join([*parts, *_MEANING, ""])
+        parts.append(Section(rows=counts))
+    return [*parts, Section(notes=_MEANING)]
+
+
+def records(comparison: Comparison) -> list[dict[str, object]]:
+    """The times: a row for each length, with the setting."""
+    return [{**_setting(comparison), **asdict(line)} for line in comparison.lines]
+
+
+def _setting(comparison: Comparison) -> dict[str, object]:
+    return {key: value for key, value in asdict(comparison).items() if key in _SETTING}
 
 
 _MEANING = (
@@ -92,3 +59,5 @@ _MEANING = (
     "again. K/V: tokens whose keys and values the engine computed, by its own counter, while n",
     "tokens were written after a prompt of one: n with the cache, n (n + 1) / 2 without.",
 )
+_SETTING = [field.name for field in fields(Comparison) if field.name not in ("lines", "counts")]
+WRITERS = writers(sections, [*_SETTING, *(field.name for field in fields(Line))], records, asdict)

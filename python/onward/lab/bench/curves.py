@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from onward.errors import InvalidArgument
 from onward.lab.bench.recompute import Comparison
-from onward.lab.plotting import Chart, Curve
+from onward.lab.report import Chart, Curve
 
 MS = 1e3
 

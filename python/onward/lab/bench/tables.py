@@ -1,47 +1,39 @@
-"""A report as text: aligned columns, markdown, CSV or JSON. Knows nothing of measuring.
+"""The report of ``onward bench``: its table, its CSV and its JSON.
 
-What llama-bench prints as well has its names: in the tables model, size, params, backend, threads,
-test and t/s (mean and standard deviation), in CSV and JSON those of its own files.
+Figures that llama-bench prints too have its names: in the tables model, size, params, backend,
+threads, test and t/s (mean and standard deviation), in CSV and JSON the names of its own files.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields
 
 from onward.lab.bench.measuring import Line, Report
+from onward.lab.report.numbers import counted, figures
+from onward.lab.report.tables import Section, as_json, comma_separated, markdown, text
 
 HEADER = (
     *("test", "batch", "t/s", "median", "min", "max", "MB/token", "GB/s", "of read"),
     *("GFLOP/s", "of peak", "logits"),
 )
 SETTING = ("model", "size", "params", "backend", "threads")
-"""In front of them in markdown, where rows of several runs are put together."""
-_WORDS = 1  # columns at the left that are words and not numbers
-_LEFT = ("model", "backend", "test")
+"""The first columns in markdown, where rows of several runs are put together."""
+_WORDS = ("model", "backend", "test")
 
 
-def text(report: Report) -> str:
-    """For a person: the setting, aligned columns, and what they mean."""
-    rows = [HEADER, *map(_cells, report.lines)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if index < _WORDS else cell.rjust(width)
-            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
+def sections(report: Report) -> list[Section]:
+    """The setting, the table, and the meaning of its columns."""
+    return [
+        Section(notes=_setting(report)),
+        Section(rows=[HEADER, *map(_cells, report.lines)], left=_WORDS),
+        Section(notes=_meaning(report)),
     ]
-    return "\n".join([*_setting(report), "", *lines, "", *_meaning(report), ""])
 
 
-def markdown(report: Report) -> str:
-    """The same as a markdown table."""
-    head = (*SETTING, *HEADER)
-    rule = ["---:" if name not in _LEFT else "---" for name in head]
+def sections_with_setting(report: Report) -> list[Section]:
+    """The same, with the setting in each row."""
+    before, table, after = sections(report)
     setting = (
         report.model,
         _size(report.weight_bytes),
@@ -49,35 +41,20 @@ def markdown(report: Report) -> str:
         report.backend,
         str(report.threads),
     )
-    rows = [head, rule, *((*setting, *_cells(line)) for line in report.lines)]
-    table = ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join([*_setting(report), "", *table, "", *_meaning(report), ""])
+    head, *rows = table.rows
+    wide = [(*SETTING, *head), *((*setting, *row) for row in rows)]
+    return [before, Section(rows=wide, left=_WORDS), after]
 
 
-def comma_separated(report: Report) -> str:
-    """One row a line, each with its setting: rows of several runs can be put together."""
+def records(report: Report) -> list[dict[str, object]]:
+    """A row for each line, with the setting: rows of several runs can be put together."""
     setting = {key: value for key, value in asdict(report).items() if key != "lines"}
-    names = [*setting, *(field.name for field in fields(Line)), *_LLAMA_BENCH]
-    out = io.StringIO()
-    writer = csv.DictWriter(out, names, lineterminator="\n")
-    writer.writeheader()
-    for line in report.lines:
-        writer.writerow({**setting, **asdict(line), **_llama_bench(report, line)})
-    return out.getvalue()
+    return [{**setting, **_record(report, line)} for line in report.lines]
 
 
-def as_json(report: Report) -> str:
-    content = asdict(report)
-    content["lines"] = [{**asdict(line), **_llama_bench(report, line)} for line in report.lines]
-    return json.dumps(content, indent=2) + "\n"
-
-
-WRITERS: dict[str, Callable[[Report], str]] = {
-    "table": text,
-    "md": markdown,
-    "csv": comma_separated,
-    "json": as_json,
-}
+def content(report: Report) -> dict[str, object]:
+    """The report as plain data."""
+    return {**asdict(report), "lines": [_record(report, line) for line in report.lines]}
 
 
 def _cells(line: Line) -> Sequence[str]:
@@ -103,8 +80,8 @@ _LLAMA_BENCH = (
 )
 
 
-def _llama_bench(report: Report, line: Line) -> dict[str, object]:
-    """A row under the names of llama-bench's own files."""
+def _record(report: Report, line: Line) -> dict[str, object]:
+    """A line, with the names of llama-bench's own files besides."""
     prefill = line.what == "prefill"
     values = (
         *(report.weight_bytes, report.parameters, report.backend, report.threads),
@@ -113,7 +90,7 @@ def _llama_bench(report: Report, line: Line) -> dict[str, object]:
         0 if prefill else line.tokens,
         *(line.tokens_per_s_mean, line.tokens_per_s_deviation),
     )
-    return dict(zip(_LLAMA_BENCH, values, strict=True))
+    return {**asdict(line), **dict(zip(_LLAMA_BENCH, values, strict=True))}
 
 
 def _size(count: int) -> str:
@@ -122,12 +99,6 @@ def _size(count: int) -> str:
 
 def _count(parameters: int) -> str:
     return f"{parameters / 1e9:.2f} B" if parameters >= 1e9 else f"{parameters / 1e6:.2f} M"
-
-
-def figures(number: float) -> str:
-    """Three of them at least."""
-    decimals = 0 if number >= 1000 else 1 if number >= 100 else 2 if number >= 10 else 3
-    return f"{number:.{decimals}f}"
 
 
 def _setting(report: Report) -> list[str]:
@@ -150,19 +121,28 @@ def _setting(report: Report) -> list[str]:
 
 
 def _meaning(report: Report) -> list[str]:
-    depth = "with so many tokens in the cache"
+    depth = "with N tokens in the cache"
     if not report.cache:
-        depth = "without the cache: so many tokens are computed anew before each token"
+        depth = "without the cache, N tokens are computed again before each token"
     return [
-        f"pp: prefill, prompts of so many tokens, {report.prefill_chunk_tokens} tokens a step.",
-        f"tg: decode; @ d: {depth}, "
-        f"{counted(report.decode_tokens, 'token')} a repetition, which follow one another.",
+        f"ppN: prefill of prompts of N tokens, {report.prefill_chunk_tokens} tokens per step.",
+        f"tgN: decode, {counted(report.decode_tokens, 'token')} per repetition, one after another; "
+        f"@ dN: {depth}.",
         "t/s: mean ± standard deviation of the repetitions; then median, least and most.",
-        "MB/token: the weights once a step, and the part of the cache that is seen.",
+        "MB/token: the weights once per step, and the part of the cache that attention reads.",
         "logits: SHA-256 of the last logits of all sequences (of decode after the first "
         "repetition), first 8 digits.",
     ]
 
 
-def counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+_NAMES = (
+    *(field.name for field in fields(Report) if field.name != "lines"),
+    *(field.name for field in fields(Line)),
+    *_LLAMA_BENCH,
+)
+WRITERS: dict[str, Callable[[Report], str]] = {
+    "table": lambda report: text(sections(report)),
+    "md": lambda report: markdown(sections_with_setting(report)),
+    "csv": lambda report: comma_separated(_NAMES, records(report)),
+    "json": lambda report: as_json(content(report)),
+}

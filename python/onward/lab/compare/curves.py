@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from onward.lab.compare.comparison import Comparison, SideReport, SpeedLine
 from onward.lab.compare.cost import names
 from onward.lab.compare.noise import LEVEL_FACTOR
-from onward.lab.plotting import Chart, Curve
+from onward.lab.report import Chart, Curve
 
 SIDE_COLOURS = ("#1b4f72", "#a04000")
 """Of A and of B in every chart: blue and orange, which colour-blind readers can distinguish."""

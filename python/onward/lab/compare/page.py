@@ -14,8 +14,9 @@ from onward.files.whole_files import whole_file
 from onward.lab.compare.comparison import Comparison
 from onward.lab.compare.cost import names
 from onward.lab.compare.curves import SIDE_COLOURS, charts
-from onward.lab.compare.tables import Section, sections
-from onward.lab.plotting import dark_style, svg
+from onward.lab.compare.tables import sections
+from onward.lab.report import dark_style, svg
+from onward.lab.report.tables import Section
 from onward.message_text import label
 
 _STYLE = f"""
@@ -55,7 +56,7 @@ def html(comparison: Comparison, failed: Sequence[str] = ()) -> str:
         f"<title>{title}</title><style>{_STYLE}</style></head><body>",
         f"<h1>{title}</h1>",
         f'<div class="{look}">',
-        *(f"<p>{escape(line)}</p>" for line in summary[2]),
+        *(f"<p>{escape(line)}</p>" for line in summary.notes),
         "</div>",
         _sides(comparison),
         *(_section(section) for section in found),
@@ -95,13 +96,12 @@ def write(comparison: Comparison, failed: Sequence[str], path: str) -> None:
 
 
 def _section(section: Section) -> str:
-    title, rows, notes = section
-    lines = [f"<h2>{escape(title)}</h2>"]
-    if rows:
-        head, *body = rows
+    lines = [f"<h2>{escape(section.title)}</h2>"]
+    if section.rows:
+        head, *body = section.rows
         lines.append('<div class="wide"><table>')
         lines.append("<tr>" + "".join(f"<th>{escape(cell)}</th>" for cell in head) + "</tr>")
         for row in body:
             lines.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>")
         lines.append("</table></div>")
-    return "\n".join([*lines, *(f"<p>{escape(note)}</p>" for note in notes)])
+    return "\n".join([*lines, *(f"<p>{escape(note)}</p>" for note in section.notes)])

@@ -1,33 +1,29 @@
-"""A comparison as text, markdown or JSON: first what it means, then the tables."""
+"""The report of ``onward compare``: first the result, then the tables."""
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from onward.lab.bench.tables import counted, figures
 from onward.lab.compare.comparison import Comparison, SpeedLine, Spread
 from onward.lab.compare.cost import fault_sentence, headline
 from onward.lab.compare.divergence import Divergence
 from onward.lab.counts.amounts import amount
-from onward.lab.kv.tables import Rows, aligned, piped
+from onward.lab.report.numbers import counted, figures
+from onward.lab.report.tables import Rows, Section, as_json, markdown, text
 
-Section = tuple[str, Rows, tuple[str, ...]]
-"""A title, a table whose first row is its head, and lines under it."""
 NOTHING = "-"
 _WORD_CHARACTERS = 24
 
 
 def sections(comparison: Comparison, failed: Sequence[str] = ()) -> list[Section]:
-    """All parts of a report, in order. ``failed``: the conditions of ``fail_on`` that hold."""
+    """All parts of the report, in order. ``failed``: the conditions of ``fail_on`` that hold."""
     c = comparison
     a, b = c.a.description, c.b.description
     found: list[Section] = [
-        ("result", [], summary_lines(c, failed)),
-        (
+        Section("result", notes=summary_lines(c, failed)),
+        Section(
             "sides",
             [
                 ["", "A", "B"],
@@ -36,13 +32,15 @@ def sections(comparison: Comparison, failed: Sequence[str] = ()) -> list[Section
             ],
             () if c.differences else ("No difference in the environment.",),
         ),
-        ("load and memory", _load_rows(c), ()),
+        Section("load and memory", _load_rows(c)),
     ]
     if c.a.speed or c.b.speed:
-        found.append(("speed", _speed_rows(c), _SPEED_MEANING))
-    found.append((f"agreement on the tokens of {c.writer}", _agreement_rows(c), ()))
+        found.append(Section("speed", _speed_rows(c), _SPEED_MEANING))
+    found.append(Section(f"agreement on the tokens of {c.writer}", _agreement_rows(c)))
     if c.judgement.divergences:
-        found.append(("first diverging token of each text", _divergence_rows(c), _FLIP_MEANING))
+        found.append(
+            Section("first diverging token of each text", _divergence_rows(c), _FLIP_MEANING)
+        )
     return found
 
 
@@ -58,28 +56,10 @@ def summary_lines(comparison: Comparison, failed: Sequence[str] = ()) -> tuple[s
     )
 
 
-def table(comparison: Comparison, failed: Sequence[str] = ()) -> str:
-    """For a terminal: aligned columns."""
-    lines: list[str] = []
-    for title, rows, notes in sections(comparison, failed):
-        lines += [title, *(f"  {row}" for row in _laid(rows, aligned))]
-        lines += [*(f"  {note}" for note in notes), ""]
-    return "\n".join(lines)
-
-
-def markdown(comparison: Comparison, failed: Sequence[str] = ()) -> str:
-    lines: list[str] = []
-    for title, rows, notes in sections(comparison, failed):
-        escaped = [[cell.replace("|", "\\|") for cell in row] for row in rows]
-        lines += [f"## {title[0].upper()}{title[1:]}", "", *_laid(escaped, piped)]
-        lines += ["", *(f"- {note}" for note in notes), ""] if notes else [""]
-    return "\n".join(lines)
-
-
-def as_json(comparison: Comparison, failed: Sequence[str] = ()) -> str:
-    """Everything but the single positions; infinite numbers are null."""
+def content(comparison: Comparison, failed: Sequence[str] = ()) -> dict[str, Any]:
+    """Everything as plain data, except for the single positions."""
     c = comparison
-    content: dict[str, Any] = {
+    found: dict[str, Any] = {
         "headline": headline(c),
         "fault": fault_sentence(c),
         "a": asdict(c.a),
@@ -93,30 +73,18 @@ def as_json(comparison: Comparison, failed: Sequence[str] = ()) -> str:
         "words": c.words,
         "failed": list(failed),
     }
-    for told, divergence in zip(
-        content["judgement"]["divergences"], c.judgement.divergences, strict=True
+    for listed, divergence in zip(
+        found["judgement"]["divergences"], c.judgement.divergences, strict=True
     ):
-        told["coin_flip"] = divergence.coin_flip
-    return json.dumps(_finite(content), indent=2, allow_nan=False) + "\n"
+        listed["coin_flip"] = divergence.coin_flip
+    return found
 
 
 WRITERS: dict[str, Callable[[Comparison, Sequence[str]], str]] = {
-    "table": table,
-    "md": markdown,
-    "json": as_json,
+    "table": lambda comparison, failed: text(sections(comparison, failed)),
+    "md": lambda comparison, failed: markdown(sections(comparison, failed)),
+    "json": lambda comparison, failed: as_json(content(comparison, failed)),
 }
-
-
-def _laid(rows: Rows, lay: Callable[[Rows], list[str]]) -> list[str]:
-    return lay(rows) if rows else []
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _load_rows(c: Comparison) -> Rows:

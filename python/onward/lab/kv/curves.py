@@ -10,7 +10,7 @@ from onward.lab.counts.policy import Policy
 from onward.lab.counts.sequences import sequence_bytes
 from onward.lab.kv.models import Subject
 from onward.lab.kv.report import Report
-from onward.lab.plotting import Chart, Curve
+from onward.lab.report import Chart, Curve
 from onward.options.kv_dtypes import KvDtypes
 
 _SPAN = 16  # of the axis, where one length alone was asked for

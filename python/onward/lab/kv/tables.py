@@ -1,44 +1,38 @@
-"""A report as text: the formula step by step and two tables, as markdown, CSV or JSON.
-
-Knows nothing of how the figures are made.
-"""
+"""The reports of ``onward kv``: the formula step by step and two tables, and those of --check."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
 
 from onward.lab.counts.amounts import amount, unit_of
 from onward.lab.counts.vectors import BLOCK_TOKENS
 from onward.lab.kv.check import Checked
 from onward.lab.kv.report import Codec, Report
+from onward.lab.report.numbers import counted
+from onward.lab.report.tables import Rows, Section, writers
 
-Rows = Sequence[Sequence[str]]
 _TOO_MUCH = "*"
+_NAMES = (
+    *("model", "kv_dtype", "keys", "values", "exact", "token_bytes", "context", "batch"),
+    *("bytes", "fits", "sequences_that_fit", "memory_bytes", "weight_bytes"),
+)
 
 
-def table(report: Report) -> str:
-    """For a person: aligned columns."""
-    return _laid_out(report, aligned, list(_formula(report)))
+def sections(report: Report) -> list[Section]:
+    """The model, the formula, the codecs, the batches, and their meaning."""
+    return [
+        Section(notes=list(_setting(report))),
+        Section(notes=list(_formula(report)), fixed=True),
+        Section(rows=_codec_rows(report)),
+        Section(rows=_batch_rows(report)),
+        Section(notes=list(_meaning(report, report.memory_bytes is not None))),
+    ]
 
 
-def markdown(report: Report) -> str:
-    """The same with tables of markdown."""
-    return _laid_out(report, piped, ["```", *_formula(report), "```"])
-
-
-def comma_separated(report: Report) -> str:
-    """One row for each kv_dtype, context and batch, each with the model and the memory."""
-    names = (
-        *("model", "kv_dtype", "keys", "values", "exact", "token_bytes", "context", "batch"),
-        *("bytes", "fits", "sequences_that_fit", "memory_bytes", "weight_bytes"),
-    )
-    out = io.StringIO()
-    writer = csv.DictWriter(out, names, lineterminator="\n")
-    writer.writeheader()
+def records(report: Report) -> list[dict[str, object]]:
+    """A row for each kv_dtype, context and batch, with the model and the memory."""
+    found = []
     for codec in report.codecs:
         fitting = dict(codec.sequences)
         for figure in codec.figures:
@@ -50,100 +44,19 @@ def comma_separated(report: Report) -> str:
                 "memory_bytes": report.memory_bytes,
                 "weight_bytes": report.weight_bytes,
             }
-            writer.writerow({name: row[name] for name in names})
-    return out.getvalue()
-
-
-def as_json(report: Report) -> str:
-    return json.dumps(asdict(report), indent=2) + "\n"
-
-
-WRITERS: dict[str, Callable[[Report], str]] = {
-    "table": table,
-    "md": markdown,
-    "csv": comma_separated,
-    "json": as_json,
-}
-
-
-def check_table(checked: Sequence[Checked]) -> str:
-    """Predicted beside measured, for a person."""
-    return "\n".join([*aligned(_check_rows(checked)), "", *_CHECK_MEANING, ""])
-
-
-def check_markdown(checked: Sequence[Checked]) -> str:
-    return "\n".join([*piped(_check_rows(checked)), "", *_CHECK_MEANING, ""])
-
-
-def check_comma_separated(checked: Sequence[Checked]) -> str:
-    out = io.StringIO()
-    writer = csv.DictWriter(out, _CHECK_FIELDS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(map(asdict, checked))
-    return out.getvalue()
-
-
-def check_as_json(checked: Sequence[Checked]) -> str:
-    return json.dumps([asdict(line) for line in checked], indent=2) + "\n"
-
-
-CHECK_WRITERS: dict[str, Callable[[Sequence[Checked]], str]] = {
-    "table": check_table,
-    "md": check_markdown,
-    "csv": check_comma_separated,
-    "json": check_as_json,
-}
-_CHECK_FIELDS = [field.name for field in fields(Checked)]
-_CHECK_MEANING = (
-    "engine: what it counts itself, to the byte; resident: what the process grew by.",
-)
-
-
-def aligned(rows: Rows) -> list[str]:
-    """The first column to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            cell.rjust(width) if index else cell.ljust(width)
-            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-
-
-def piped(rows: Rows) -> list[str]:
-    """A table of markdown."""
-    rule = ["---", *["---:"] * (len(rows[0]) - 1)]
-    return ["| " + " | ".join(row) + " |" for row in (rows[0], rule, *rows[1:])]
-
-
-def _laid_out(report: Report, lay: Callable[[Rows], list[str]], formula: list[str]) -> str:
-    known = report.memory_bytes is not None
-    return "\n".join(
-        [
-            *_setting(report),
-            "",
-            *formula,
-            "",
-            *lay(_codec_rows(report)),
-            "",
-            *lay(_batch_rows(report)),
-            "",
-            *_meaning(report, known),
-            "",
-        ]
-    )
+            found.append({name: row[name] for name in _NAMES})
+    return found
 
 
 def _setting(report: Report) -> Iterator[str]:
     yield (
-        f"{report.model}: {_counted(report.num_layers, 'layer')}, "
-        f"{_counted(report.num_heads, 'query head')} on {_counted(report.num_kv_heads, 'kv head')} "
+        f"{report.model}: {counted(report.num_layers, 'layer')}, "
+        f"{counted(report.num_heads, 'query head')} on {counted(report.num_kv_heads, 'kv head')} "
         f"of {report.head_dim}, context {report.context:,}"
     )
     if any(window for window, _ in report.windows):
         listed = (
-            f"{_counted(layers, 'layer')} {_seen(window)}" for window, layers in report.windows
+            f"{counted(layers, 'layer')} {_seen(window)}" for window, layers in report.windows
         )
         yield "attention: " + ", ".join(listed)
     weights = f"weights {amount(report.weight_bytes)}"
@@ -159,7 +72,7 @@ def _setting(report: Report) -> Iterator[str]:
 
 
 def _seen(window: int) -> str:
-    return f"within {_counted(window, 'token')}" if window else "over everything"
+    return f"within {counted(window, 'token')}" if window else "over everything"
 
 
 def _formula(report: Report) -> Iterator[str]:
@@ -272,5 +185,18 @@ def _check_rows(checked: Sequence[Checked]) -> Rows:
     return rows
 
 
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+def _check_sections(checked: Sequence[Checked]) -> list[Section]:
+    return [Section(rows=_check_rows(checked)), Section(notes=[_CHECK_MEANING])]
+
+
+def _check_records(checked: Sequence[Checked]) -> list[dict[str, object]]:
+    return list(map(asdict, checked))
+
+
+_CHECK_MEANING = (
+    "engine: the bytes that the engine counts itself; resident: what the process grew by."
+)
+WRITERS = writers(sections, _NAMES, records, asdict)
+CHECK_WRITERS = writers(
+    _check_sections, [field.name for field in fields(Checked)], _check_records, _check_records
+)

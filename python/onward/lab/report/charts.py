@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from onward.lab.plotting.marks import HEIGHT, WIDTH, Dot, Mark, Stroke, Words, text_width
+from onward.lab.report.marks import HEIGHT, WIDTH, Dot, Mark, Stroke, Words, text_width
 
 LEFT, RIGHT, TOP, BOTTOM = 80, 130, 44, 52  # margins
 LABEL_GAP, TICK_GAP = 14, 60

@@ -14,8 +14,8 @@ from xml.sax.saxutils import escape
 
 from onward.errors import Error, InvalidArgument, MissingExtra
 from onward.files.whole_files import whole_file
-from onward.lab.plotting.charts import COLOURS, GRID, LEVEL, Chart, marks
-from onward.lab.plotting.marks import FONT, HEIGHT, TEXT, TITLE_FONT, WIDTH, Dot, Mark, Stroke
+from onward.lab.report.charts import COLOURS, GRID, LEVEL, Chart, marks
+from onward.lab.report.marks import FONT, HEIGHT, TEXT, TITLE_FONT, WIDTH, Dot, Mark, Stroke
 from onward.machine.extras import pip_install
 from onward.message_text import label
 
