@@ -13,14 +13,22 @@ from onward.text.tokenizer import library
 if TYPE_CHECKING:
     import tokenizers
 
+    from onward.text.tokenizer.trial import TextTrial
+
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 class Decoding:
     """How the decoder of a tokenizer turns ids into text. Results of look-ups are kept."""
 
-    def __init__(self, backend: tokenizers.Tokenizer, special_ids: frozenset[int]) -> None:
+    def __init__(
+        self,
+        backend: tokenizers.Tokenizer,
+        special_ids: frozenset[int],
+        trial: TextTrial | None = None,
+    ) -> None:
         self.backend = backend
+        self.trial = trial
         self.special_ids = special_ids
         self.special_texts = {text: i for i in self.special_ids if (text := self._spelling(i))}
         self.kind: Literal["bytes", "fallback", "window", "mixed"]
@@ -64,7 +72,7 @@ class Decoding:
 
     def decode(self, ids: list[int], skip_special_tokens: bool) -> str:
         """The text of `ids` alone."""
-        return library.decode(self.backend, ids, skip_special_tokens)
+        return library.decode(self.backend, ids, skip_special_tokens, self.trial)
 
     def _spelling(self, token_id: int) -> str | None:
         try:

@@ -6,6 +6,7 @@ and `llama`, SentencePiece BPE with a score for each piece and byte fallback.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -25,11 +26,11 @@ from onward.text.gguf.markers import (
 from onward.text.gguf.splittings import SPLITTINGS, Splitting
 from onward.text.template.template import gguf_templates
 from onward.text.tokenizer.tokenizer import Tokenizer
+from onward.text.tokenizer.trial import TextTrial, trial_of
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
     from tokenizers.pre_tokenizers import PreTokenizer
-
 _NO_TOKENIZER = (None, "none", "no_vocab")
 _SPACE = "\u2581"  # SentencePiece's visible space
 # Control and user-defined tokens; the largest published files have about 6,500.
@@ -114,8 +115,20 @@ def read_tokenizer(metadata: Mapping[str, Any]) -> Tokenizer:
         special_tokens=special_tokens,
         add_bos=keys.flag("add_bos_token", adds_bos and "bos_token" in special_tokens),
         more_eos_ids=ends,
+        trial=_trial(backend) if kind == "gpt2" else None,
         where="GGUF metadata tokenizer.ggml",
     )
+
+
+def _trial(backend: Backend) -> TextTrial | None:
+    """What tries texts first; None where the pre-tokenizer's time is in proportion to the text."""
+    added = backend.get_added_tokens_decoder().items()
+    state = {
+        "normalizer": backend.normalizer and json.loads(backend.normalizer.__getstate__()),
+        "pre_tokenizer": json.loads(backend.pre_tokenizer.__getstate__()),
+        "added_tokens": [{"id": i, **token.__getstate__()} for i, token in added],
+    }
+    return trial_of(state, [], f"{PREFIX}pre")
 
 
 def _distinct(

@@ -17,6 +17,7 @@ from onward.files.json_file import parse_json_object
 from onward.message_text import label
 from onward.text.tokenizer.growth import TextGrowth, check_growth
 from onward.text.tokenizer.library import failure
+from onward.text.tokenizer.trial import TextTrial, trial_of
 
 if TYPE_CHECKING:
     import tokenizers
@@ -35,6 +36,7 @@ class TokenizerFile:
     Attributes:
         state: the object of the file.
         growth: what measures how long the normalizer makes a text; None where that is bounded.
+        trial: what tries texts first, once `build` was called; None where none is needed.
         pieces: the id of each token, of the vocabulary and added.
         owners: the token of each id.
         where: the name of the file in messages.
@@ -46,6 +48,7 @@ class TokenizerFile:
     owners: dict[int, str]
     where: str
     data: bytes | None
+    trial: TextTrial | None = None
 
     @classmethod
     def parse(cls, data: bytes, where: str) -> TokenizerFile:
@@ -68,11 +71,9 @@ class TokenizerFile:
                     f"with one id, {token_id}, expected an id for each"
                 )
         file = cls(state, growth, dict(listed), owners, where, data)
-        for token_id, content, normalized in _added(state):
+        for token_id, content, _ in _added(state):
             _check_length(content, where)
             file.claim(content, token_id, "added_tokens gives")
-            if growth is not None and normalized:
-                growth.check(content)
         return file
 
     def claim(self, content: str, token_id: int, giver: str) -> None:
@@ -113,8 +114,14 @@ class TokenizerFile:
         """The library's tokenizer, with `more` tokens added, whose ids were claimed.
 
         Raises:
-            TokenizerError: the library refuses the file, or cannot give a token the id it has.
+            TokenizerError: the library refuses the file, takes too long to read it, or cannot give
+                a token the id it has.
         """
+        self.trial = trial_of(self.state, more, self.where)
+        if self.trial is None and self.growth is not None:
+            for _, content, normalized in _added(self.state):
+                if normalized:
+                    self.growth.check(content)
         data = self.data
         if data is None:
             data = json.dumps(self.state).encode()

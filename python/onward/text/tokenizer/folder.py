@@ -23,8 +23,6 @@ from onward.text.tokenizer.prefix_space import set_prefix_space
 if TYPE_CHECKING:
     import tokenizers
 
-    from onward.text.tokenizer.growth import TextGrowth
-
 MAX_COMPANION_BYTES = 16 << 20
 
 _NAMED_TOKENS = (
@@ -44,7 +42,7 @@ class FolderTokenizer:
     """What the files of a folder say about its tokenizer."""
 
     backend: tokenizers.Tokenizer
-    growth: TextGrowth | None
+    file: TokenizerFile
     special_tokens: dict[str, str]
     add_bos: bool | None
     config: dict[str, Any]
@@ -94,7 +92,7 @@ def read_folder(folder: Path, rows: int | None) -> FolderTokenizer:
     names = _read_names(folder, config, where)
     set_prefix_space(file, config, _model_type(folder))
     backend = file.build(_tokens_to_add(file, names, rows, where))
-    return FolderTokenizer(backend, file.growth, names.named, add_bos, config, where)
+    return FolderTokenizer(backend, file, names.named, add_bos, config, where)
 
 
 def read_flag(config: Mapping[str, Any], key: str, where: str) -> bool | None:

@@ -114,8 +114,14 @@ def _steps(state: Mapping[str, Any], part: str, where: str) -> list[Mapping[str,
         inner = next((step[key] for key in _CHAINS if isinstance(step.get(key), list)), None)
         if inner is None:
             steps.append(step)
-        else:
-            pending += inner[: MAX_STEPS + 1][::-1]
+            continue
+        if len(step) > 2 or step.get("type", "Sequence") != "Sequence":
+            # The library ignores the keys that a step's type does not have.
+            raise TokenizerError(
+                f"{where}: {part} has a step that is a sequence and something else, "
+                f"{shown(dict(step))}, expected one of the two"
+            )
+        pending += inner[: MAX_STEPS + 1][::-1]
     return steps
 
 

@@ -15,6 +15,10 @@ from onward.message_text import sentence
 if TYPE_CHECKING:
     import tokenizers
 
+    from onward.text.tokenizer.trial import TextTrial
+
+DECODER_FAILED = "tokenizer: its decoder failed on token ids"
+
 
 def failure(error: BaseException, what: str) -> TokenizerError:
     """The error to raise for `error`, which the library raised. `what` says what failed.
@@ -26,19 +30,36 @@ def failure(error: BaseException, what: str) -> TokenizerError:
     return TokenizerError(f"{what}: {sentence(error)}")
 
 
-def decode(backend: tokenizers.Tokenizer, ids: Sequence[int], skip_special_tokens: bool) -> str:
-    """Text of `ids`. TokenizerError where the decoder of tokenizer.json fails."""
+def encode(backend: tokenizers.Tokenizer, text: str, add_special_tokens: bool) -> list[int]:
+    """Ids of `text`. TokenizerError where the tokenizer fails."""
     try:
-        return backend.decode(ids, skip_special_tokens=skip_special_tokens)
+        return list(backend.encode(text, add_special_tokens=add_special_tokens).ids)
     except BaseException as error:
-        raise failure(error, "tokenizer: its decoder failed on token ids") from None
+        raise failure(error, "tokenizer: it failed on a text") from None
+
+
+def decode(
+    backend: tokenizers.Tokenizer,
+    ids: Sequence[int],
+    skip_special_tokens: bool,
+    trial: TextTrial | None,
+) -> str:
+    """Text of `ids`, which `trial` tries first. TokenizerError where the decoder fails."""
+    return decode_batch(backend, [ids], skip_special_tokens, trial)[0]
 
 
 def decode_batch(
-    backend: tokenizers.Tokenizer, batch: Sequence[Sequence[int]], skip_special_tokens: bool
+    backend: tokenizers.Tokenizer,
+    batch: Sequence[Sequence[int]],
+    skip_special_tokens: bool,
+    trial: TextTrial | None,
 ) -> list[str]:
-    """Text of each list of ids. TokenizerError where the decoder of tokenizer.json fails."""
+    """Text of each list of ids, as `decode` gives it."""
+    if trial is not None:
+        trial.decode(backend, batch, skip_special_tokens)
     try:
+        if len(batch) == 1:
+            return [backend.decode(batch[0], skip_special_tokens=skip_special_tokens)]
         return backend.decode_batch(list(map(list, batch)), skip_special_tokens=skip_special_tokens)
     except BaseException as error:
-        raise failure(error, "tokenizer: its decoder failed on token ids") from None
+        raise failure(error, DECODER_FAILED) from None

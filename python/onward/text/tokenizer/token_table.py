@@ -192,7 +192,7 @@ def _bytes_of_tokens(
 
 
 def _decoded(tokenizer: Tokenizer, batch: Sequence[list[int]]) -> list[str]:
-    return tokenizer_calls.decode_batch(tokenizer.backend, batch, True)
+    return tokenizer_calls.decode_batch(tokenizer.backend, batch, True, tokenizer.trial)
 
 
 def _plainest(decoding: Decoding, known: Sequence[int], texts: Sequence[str]) -> list[int]:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import tokenizers
 
     from onward.text.tokenizer.growth import TextGrowth
+    from onward.text.tokenizer.trial import TextTrial
 
 
 class Tokenizer:
@@ -50,6 +51,7 @@ class Tokenizer:
         eos_token_ids: ids of the end tokens that the tokenizer itself names.
         config: tokenizer_config.json as read; empty for GGUF.
         add_bos: what overrides the backend's post-processor; None where nothing does.
+        trial: what tries texts first, where the tokenizer's files may make it slow; else None.
     """
 
     def __init__(
@@ -61,10 +63,11 @@ class Tokenizer:
         more_eos_ids: Iterable[int] = (),
         config: Mapping[str, Any] | None = None,
         growth: TextGrowth | None = None,
+        trial: TextTrial | None = None,
         where: str = "tokenizer",
     ) -> None:
-        """Wrap `backend`. `add_bos` overrides what its post-processor does, and `growth` checks
-        each text before it is encoded.
+        """Wrap `backend`. `add_bos` overrides what its post-processor does. `trial`, or `growth`
+        where there is none, checks each text before it is encoded.
 
         Raises:
             TokenizerError: a special token that has to be added has no id.
@@ -82,6 +85,7 @@ class Tokenizer:
         found = ([] if eos is None else [eos]) + list(more_eos_ids)
         self.eos_token_ids: list[int] = list(dict.fromkeys(found))
         self.add_bos = add_bos
+        self.trial = trial
         self._growth = growth
         self._where = where
         self._prefix = self._read_prefix(add_bos)
@@ -89,7 +93,7 @@ class Tokenizer:
     @cached_property
     def decoding(self) -> Decoding:
         """How token ids become text."""
-        return Decoding(self.backend, self.special_ids)
+        return Decoding(self.backend, self.special_ids, self.trial)
 
     @classmethod
     def from_folder(cls, path: str | Path, rows: int | None = None) -> Tokenizer:
@@ -108,7 +112,8 @@ class Tokenizer:
             special_tokens=read.special_tokens,
             add_bos=read.add_bos,
             config=read.config,
-            growth=read.growth,
+            growth=read.file.growth,
+            trial=read.file.trial,
             where=read.where,
         )
 
@@ -120,7 +125,8 @@ class Tokenizer:
             TokenizerError: it is malformed.
         """
         file = TokenizerFile.parse(text.encode("utf-8", "surrogatepass"), where)
-        return cls(file.build([]), growth=file.growth, where=where, **told)
+        backend = file.build([])
+        return cls(backend, growth=file.growth, trial=file.trial, where=where, **told)
 
     @property
     def vocab_size(self) -> int:
@@ -177,7 +183,7 @@ class Tokenizer:
         for value in checked:
             if not 0 <= value < 2**32:
                 raise InvalidArgument(f"decode: token id {value}, expected 0 to 4294967295")
-        return tokenizer_calls.decode(self.backend, checked, skip)
+        return tokenizer_calls.decode(self.backend, checked, skip, self.trial)
 
     def _encode(self, text: str, add_special_tokens: bool) -> list[int]:
         if not isinstance(text, str):
@@ -188,13 +194,11 @@ class Tokenizer:
                 f"text: character {at} is a lone surrogate (U+{ord(text[at]):04X}), "
                 "expected valid Unicode"
             )
-        if self._growth is not None:
+        if self.trial is not None:
+            self.trial.encode(text)
+        elif self._growth is not None:
             self._growth.check(text)
-        try:
-            encoding = self.backend.encode(text, add_special_tokens=add_special_tokens)
-            return list(encoding.ids)
-        except BaseException as error:
-            raise tokenizer_calls.failure(error, "tokenizer: it failed on a text") from None
+        return tokenizer_calls.encode(self.backend, text, add_special_tokens)
 
     def _named_id(self, name: str) -> int | None:
         text = self.special_tokens.get(name)
