@@ -10,7 +10,7 @@ import argparse
 import json
 import sys
 
-from onward.cli import flags, output, values
+from onward.cli import flags, output, piped, values
 from onward.errors import InvalidArgument
 
 EXAMPLES = """\
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         type=values.text,
         metavar="PROMPT",
-        help='text, or @FILE; "-": stdin; default: stdin',
+        help='text, or @FILE; "-": stdin; default: stdin. With a text, stdin must be empty',
     )
     group = parser.add_argument_group("output")
     output.add_output_file(group)
@@ -55,6 +55,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     output.check(arguments.output)
+    given = _given(arguments)
+    if given is not None:
+        piped.refuse_text(given)
+    code = _run(arguments)
+    if given is not None:
+        piped.note_late_text(given)
+    return code
+
+
+def _given(arguments: argparse.Namespace) -> str | None:
+    """The argument that takes the place of stdin, if there is one."""
+    for name, value in (("PROMPT", arguments.prompt), ("--jsonl", arguments.jsonl)):
+        if value not in (None, "-"):
+            return name
+    return None
+
+
+def _run(arguments: argparse.Namespace) -> int:
     if arguments.jsonl is not None:
         return _batch(arguments)
     if arguments.resume:

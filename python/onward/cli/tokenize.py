@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from onward.cli import flags, values
+from onward.cli import flags, piped, values
 from onward.errors import InvalidArgument
 
 EXAMPLES = """\
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         type=values.text,
         metavar="TEXT",
-        help="a text, or @FILE; default: the lines of stdin",
+        help="a text, or @FILE; default: the lines of stdin. With a text, stdin must be empty",
     )
     parser.add_argument(
         "--chat",
@@ -45,12 +45,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.text is not None:
+        piped.refuse_text("TEXT")
     with flags.load_plain(arguments) as llm:
         texts = (_text(line, arguments.json_lines) for line in flags.stdin_lines())
         for text in texts if arguments.text is None else [arguments.text]:
             ids = llm.chat_token_ids(text) if arguments.chat else llm.tokenize(text)
             found = json.dumps({"token_ids": ids}) if arguments.json else " ".join(map(str, ids))
             flags.show(found + "\n")
+    if arguments.text is not None:
+        piped.note_late_text("TEXT")
     return 0
 
 

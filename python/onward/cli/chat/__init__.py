@@ -11,13 +11,10 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import os
-import select
-import stat
 import sys
 from typing import TYPE_CHECKING
 
-from onward.cli import flags, values
+from onward.cli import flags, piped, values
 from onward.errors import InvalidArgument
 from onward.machine.extras import install_command
 
@@ -25,7 +22,6 @@ if TYPE_CHECKING:
     from onward.cli.chat.conversation import Conversation
     from onward.cli.chat.reading import Reader
 
-_PATIENCE_S = 2.0
 EXAMPLES = """\
   onward chat
   onward chat "What is gravity?" -n 64
@@ -40,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         type=values.text,
         metavar="MESSAGE",
-        help="answer this, or @FILE, and leave; piped text is added to it; "
-        '"-": all of stdin is the message',
+        help="answer this, or @FILE, and leave; text that comes on stdin within 10 s is added to "
+        'it; "-": all of stdin is the message',
     )
     parser.add_argument(
         "--system",
@@ -120,27 +116,5 @@ def _with_stdin(message: str) -> str:
         if not text.strip():
             raise InvalidArgument("stdin: is empty, expected the message")
         return text
-    if not _is_piped():
-        return message
-    text = flags.read_stdin()
+    text = piped.text_beside()
     return f"{message}\n\n{text}" if text.strip() else message
-
-
-def _is_piped() -> bool:
-    """Whether stdin is a pipe or a file. Says what it waits for where nothing comes."""
-    try:
-        descriptor = sys.stdin.fileno()
-        mode = os.fstat(descriptor).st_mode
-    except (OSError, ValueError):
-        return False
-    if stat.S_ISREG(mode):
-        return True
-    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
-        return False
-    if not select.select([descriptor], [], [], _PATIENCE_S)[0]:
-        print(
-            "onward: note: waiting for the end of stdin, which belongs to the message; "
-            "< /dev/null leaves it out",
-            file=sys.stderr,
-        )
-    return True
