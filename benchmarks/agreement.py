@@ -1,8 +1,7 @@
-"""How far one run's distributions over the next token are from the reference's: KL divergence,
-top-1 agreement, perplexity.
+"""The distance of one run from a reference: KL divergence of the distributions over the next token,
+top-1 agreement, and perplexity.
 
-Everything is summed in float64, a few rows at a time: a vocabulary of float64 is large. Knows
-neither models nor engines.
+All sums are in float64. A few rows are processed at a time, because a row of float64 is large.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
-_ROWS = 8  # of one step: what the cache holds
+_ROWS = 8  # in one pass; they fit in the CPU cache
 _THREADS = 2
 
 
 class Agreement:
-    """Grows window by window."""
+    """Sums over all windows so far."""
 
     def __init__(self) -> None:
         self._divergences: list[NDArray[np.float64]] = []
@@ -30,7 +29,7 @@ class Agreement:
         other: NDArray[np.float32],
         next_ids: NDArray[np.int64],
     ) -> None:
-        """Logits of a window, (tokens, vocab) each; next_ids: what comes after each token."""
+        """Add the logits of a window, (tokens, vocab) each; next_ids are the tokens that follow."""
         begins = range(0, len(next_ids), _ROWS)
 
         def one(begin: int) -> tuple[NDArray[np.float64], NDArray[np.float64], int]:
@@ -48,7 +47,7 @@ class Agreement:
         return {
             "tokens": len(loss),
             "kl_mean": float(divergence.mean()),
-            # Of the mean, as if positions were independent.
+            # Standard error of the mean, as if positions were independent.
             "kl_error": float(divergence.std() / np.sqrt(len(loss))),
             "kl_p99": float(np.quantile(divergence, 0.99)),
             "kl_p99_9": float(np.quantile(divergence, 0.999)),
@@ -60,7 +59,8 @@ class Agreement:
 def _compare(
     reference: NDArray[np.float32], other: NDArray[np.float32], next_ids: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], int]:
-    """Of each row the divergence of other from reference and -log q(next); rows of equal top-1."""
+    """For each row: the divergence of `other` from `reference`, and -log q(next); and the number of
+    rows with equal top-1 token."""
     a, b = reference.astype(np.float64), other.astype(np.float64)
     if not np.isfinite(b).all():
         raise SystemExit("logits: not all are finite")

@@ -1,9 +1,9 @@
-"""What attention alone costs by the depth of the context and by what the cache holds.
+"""Measures attention alone, by the depth of the context and by the dtype of the cache.
 
-Whole layers of a shape (by default that of a 1B model), one row or more at the end of so many
-positions, every cache in turns: a round measures each of them once, and between two caches 96 MB of
-something else pass through the processor's caches, as weights do. Medians over the rounds; the
-ratio to bf16 is the median of the ratios within a round.
+It runs whole layers of a shape (by default a 1B model) with one row or more at the end of the
+context. A round measures each cache once. Between two caches, 96 MB of other data pass through the
+CPU caches, as weights do in a model. The figures are medians over the rounds; the ratio to bf16 is
+the median of the ratios within a round.
 
     python benchmarks/attention.py [--depths 512 2048 8192 32768] [--caches int8 turbo4/turbo3 ...]
         [--dtypes bf16 f16 f32] [--rows 1] [--threads 2] [--json]
@@ -24,7 +24,7 @@ BASE = ("bf16", "exact", "exact")
 
 
 def parsed_cache(text: str) -> tuple[str, str, str]:
-    """ "int8" or, keys and values apart, "turbo4/turbo3"; what stays exact is bf16."""
+    """ "int8", or "turbo4/turbo3" for keys and values; exact blocks are bf16."""
     keys, _, values = text.partition("/")
     return "bf16", keys, values or keys
 
@@ -35,7 +35,7 @@ def name_of(cache: tuple[str, str, str]) -> str:
 
 
 def measured(caches: list[tuple[str, str, str]], depth: int, a: Any) -> list[dict[str, Any]]:
-    """One record for each cache."""
+    """Measure all caches; returns one record for each."""
     results = _core.kernels.attend_rate(
         caches,
         a.layers,

@@ -1,9 +1,8 @@
-"""Decode beside other busy processes: does throughput fall by more than the processor time we lose?
+"""Measures decode while other processes are busy: does the speed fall more than the CPU time?
 
-Threads that wait for each other lose more than their share when one of them is put aside. So rounds
-alone and rounds beside N processes that only count alternate, and each round says tokens a second,
-the processor time that this process was given, and tokens a second of that time. Knows no model
-beyond the engine it steps.
+Threads that wait for each other lose more than their share when one of them is suspended. Rounds
+alone and rounds with N processes that only count alternate. Each round reports tokens per second,
+the CPU time that this process got, and tokens per second of that time.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def processor_seconds() -> float:
 
 
 def measure(engine: Bench, seconds: float, busy: int) -> Round:
-    """Decode for so many seconds beside `busy` processes."""
+    """Decode for `seconds` while `busy` other processes run."""
     others = [subprocess.Popen([sys.executable, "-c", COUNTING]) for _ in range(busy)]
     runs = Decode(engine, Case("decode", 1, 16), 16, watched=False)
     try:

@@ -1,13 +1,13 @@
-"""The KV cache measured: prefixes that are reused, crowds in little memory, codecs at depth.
+"""Measures the KV cache: reuse of prefixes, many sequences in little memory, codecs at depth.
 
-    python benchmarks/kv_cache.py prefix    # time to the first token of a prompt, cold and kept
-    python benchmarks/kv_cache.py chats     # a thousand chats with one system prompt in 200 MiB
-    python benchmarks/kv_cache.py depth     # a step of decode by depth and kv dtype
-    python benchmarks/kv_cache.py crowd     # sequences that fit into just their bytes
-    python benchmarks/kv_cache.py reading   # a chunk of a prompt by what is before it and kv dtype
+    python benchmarks/kv_cache.py prefix    # time to the first token, without and with a kept
+    prefix python benchmarks/kv_cache.py chats     # a thousand chats with one system prompt in 200
+    MiB python benchmarks/kv_cache.py depth     # a step of decode by depth and kv dtype python
+    benchmarks/kv_cache.py crowd     # sequences that fit exactly into their predicted bytes python
+    benchmarks/kv_cache.py reading   # a chunk of a prompt, by depth and kv dtype
 
-Each subcommand is a file in kv_runs/, which says how it measures. Tables on stdout (-o text, md,
-json), progress on stderr. Knows no more of them than their names.
+Each subcommand is a file in kv_runs/, which explains the measurement. Tables go to stdout (-o text,
+md, json), progress goes to stderr.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Mean KL against bits a value as SVG, a line a text, both as kv_numerics.py measured them.
+"""Draws mean KL by bits per value as SVG, with one line for each text, from kv_numerics.py.
 
-The line goes through names that stand alone, but not the yardstick, which has a hollow circle, and
-not pairs, which are left out: they would lie on top of others. Knows nothing of measuring.
+The line goes through single codecs. The reference codec has a hollow circle and is not on the line.
+Pairs of codecs are left out, because they would cover other points.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOST_BITS = 9
 
 
 def chart(rows: Sequence[Row], setting: str) -> str:
-    """The whole picture, of one setting."""
+    """The whole chart of one setting."""
     shown = [
         row
         for row in rows
@@ -40,7 +40,7 @@ def chart(rows: Sequence[Row], setting: str) -> str:
 
 
 class _Frame:
-    """Bits to the right, the logarithm of the KL upwards, from one power of ten to another."""
+    """The axes: bits to the right, the logarithm of the KL upwards, between two powers of ten."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self.low = math.floor(math.log10(min(row.kl_mean for row in rows)))

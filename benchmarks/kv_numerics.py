@@ -1,18 +1,18 @@
-"""How far every kv_dtype is from exact keys and values: KL divergence, top-1 agreement, perplexity,
-beside its bits a value and q4_0's divergence.
+"""The distance of every kv_dtype from exact keys and values: KL divergence, top-1 agreement and
+perplexity, with its bits per value and the divergence of q4_0.
 
-The reference is the model dequantised, dtype f32, with an exact f32 cache; against it stands the
-same with another kv_dtype, so that nothing differs but the cache. Teacher forcing over one window
-of each of three texts (kv_texts.py), every position compared, in four settings: with and without
-the exact window of the newest tokens, with and without the exact first block. Exits with 1 where
-one of the promises in kv_tables.py is broken.
+The reference is the dequantised model in f32 with an exact f32 cache. It is compared with the same
+model with another kv_dtype, so only the cache differs. The tokens of one window of each of three
+texts (kv_texts.py) are given, and every position is compared. There are four settings: with and
+without the exact window of the newest tokens, with and without the exact first block. The exit code
+is 1 if a bound in kv_tables.py is exceeded.
 
     python benchmarks/kv_numerics.py [--work DIR] [--tokens 4096] [--kv-dtypes turbo4 q4_0 ...]
         [--settings default exposed ...] [--texts austen ...] [-o text|md|json] [--plot FILE.svg]
 
-The whole is 114 rows of 10 to 25 seconds on two processors. A row stays in the work folder (3 GB)
-under a digest of the tokens, the model's name and the core library, and is not measured again:
-after a change of kernels all are. Knows no arithmetic of codes.
+All 114 rows take 10 to 25 seconds each on two cores. A row is kept in the work folder (3 GB) under
+a digest of the tokens, the name of the model and the core library. It is measured again only if one
+of these changes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ WORK = Path(__file__).parent / ".kv-numerics"
 
 @dataclass(frozen=True)
 class Setting:
-    """What stays exact beside the codes."""
+    """The blocks that stay exact."""
 
     name: str
     window_tokens: int
@@ -65,7 +65,7 @@ DEFAULT = SETTINGS[0]
 
 
 class Passage:
-    """The tokens of a text, and where what was measured on them lies."""
+    """The tokens of a text, and the paths of its results."""
 
     def __init__(self, name: str, ids: Sequence[int], tokens: int, model: str, work: Path) -> None:
         if len(ids) <= tokens:
@@ -89,7 +89,7 @@ class Passage:
 
 
 class Bench:
-    """The model, its texts and what was measured."""
+    """The model, its texts and the results."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         work: Path = arguments.work
@@ -109,7 +109,7 @@ class Bench:
         self.rows: list[Row] = []
 
     def run(self, kv_dtype: str, setting: Setting) -> None:
-        """The rows of all texts; those that an earlier run left in the work folder from there."""
+        """The rows of all texts. Results of earlier runs are read from the work folder."""
         missing = [p for p in self._passages if not p.row(kv_dtype, setting).exists()]
         for passage in missing:
             self._make_reference(passage)
@@ -165,7 +165,7 @@ class Bench:
 
     @staticmethod
     def _write(path: Path, write: Callable[[Path], object]) -> None:
-        """Whole or not at all."""
+        """Write the file whole or not at all."""
         unfinished = path.with_name(f"{path.name}.{os.getpid()}")
         write(unfinished)
         unfinished.rename(path)
@@ -203,7 +203,7 @@ def main() -> None:
     bench = Bench(arguments)
     for setting in (settings[name] for name in arguments.settings):
         for kv_dtype in ("f32", *arguments.kv_dtypes):
-            # Where nothing is coded, the settings differ in nothing.
+            # Without codes, all settings are equal.
             if parse_kv_dtype(kv_dtype, "f32").coded or setting is DEFAULT:
                 bench.run(kv_dtype, setting)
     found = promises(bench.rows, DEFAULT.name)

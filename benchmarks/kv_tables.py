@@ -1,7 +1,4 @@
-"""Rows of kv_numerics.py as tables, and what is promised of them.
-
-Knows neither models nor how anything was measured.
-"""
+"""Tables of the rows of kv_numerics.py, and the bounds that they must satisfy."""
 
 from __future__ import annotations
 
@@ -39,7 +36,8 @@ class Row:
     perplexity: float
 
     def ratio(self, rows: Sequence[Row]) -> float | None:
-        """To the yardstick's mean KL on the same text in the same setting, where that is there."""
+        """The ratio to the mean KL of the reference codec on the same text in the same setting, if
+        measured."""
         for row in rows:
             if (row.kv_dtype, row.text, row.setting) == (YARDSTICK, self.text, self.setting):
                 return self.kl_mean / row.kl_mean
@@ -56,7 +54,7 @@ class Promise:
 
 
 def promises(rows: Sequence[Row], setting: str) -> list[Promise]:
-    """Those that the rows of the setting say something of."""
+    """The texts that have rows in this setting."""
     found: list[Promise] = []
     for row in rows:
         if row.setting != setting:
@@ -74,7 +72,7 @@ def promises(rows: Sequence[Row], setting: str) -> list[Promise]:
 
 
 def tables(rows: Sequence[Row], markdown: bool) -> str:
-    """For each setting two: the mean KL and its ratio, and the other figures."""
+    """Two tables for each setting: the mean KL with its ratio, and the other figures."""
     parts: list[str] = []
     for setting in dict.fromkeys(row.setting for row in rows):
         these = [row for row in rows if row.setting == setting]

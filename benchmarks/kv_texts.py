@@ -1,12 +1,10 @@
-"""Three texts to measure the codes of keys and values on, cut from Debian packages.
+"""Three texts for measuring the codes of keys and values, taken from Debian packages.
 
-Two novels and a handbook; which, and where they are cut, was settled before any code had been tried
-on them. Packages are fetched by apt and unpacked, not installed, in the work folder; each cut is
-held to a SHA-256. Where there is no apt, make them where there is one and copy the .txt files:
+They are parts of two novels and a handbook. The texts and the parts were chosen before any code was
+tried on them. apt fetches the packages; they are unpacked in the work folder, not installed. Each
+part is compared with a SHA-256. On a machine without apt, copy the .txt files from another machine:
 
     python benchmarks/kv_texts.py FOLDER
-
-Knows neither models nor codes.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-CUT_BEGIN = 20_000  # the first paragraph that begins there or later
+CUT_BEGIN = 20_000  # characters; the text begins with the first paragraph after this
 CUT_CHARACTERS = 30_000
 
 
@@ -44,7 +42,7 @@ class Text:
 
 
 def find(folder: Path) -> dict[str, str]:
-    """The cuts by name, fetched where the folder lacks them."""
+    """The texts by name; missing ones are fetched."""
     return {text.name: _find(text, folder) for text in TEXTS}
 
 
@@ -102,7 +100,7 @@ def _cut(paragraphs: str) -> str:
 
 
 def _joined(lines: list[str]) -> str:
-    """Lines to paragraphs, each in one line, with a blank one between them."""
+    """Join the lines of each paragraph; paragraphs are separated by a blank line."""
     groups: list[list[str]] = [[]]
     for line in lines:
         if line.strip():
@@ -117,7 +115,7 @@ def _sawyer(path: Path) -> str:
 
 
 def _handbook(path: Path) -> str:
-    """Prose alone: no tables, no listings, no headings."""
+    """Keep only prose: no tables, listings or headings."""
     with gzip.open(path, "rt", encoding="utf-8") as stream:
         lines = [line for line in stream.read().split("\n") if not re.search(r"[|+]", line)]
     return "\n\n".join(
@@ -135,8 +133,8 @@ def _persuasion(path: Path) -> str:
 
 
 def _r_texts(data: bytes) -> Iterator[list[str]]:
-    """The vectors of strings in the objects of R's lazy-load database: each object is a big-endian
-    length, a letter for its compression where that is not zlib's, and the compressed stream."""
+    """The vectors of strings in the lazy-load database of R. Each object is a big-endian length, a
+    letter for its compression unless it is zlib, and the compressed stream."""
     place = 0
     while place < len(data):
         kind = data[place + 4 : place + 5]
@@ -153,8 +151,8 @@ def _r_texts(data: bytes) -> Iterator[list[str]]:
 
 
 def _r_strings(raw: bytes) -> list[str]:
-    """After the header of a vector, strings: four bytes of flags, the last one 9, a length, bytes.
-    The missing string has length -1."""
+    """The strings after the header of a vector. Each has four bytes of flags (the last is 9), a
+    length and its bytes. A missing string has length -1."""
     found: list[str] = []
     place = raw.find(b"\x00\x00\x00\x10") + 8
     while place + 8 <= len(raw) and raw[place + 3] == 9:

@@ -1,12 +1,13 @@
-"""llama.cpp's side of numerics.py: writes GGUF files with its own quantiser, and gives its logits.
+"""The llama.cpp process of numerics.py: writes GGUF files with llama.cpp's quantiser, and its
+logits.
 
-Runs in an environment that has llama-cpp-python; needs nothing of this repository.
+It runs in an environment with llama-cpp-python and imports nothing of this repository.
 
     python llama_logits.py write SOURCE OUT TYPE           TYPE: F32, F16, Q8_0, Q4_0, Q4_K_M, ...
     python llama_logits.py logits MODEL IDS.npy OUT.npy [--threads N] [--exact]
 
 ``logits`` reads the number of a window from each line of stdin, writes its logits to OUT.npy and
-says so in a line: one window lies on the disk at a time. Knows nothing of what is made of them.
+prints a line. So only one window is on the disk at a time.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ import numpy as np
 
 
 def write(source: str, out: str, kind: str) -> None:
-    """llama_model_quantize with its own defaults, which mix types."""
+    """Call llama_model_quantize with its defaults, which mix types."""
     settings = llama_cpp.llama_model_quantize_default_params()
     settings.ftype = getattr(
         llama_cpp, f"LLAMA_FTYPE_{'ALL' if kind == 'F32' else 'MOSTLY'}_{kind}"
     )
-    settings.allow_requantize = True  # to F32, from a file that is quantised
+    settings.allow_requantize = True  # converts a quantised file to F32
     status = llama_cpp.llama_model_quantize(source.encode(), out.encode(), settings)
     if status:
         raise SystemExit(f"llama_model_quantize: gave {status}, expected 0")
@@ -32,7 +33,7 @@ def write(source: str, out: str, kind: str) -> None:
 
 def logits(model: str, ids_path: str, out: str, threads: int, exact: bool) -> None:
     ids = np.load(ids_path)  # (windows, tokens)
-    # The library's own choices: flash attention, keys and values in f16. exact: neither.
+    # The defaults of the library: flash attention, keys and values in f16. With --exact: neither.
     kind = llama_cpp.GGML_TYPE_F32 if exact else llama_cpp.GGML_TYPE_F16
     llama = llama_cpp.Llama(
         model,

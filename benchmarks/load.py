@@ -1,7 +1,8 @@
-"""Memory under load: where it is while many threads ask one LLM for many things, and afterwards.
+"""Memory under load: prints where the memory is while many threads send requests to one LLM, and
+after.
 
-A table with a column for each phase: before the model is loaded, loaded, at the end of the load,
-when the threads have ended, after ``cache.clear()``, after ``close()``. Linux with glibc.
+The table has a column for each phase: before the model is loaded, loaded, at the end of the load
+test, after the threads have ended, after ``cache.clear()``, after ``close()``. Linux with glibc.
 
     python benchmarks/load.py --threads 200 --seconds 180
 """
@@ -30,7 +31,7 @@ SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength
 
 
 class Allocator:
-    """What glibc's malloc says about itself; zeros where there is another C library."""
+    """The statistics of glibc's malloc; zeros with another C library."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None)
@@ -87,7 +88,7 @@ def mapped() -> dict[str, float]:
 
 
 class Load:
-    """Threads that ask, and the count of their requests by outcome."""
+    """Threads that send requests, and the number of requests by outcome."""
 
     def __init__(self, llm: LLM, threads: int, seconds: float) -> None:
         self.outcomes: Counter[str] = Counter()
@@ -149,7 +150,7 @@ def streamed(llm: LLM, chance: random.Random) -> None:
 
 
 def constrained(llm: LLM, chance: random.Random) -> None:
-    schema = {**SCHEMA, "title": text_of(chance, 3)}  # another text each time
+    schema = {**SCHEMA, "title": text_of(chance, 3)}  # a different schema each time
     options = {"json_schema": schema} if chance.random() < 0.5 else {"regex": "[a-z]{1,9}"}
     llm.generate(text_of(chance, 5), **options, **options_of(chance))
 
@@ -174,7 +175,7 @@ KINDS = [whole, whole, sampled, several, batch, streamed, constrained, scored, t
 def measure(
     model: str | None, threads: int, seconds: float, options: dict[str, Any], trim: bool
 ) -> dict[str, Any]:
-    """Figures of each phase, and the outcomes."""
+    """The figures of each phase, and the outcomes."""
     allocator = Allocator()
     phases: dict[str, dict[str, float]] = {}
 

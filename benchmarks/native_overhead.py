@@ -1,11 +1,12 @@
-"""Microseconds of a step above the engine's own, through the C interface and through Python.
+"""The overhead of a step for its caller in microseconds, through the C interface and through
+Python.
 
-All drive one engine: a loop in C (native/drive.c, compiled here with cc) as a client of the very
-engine of an LLM, ``LLM.generate``, and as many ``LLM.stream`` beside each other. A trace tells what
-the engine's steps took by themselves; the rest is the way there and back, handing in the requests
-and making their results included. Without a model it is one so small that its own step is a matter
-of microseconds, and that has no text; with one, the throughputs are what counts. Rounds take turns,
-so that what else the machine does falls on all alike.
+Three callers use the engine of one LLM: a loop in C (native/drive.c, compiled here with cc),
+``LLM.generate``, and several ``LLM.stream`` at once. A trace gives the time of the engine's own
+steps. The rest is the overhead, including the submission of requests and the construction of
+results. The default model is so small that its step takes microseconds, and has no text. With a
+given model, compare the throughputs. The callers take turns, so that other load of the machine
+affects all of them equally.
 
     python benchmarks/native_overhead.py [MODEL] [--rounds 100] [--tokens 100] [--json]
 
@@ -52,7 +53,7 @@ TINY = {
 
 
 class StepSums(ctypes.Structure):
-    """drive.c's ``step_sums``."""
+    """``step_sums`` of drive.c."""
 
     _fields_ = (("steps", ctypes.c_int64), ("seconds", ctypes.c_double))
 
@@ -72,7 +73,7 @@ def write_tiny(folder: Path) -> Path:
 
 
 def compile_driver(folder: Path) -> ctypes.CDLL:
-    """drive.c as a library, over the libonward.so of this package."""
+    """Compile drive.c as a library, linked with the libonward.so of this package."""
     library = PACKAGE / "lib" / "libonward.so"
     binary = folder / "drive.so"
     include = next(path for path in HEADERS if (path / "onward" / "onward_c.h").exists())
@@ -84,7 +85,7 @@ def compile_driver(folder: Path) -> ctypes.CDLL:
 
 
 def through_c(driver: ctypes.CDLL, handle: int, requests: int, tokens: int) -> tuple[float, int]:
-    """Seconds, and tokens written."""
+    """Seconds, and the number of generated tokens."""
     seconds, written = ctypes.c_double(), ctypes.c_int64()
     prompt = (ctypes.c_int32 * len(PROMPT))(*PROMPT)
     status = driver.generate(
@@ -120,7 +121,7 @@ def through_streams(llm: onward.LLM, requests: int, tokens: int) -> tuple[float,
 def measure(
     llm: onward.LLM, driver: ctypes.CDLL, rounds: int, tokens: int
 ) -> list[dict[str, float | str]]:
-    """A row for each number of requests and each way."""
+    """One row for each number of requests and each caller."""
     handle, sums = llm.engine_handle(), StepSums()
     driver.sum_steps(ctypes.c_size_t(handle), ctypes.byref(sums))
     ways: dict[str, Callable[[int], tuple[float, int]]] = {

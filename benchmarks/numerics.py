@@ -1,17 +1,17 @@
-"""How far each weight dtype, and llama.cpp, is from float32: KL divergence, top-1 agreement,
-perplexity.
+"""The distance of each weight dtype, and of llama.cpp, from float32: KL divergence, top-1
+agreement, perplexity.
 
-All read the same token ids in the same windows (teacher forcing), so each position compares two
-distributions over the same next token. The reference is the model dequantised, dtype f32. With
---llama-cpp, a Python that has llama-cpp-python, its quantiser writes GGUF files from the
-dequantised model, and each is run by llama.cpp ("F32": without its f16 cache, as a control of the
-method), by onward as it is ("auto") and by onward dequantised ("f32": what the weights alone cost).
+All runs read the same token ids in the same windows, so each position compares two distributions
+over the same next token. The reference is the dequantised model in f32. --llama-cpp takes a Python
+with llama-cpp-python. Its quantiser then writes GGUF files from the dequantised model. Each file is
+run by llama.cpp ("F32": without its f16 cache, as a control of the method), by onward unchanged
+("auto") and by onward dequantised ("f32": the effect of the weights alone).
 
     python benchmarks/numerics.py [--work DIR] [--tokens 20480] [--dtypes int8 int4/f16 ...]
         [--llama-cpp PYTHON] [--files Q8_0 Q4_0 ...]
 
-What was measured stays in the work folder (5 GB) and is not measured again: delete it after a
-change of either engine. Knows no arithmetic of either engine.
+Results are kept in the work folder (5 GB) and are not measured again. Delete the folder after a
+change of either engine.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Row:
 
     engine: str  # onward or llama.cpp
     file: str  # AS_SHIPPED or one of FILES
-    dtype: str = ""  # onward's, after a slash that of the head
+    dtype: str = ""  # dtype of onward; after a slash, the dtype of the head
 
     @property
     def label(self) -> str:
@@ -88,7 +88,7 @@ class Bench:
             self.reference = self._make_reference(lambda w: llm.logits(self.ids[w].tolist()))
 
     def run(self, row: Row) -> dict[str, Any]:
-        """The figures of one row; from the work folder where an earlier run left them there."""
+        """The figures of one row. Results of earlier runs are read from the work folder."""
         name = f"{row.file} {row.label}".replace("/", "-").replace(" ", "-")
         path = self.work / f"row-{self.key}-{name}.json"
         if not path.exists():
@@ -107,7 +107,7 @@ class Bench:
         return agreement.figures()
 
     def path(self, file: str) -> Path:
-        """A GGUF file, written where it is not there yet."""
+        """A GGUF file; it is written if it does not exist yet."""
         if file == AS_SHIPPED:
             source: Path = find_model(self.model).path
             return source
@@ -123,7 +123,7 @@ class Bench:
         return path
 
     def mix(self, file: str) -> str:
-        """The types of a file's matrices."""
+        """The types of the matrices of a file."""
         with self.path(file).open("rb") as stream:
             data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
             header = read_gguf_header(data, file)
@@ -168,7 +168,8 @@ class Bench:
         out.unlink()
 
     def _make_reference(self, logits: Logits) -> Path:
-        """float32 on the disk, window after window: 4 GB for 20,480 tokens and 49,152 words."""
+        """float32 logits on the disk, one window after another: 4 GB for 20,480 tokens and 49,152
+        words."""
         path = self.work / f"reference-{self.key}.f32"
         if not path.exists():
             begin, unfinished = time.monotonic(), path.with_suffix(".unfinished")
@@ -190,14 +191,14 @@ def progress(text: str, begin: float) -> None:
 
 
 def default_text() -> str:
-    """The help topics of the running Python: reference prose with grammar and examples."""
+    """The help topics of this Python: reference text with grammar and examples."""
     topics = pydoc_data.topics.topics
     return "\n\n".join(topics[name] for name in sorted(topics))
 
 
 def rows_of(dtypes: Sequence[str], files: Sequence[str], llama_cpp: bool) -> list[Row]:
-    """What is run. The dtypes round the dequantised file: four bits that a file has stay as they
-    are."""
+    """The list of runs. The dtypes round the dequantised file, because codes of four bits in a file
+    would be kept."""
     plain = "F32" if llama_cpp else AS_SHIPPED
     rows = [Row("onward", plain, dtype) for dtype in dtypes]
     rows += [Row("onward", AS_SHIPPED, "auto"), Row("onward", AS_SHIPPED, "auto/f16")]

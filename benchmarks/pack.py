@@ -1,12 +1,12 @@
-"""What it costs to compute from a pack where it lies in its file: opening, the first token, decode
-and memory, mapped and copied in turns.
+"""Compares a mapped pack with copied weights: opening, the first token, decode and memory, in
+turns.
 
     onward pack MODEL -o m.onward
     python benchmarks/pack.py m.onward --threads 2 --rounds 12
 
-Mapped weights lie on the pages of the page cache, 4 KiB each on many systems; copied ones on
-huge pages. --advise tries what the system offers for mappings: willneed, populate or hugepage, told
-to it once after opening.
+Mapped weights are on pages of the page cache, 4 KiB each on many systems; copied weights are on
+huge pages. --advise calls madvise for the mapping once after opening, with willneed, populate or
+hugepage.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PROMPT = np.arange(5, 21, dtype=np.int32)
 
 
 def address_and_size(model: _core.Model) -> tuple[int, int]:
-    """Of the mapping's part that weights lie in, in whole pages."""
+    """The part of the mapping that contains weights, in whole pages."""
     arrays = [np.frombuffer(data, np.uint8) for _, _, data in model.packed()]
     begins = [array.ctypes.data for array in arrays]
     ends = [array.ctypes.data + array.nbytes for array in arrays]
@@ -37,7 +37,7 @@ def address_and_size(model: _core.Model) -> tuple[int, int]:
 
 
 def advise(model: _core.Model, advice: str) -> str:
-    """Seconds it took, or what the system said."""
+    """The seconds of the call, or the error of the system."""
     begin, size = address_and_size(model)
     libc = ctypes.CDLL(None, use_errno=True)
     libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
@@ -48,7 +48,7 @@ def advise(model: _core.Model, advice: str) -> str:
 
 
 def kilobytes_of(path: str) -> dict[str, int]:
-    """Fields of the file's mappings in smaps, summed, in kB."""
+    """The sums of the smaps fields of the file's mappings, in kB."""
     found: dict[str, int] = {}
     inside = False
     for line in Path("/proc/self/smaps").read_text().splitlines():
@@ -74,7 +74,8 @@ class Reader:
         self.rates: list[float] = []
 
     def decode(self, tokens: int) -> float:
-        """Seconds of so many tokens after the prompt, or with one of the prompt too."""
+        """The seconds of `tokens` tokens after the prompt; with 1, the seconds of prompt and first
+        token."""
         sampling = _core.SamplingOptions()
         sampling.temperature = 0.0
         began = time.perf_counter()
@@ -101,7 +102,7 @@ def main() -> None:
     for round_ in range(arguments.rounds):
         for reader in readers if round_ % 2 == 0 else reversed(readers):
             seconds = reader.decode(arguments.tokens)
-            if round_:  # the first one warms up
+            if round_:  # the first round warms up
                 reader.rates.append((arguments.tokens - 1) / seconds)
     for reader in readers:
         opened, first = 1e3 * reader.opening_s, 1e3 * reader.first_token_s

@@ -1,17 +1,18 @@
-"""onward beside other engines, one request at a time: the same weights, prompt and threads.
+"""Compares onward with other engines, one request at a time: same weights, prompts and threads.
 
-Each engine runs in a process and an environment of its own, which the script makes under ``--work``
-(llama.cpp is built there: minutes) and keeps. All are asked the same in turn, round after round,
-while the others sleep. On a shared machine absolute figures drift, so each ratio is taken within a
-round, and its spread over the rounds is shown. Prompts are token ids, outputs are greedy and of a
-fixed length, whatever is in them. An engine that fails is named, with its reason.
+Each engine runs in its own process and environment. The script creates the environments under
+``--work`` and keeps them (it builds llama.cpp there, which takes minutes). All engines get the same
+requests in turns, round after round, while the others sleep. On a shared machine absolute figures
+change, so each ratio is taken within a round, and its spread over the rounds is shown. Prompts are
+token ids; outputs are greedy and have a fixed length. If an engine fails, its name and the reason
+are printed.
 
     python benchmarks/peers.py [--work DIR] [--models smollm2 llama-3.2-1b] [--weights f32 bf16]
     python benchmarks/peers.py --models llama-3.2-1b --prefill --decode 0 --depth 8192 --rounds 3
     python benchmarks/peers.py --isa avx2 -o md --plot peers.svg
 
 smollm2 is the default model, dequantised; another name is a published shape with random weights.
-What each engine does with which weights is in engines/lineup.py. Needs ``pip install gguf``.
+engines/lineup.py lists the weights of each engine. Needs ``pip install gguf``.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ CONTEXT_STEP = 256
 
 
 class Contest:
-    """What all models and precisions have in common, and what is said at the end."""
+    """The settings of all models and precisions, and the notes that are printed at the end."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._arguments = arguments
@@ -57,7 +58,7 @@ class Contest:
         self._pythons = {"": Path(sys.executable)}
 
     def make_environments(self) -> None:
-        """The peers' environments, as far as they can be had."""
+        """The environments of the other engines, as far as they can be created."""
         wanted = OF_ISA[self._arguments.isa]
         for peer in self._arguments.peers:
             if peer not in wanted:
@@ -115,7 +116,7 @@ class Contest:
         heat: int,
         model: str,
     ) -> list[Reading]:
-        """onward and as many peers as memory holds."""
+        """onward and a group of engines that fit in memory."""
         context = max(case.context for case in cases)
         context = -(-context // CONTEXT_STEP) * CONTEXT_STEP
         children: dict[Entry, Child] = {}
@@ -145,7 +146,7 @@ class Contest:
             )
 
     def _converted(self, entry: Entry, source: SourceModel, model: str) -> bool:
-        """Whether the files that it loads are there; a process of its own writes them."""
+        """Whether the files that the engine loads exist; a separate process writes them."""
         say(f"{model}: {entry.name}: weights")
         try:
             with self._child(entry, source, {"do": "convert"}):
@@ -165,9 +166,9 @@ class Contest:
         }
         log = self._work / "logs" / f"{entry.name.replace(' ', '-')}-{order['do']}.log"
         variables = {
-            "PYTHONFAULTHANDLER": "1",  # a crash leaves its stack in the log
+            "PYTHONFAULTHANDLER": "1",  # a crash writes its stack to the log
             "OMP_NUM_THREADS": str(self._arguments.threads),
-            # The onward that runs this script; a peer finds all it needs in its environment.
+            # The onward that runs this script. The other engines use only their environments.
             "PYTHONPATH": str(Path(onward.__file__).parent.parent) if entry.is_onward else "",
         }
         return Child(self._pythons[entry.environment], order, {**variables, **entry.variables}, log)
@@ -178,7 +179,7 @@ class Contest:
 
 
 def processor() -> str:
-    """As the system calls it."""
+    """The name that the system gives it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -1,7 +1,7 @@
-"""What the kernels of matrix products reach by themselves, of the peak of their own instructions.
+"""The speed of each matrix product kernel alone, as a share of the peak of its own instructions.
 
-One thread, its processor time, operands in the caches: no memory, no other thread, no model. The
-peak is probed right before each product. Knows nothing of how a product is computed.
+The figures are CPU time of one thread with operands in the caches, so neither memory nor other
+threads matter. The peak is measured directly before each product.
 
     python benchmarks/products.py [--rows 96] [--k 2048] [--isas avx512bf16 ...] [--dtypes q8_0 ...]
 """
@@ -13,7 +13,7 @@ import statistics
 
 from onward import _core
 
-# dtype of the weights -> the probe of the arithmetic that multiplies them.
+# dtype of the weights -> the probe of its arithmetic.
 PEAKS = {"f32": "f32", "f16": "f32", "bf16": "bf16", "q8_0": "int8", "q4_0": "int8", "q4_1": "int8"}
 
 

@@ -1,8 +1,8 @@
-"""How far quantised files are from their source: KL divergence, top-1 agreement, perplexity.
+"""The distance of quantised files from their source: KL divergence, top-1 agreement, perplexity.
 
-All read the same text in windows of the same tokens (teacher forcing) and compute in float32, where
-the engine dequantises exactly, so that what is seen is the rounding of the weights alone. The texts
-are none that ``onward quantize`` calibrates on.
+All files read the same tokens in the same windows and compute in float32, where the engine
+dequantises exactly. So the figures show only the rounding of the weights. ``onward quantize`` does
+not calibrate on these texts.
 
     python benchmarks/quantization.py FILE... [--reference MODEL] [--text FILE...] [--tokens N]
 """
@@ -24,7 +24,7 @@ WINDOW_TOKENS = 512
 
 
 def windows(ids: list[int], tokens: int) -> list[list[int]]:
-    """Stretches of one token more than a window: the last is only ever what comes next."""
+    """Ranges of one token more than a window; the last token is only a next token."""
     starts = range(0, min(tokens, len(ids) - 1), WINDOW_TOKENS)
     return [ids[begin : begin + WINDOW_TOKENS + 1] for begin in starts]
 

@@ -1,12 +1,10 @@
 """Milliseconds of one sampling step on one core, for two sizes of vocabulary.
 
-Drives the sampler itself, without a model: logits are normal with a deviation of 3 and a few peaks,
-or flatter. Cases take turns within each round, so that what else the machine does falls on all of
-them alike; the smallest figure of a case is the one that was disturbed least.
+It calls the sampler without a model. The logits are normal with a deviation of 3 and a few peaks,
+or flatter. Cases take turns within each round, so that other load of the machine affects all of
+them equally. The smallest figure of a case is the least disturbed one.
 
     python benchmarks/sampling.py [--rounds 20] [--steps 20] [--json]
-
-Knows nothing of other engines.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ FULL_CHAIN: dict[str, float] = {
 
 
 def peaked(generator: np.random.Generator, size: int) -> NDArray[np.float64]:
-    """A few tokens far ahead of the others."""
+    """A few tokens are much more likely than the others."""
     logits = 3 * generator.standard_normal(size)
     logits[generator.integers(0, size, 4)] = [15, 17, 18, 20]
     return logits
@@ -83,7 +81,7 @@ CASES = (
 
 @dataclass(frozen=True)
 class Line:
-    """One case: milliseconds a step, over the medians of its rounds."""
+    """One case: milliseconds per step, from the medians of its rounds."""
 
     case: str
     vocab_size: int
@@ -100,7 +98,7 @@ def sampling_options(options: dict[str, float]) -> _core.SamplingOptions:
 
 
 def measure(rounds: int, steps: int) -> dict[str, Any]:
-    """Runs all rounds on the first processor that this process may use."""
+    """Run all rounds on the first core that this process may use."""
     processor = min(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {processor})
     generator = np.random.default_rng(0)
@@ -114,7 +112,8 @@ def measure(rounds: int, steps: int) -> dict[str, Any]:
     for _ in range(rounds):
         for (case, _size), rows, found in zip(places, logits, times, strict=True):
             options = sampling_options(case.options)
-            # The first steps of a round find the caches as the case before left them.
+            # Skip the first steps of a round, because the CPU caches contain data of the previous
+            # case.
             seconds = _core.kernels.sampler_seconds(rows, options, prompt, steps + 3)[3:]
             found.append(1e3 * statistics.median(seconds))
     lines = [

@@ -1,13 +1,11 @@
-"""What a decoding strategy costs beside the plain batch that does the same arithmetic.
+"""The time of a decoding strategy compared with a plain batch of the same arithmetic.
 
-Beam search with 4 beams computes what a batch of 4 greedy requests computes, and then ranks and
-forks; four samples of one prompt read it once; a grammar asks for a mask before every token;
-speculation guesses ahead. Each round times the strategy between two runs of its yardstick, so that
-a shared machine's drift falls out of the ratio.
+Beam search with 4 beams computes the same as a batch of 4 greedy requests, and also ranks and
+forks. Four samples of one prompt read it once. A grammar needs a mask before every token.
+Speculation guesses tokens. Each round times the strategy between two runs of the plain batch, so
+that slow changes of the machine do not affect the ratio.
 
     python benchmarks/strategies.py [--model MODEL] [--dtype bf16] [--rounds 7] [--json]
-
-Knows nothing of other engines (throughput.py does).
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ WORDS = "The quick brown fox jumps over the lazy dog while the small cat sleeps 
 
 @dataclass(frozen=True)
 class Line:
-    """Seconds of a strategy over seconds of its yardstick, over all rounds."""
+    """The seconds of a strategy divided by the seconds of its plain batch, over all rounds."""
 
     strategy: str
     yardstick: str
@@ -56,7 +54,7 @@ def compare(
     rounds: int,
     note: Callable[[], str] = lambda: "",
 ) -> Line:
-    """Times ``run`` between two runs of ``other``, ``rounds`` times."""
+    """Time ``run`` between two runs of ``other``, ``rounds`` times."""
     run()
     ratios = []
     for index in range(rounds):
@@ -70,8 +68,8 @@ def compare(
 
 
 def measure(model: str | None, dtype: str, threads: int | None, rounds: int) -> dict[str, object]:
-    """Loads the model, runs all rounds and returns machine, settings and lines."""
-    # Every run is to read its prompt again.
+    """Load the model and run all rounds; returns machine, settings and lines."""
+    # Every run must read its prompt again.
     with onward.LLM(model, dtype=dtype, threads=threads, prefix_cache=False) as llm:
         rng = np.random.default_rng(0)
         prompt = rng.integers(0, llm.spec.vocab_size, PROMPT_TOKENS).tolist()

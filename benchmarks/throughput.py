@@ -1,17 +1,17 @@
-"""Throughput for crowds: many requests of mixed length at once, onward beside other engines.
+"""Throughput of many requests of mixed length at once, compared with other engines.
 
-For 1, 4, 16 and 64 requests (prompts of 16 to 256 tokens, outputs of 16 to 128, greedy), every
-engine answers the same list in turn, round after round on the same threads. On a shared machine
-absolute figures drift, so each ratio is taken within a round, and its spread over the rounds is
-shown. Before that, the engines must give the same continuation of a few texts in float32.
+Every engine answers the same list of 1, 4, 16 and 64 requests (prompts of 16 to 256 tokens, outputs
+of 16 to 128, greedy), in turns, round after round, with the same number of threads. On a shared
+machine absolute figures change, so each ratio is taken within a round, and its spread over the
+rounds is shown. Before that, all engines must continue a few texts equally in float32.
 
     python benchmarks/throughput.py [--rounds 5] [--requests 1 4 16 64] [-o text|md|json]
 
-On a machine that others are using too, ``--patience 60`` waits for a quiet moment before each run,
-and ``--threads 1 --clock cpu`` counts processor time, which waiting for others is no part of.
+On a machine with other users, ``--patience 60`` waits for a quiet moment before each run, and
+``--threads 1 --clock cpu`` counts CPU time, which does not include waiting.
 
-Engines that are not installed are named, with how to install them; llama-cpp-python and ctranslate2
-are looked for. Knows of an engine only what engines/contest.py says.
+llama-cpp-python and ctranslate2 are used if they are installed; otherwise a message says how to
+install them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from onward import _core
 from onward.load.hub import find_model
 
 WORK = Path(__file__).parent / ".peers"
-# Threads of an engine that has just finished go on spinning for up to 200 ms.
+# Threads of an engine that has just finished spin for up to 200 ms.
 PAUSE_S = 0.3
 SERIAL_REQUESTS = 8
 CHECK_TOKENS = 16
@@ -53,7 +53,7 @@ CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
 @dataclass(frozen=True)
 class Rules:
-    """How all contestants are measured."""
+    """The settings of all measurements."""
 
     rounds: int
     clock: str
@@ -88,7 +88,7 @@ def say(text: str) -> None:
 
 
 def output_rate(contestant: Contestant, requests: Sequence[Request], clock: str) -> float:
-    """Output tokens per second of one run; every request must get what it asked for."""
+    """Output tokens per second of one run; every request must get its number of tokens."""
     read = CLOCKS[clock]
     started = read()
     outputs = contestant.run(requests)
@@ -102,8 +102,8 @@ def output_rate(contestant: Contestant, requests: Sequence[Request], clock: str)
 
 
 def compete(contestants: Sequence[Contestant], count: int, rules: Rules) -> list[Line]:
-    """All contestants in turn, round after round; the first one is onward."""
-    # Mean lengths do not depend on the count, and so neither does the rate of a serial engine.
+    """Measure all contestants in turns, round after round; the first one is onward."""
+    # The mean length does not depend on the count, so the rate of a serial engine does not, either.
     lists = [rules.make(min(count, SERIAL_REQUESTS) if c.serial else count) for c in contestants]
     ways = []
     for contestant, requests in zip(contestants, lists, strict=True):
@@ -147,7 +147,8 @@ def compete(contestants: Sequence[Contestant], count: int, rules: Rules) -> list
 def same_model(
     names: Sequence[str], source: SourceModel, threads: int, context: int
 ) -> tuple[list[str], list[str]]:
-    """Each engine's float32 continuation of a few texts against onward's: findings, warnings."""
+    """Compare the float32 continuations of a few texts with onward's; returns findings and
+    warnings."""
     own = Onward(source.path, "f32", threads)
     requests = [Request(own.tokenize(text), CHECK_TOKENS) for text in CHECK_TEXTS]
     expected = own.run(requests)
@@ -189,7 +190,7 @@ PEERS = {"llama.cpp": llama_cpps, "CTranslate2": ctranslate2s}
 def find_peers(
     names: Sequence[str], source: SourceModel, threads: int, context: int
 ) -> tuple[list[Contestant], list[str]]:
-    """The peers there are, and what is said of those there are not."""
+    """The installed engines, and a message for each missing one."""
     found: list[Contestant] = []
     absent = []
     for name in names:

@@ -1,7 +1,8 @@
-# The CPU kernel sources and the flags that each instruction set is compiled with. Sets
-# ONWARD_CPU_SOURCES, and ONWARD_BASE_FLAGS for all that runs everywhere. Include it from the directory that adds the library: source properties do not
-# reach other directories. A file whose flags the compiler lacks, or that is for another processor
-# family, compiles to an accessor that returns null.
+# The sources of the CPU kernels and the compiler flags of each instruction set. Sets
+# ONWARD_CPU_SOURCES, and ONWARD_BASE_FLAGS for code that runs on every CPU. Include it from the
+# directory that adds the library, because source properties do not reach other directories. A file
+# for another CPU family, or whose flags the compiler does not have, compiles to an accessor that
+# returns null.
 
 include(CheckCXXCompilerFlag)
 
@@ -17,8 +18,8 @@ set(ONWARD_CPU_SOURCES
     csrc/cpu/isa/neondot.cpp)
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$")
-  # What every processor that we run on has: SSE4.2 and popcnt, since about 2009. It comes after the
-  # builder's own flags, so that a -march=native of theirs does not reach files that run everywhere.
+  # Every supported CPU has SSE4.2 and popcnt (since about 2009). This flag comes after the user's
+  # own flags, so that a -march=native does not affect files that run on every CPU.
   check_cxx_compiler_flag(-march=x86-64-v2 ONWARD_HAS_X86_64_V2)
   if(ONWARD_HAS_X86_64_V2)
     set(ONWARD_BASE_FLAGS -march=x86-64-v2)
@@ -26,7 +27,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$")
   set(ONWARD_AVX2_FLAGS -mavx2 -mfma -mf16c)
   set(ONWARD_AVX512_FLAGS ${ONWARD_AVX2_FLAGS} -mavx512f -mavx512bw -mavx512dq -mavx512vl)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # The AVX-512 headers of gcc before 13 start some registers undefined on purpose, and warn.
+    # The AVX-512 headers of gcc before 13 leave some registers uninitialised on purpose, and warn.
     list(APPEND ONWARD_AVX512_FLAGS -Wno-uninitialized -Wno-maybe-uninitialized)
   endif()
   check_cxx_compiler_flag(-mavx2 ONWARD_HAS_AVX2)

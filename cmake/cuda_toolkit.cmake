@@ -1,12 +1,12 @@
-# The switches of the CUDA device library, and nvcc where one is on: that of -DCMAKE_CUDA_COMPILER or
-# CUDACXX, of PATH, of CUDA_PATH or CUDA_HOME, of the packages from PyPI in the Python that builds
-# (nvidia-cuda-nvcc, nvidia-cuda-crt, nvidia-cuda-runtime, nvidia-nvvm), of /usr/local/cuda; in this
-# order. Included before the first target: CMake 3.25 loses the flags of targets that were made
-# before the language was enabled. Knows nothing of what is compiled.
+# The options of the CUDA device library, and the search for nvcc. The places in order:
+# -DCMAKE_CUDA_COMPILER or CUDACXX; PATH; CUDA_PATH or CUDA_HOME; the packages from PyPI in the
+# Python that builds (nvidia-cuda-nvcc, nvidia-cuda-crt, nvidia-cuda-runtime, nvidia-nvvm);
+# /usr/local/cuda. Include this file before the first target: CMake 3.25 loses the flags of targets
+# that exist before the language is enabled.
 
 option(ONWARD_CUDA "Build libonward_cuda.so, for NVIDIA GPUs (nvcc)" OFF)
-option(ONWARD_CUDA_HOST "Build libonward_cuda_host.so: the CUDA kernels for the processor, for tests" OFF)
-# The environment is asked anew each time: a build folder does not remember it.
+option(ONWARD_CUDA_HOST "Build libonward_cuda_host.so: the CUDA kernels for the CPU, for tests" OFF)
+# Read the environment each time, because a build folder does not store it.
 if("$ENV{ONWARD_CUDA}")
   set(ONWARD_CUDA ON)
 endif()
@@ -14,14 +14,14 @@ endif()
 if(ONWARD_CUDA)
   if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
     if(ONWARD_NVCC AND NOT EXISTS "${ONWARD_NVCC}")
-      unset(ONWARD_NVCC CACHE)  # the environment that it was found in is gone
+      unset(ONWARD_NVCC CACHE)  # the environment with this nvcc does not exist any more
     endif()
     find_program(ONWARD_NVCC nvcc HINTS ENV CUDA_PATH ENV CUDA_HOME PATH_SUFFIXES bin
       NO_CMAKE_SYSTEM_PATH)
     if(NOT ONWARD_NVCC)
-      # The packages put their files in one folder for a version of CUDA, nvidia/cu13, where nvcc
-      # finds all it needs. A Python that pip has built an environment for does not import what is
-      # installed beside it, so that its folders are looked at too.
+      # The packages put their files into one folder for each version of CUDA, such as nvidia/cu13.
+      # In an isolated build environment of pip, Python does not import the packages that are
+      # installed outside it, so their folders are searched, too.
       if(SKBUILD)
         find_package(Python REQUIRED COMPONENTS Interpreter Development.Module)
       else()
@@ -53,12 +53,12 @@ print(found[-1] if found else "", end="")
     endif()
     set(CMAKE_CUDA_COMPILER ${ONWARD_NVCC})
   endif()
-  # Its objects are linked with those of the C++ compiler.
+  # The objects of nvcc are linked with the objects of the C++ compiler.
   if(NOT CMAKE_CUDA_HOST_COMPILER AND NOT DEFINED ENV{CUDAHOSTCXX})
     set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
   endif()
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES AND NOT DEFINED ENV{CUDAARCHS})
-    # Ampere, Hopper and Blackwell, and what a later GPU compiles for itself; as far as this nvcc can.
+    # Ampere, Hopper and Blackwell, and PTX for later GPUs, as far as this nvcc supports them.
     set(ONWARD_ASKED_NVCC ${CMAKE_CUDA_COMPILER})
     if(NOT ONWARD_ASKED_NVCC)
       set(ONWARD_ASKED_NVCC $ENV{CUDACXX})
@@ -78,7 +78,7 @@ print(found[-1] if found else "", end="")
     list(APPEND CMAKE_CUDA_ARCHITECTURES ${ONWARD_NEWEST}-virtual)
   endif()
   enable_language(CUDA)
-  # CMake 3.25 does not know yet that nvcc has C++20.
+  # CMake 3.25 does not know that nvcc supports C++20.
   if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
     set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)

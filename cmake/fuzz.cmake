@@ -1,5 +1,5 @@
-# Fuzzers (-DONWARD_FUZZ=ON, clang): what they need of the core, compiled again with libFuzzer's coverage and the
-# sanitizers of addresses and of undefined behaviour, all findings fatal.
+# Fuzzers (-DONWARD_FUZZ=ON, with clang). Compiles the needed parts of the core again, with the
+# coverage of libFuzzer and the address and undefined behaviour sanitizers. Every finding is fatal.
 if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   message(FATAL_ERROR "ONWARD_FUZZ: the compiler is ${CMAKE_CXX_COMPILER_ID}, expected clang: "
     "-DCMAKE_CXX_COMPILER=clang++")

@@ -1,10 +1,10 @@
-# What is installed, and where: the library, its public headers, a CMake package
-# (find_package(onward) gives onward::onward) and onward.pc. All of it may be moved as a whole. In a
-# wheel it lies inside the Python package: onward/lib, onward/include.
+# The installation: the library, its public headers, a CMake package (find_package(onward) defines
+# onward::onward) and onward.pc. All files may be moved together. In a wheel they are inside the
+# Python package: onward/lib, onward/include.
 
 include(CMakePackageConfigHelpers)
 if(SKBUILD)
-  # Not what this machine's distribution calls them: the package looks for these names.
+  # The Python package expects these names, not the names of the distribution.
   set(CMAKE_INSTALL_LIBDIR lib)
   set(CMAKE_INSTALL_INCLUDEDIR include)
 endif()

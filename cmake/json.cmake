@@ -1,6 +1,6 @@
-# Where the headers of nlohmann/json are: ONWARD_JSON_INCLUDE_DIR. Those of the Python that builds the
-# package (the wheel nlohmann-json, which pip brings) come first, else those of the system. Only the
-# sources of ONWARD_JSON_SOURCES see them.
+# Finds the headers of nlohmann/json: ONWARD_JSON_INCLUDE_DIR. The headers in the Python that builds
+# (the wheel nlohmann-json, which pip installs) have priority over the headers of the system. Only
+# the sources in ONWARD_JSON_SOURCES use them.
 set(ONWARD_JSON_SOURCES
   csrc/pack/contents.cpp
   csrc/pack/format.cpp

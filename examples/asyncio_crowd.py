@@ -1,4 +1,4 @@
-"""Several coroutines ask at once; the engine serves them together, a token each per step."""
+"""Several coroutines send requests at once; each step of the engine gives every request a token."""
 
 import asyncio
 

@@ -1,4 +1,6 @@
-"""Several prompts in one call: one ragged batch, each with the answer it would get alone."""
+"""Several prompts in one call: one batch, where each prompt gets the answer that it would get
+alone.
+"""
 
 import onward
 

@@ -1,4 +1,4 @@
-"""Beam search: several hypotheses side by side, each with its score, and log-probabilities."""
+"""Beam search: the best hypotheses with their scores, and log-probabilities."""
 
 import math
 
@@ -16,5 +16,5 @@ with onward.LLM() as llm:
         (rival, rival_logprob) = next(pair for pair in token.top if pair[0] != token.token_id)
         print(
             f"{llm.detokenize([token.token_id])!r} {math.exp(token.logprob):.0%}, "
-            f"beside {llm.detokenize([rival])!r} {math.exp(rival_logprob):.0%}"
+            f"next to {llm.detokenize([rival])!r} {math.exp(rival_logprob):.0%}"
         )

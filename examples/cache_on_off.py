@@ -1,8 +1,9 @@
-"""What the KV cache is worth: time to a token with it and without it, by how many stand before it.
+"""The gain of the KV cache: time of a token with and without it, by the number of earlier tokens.
 
-With the cache every token's keys and values are computed once, so a token costs about the same
-however long the text is. Without it each token computes all before it anew: n tokens after a prompt
-of one cost n (n + 1) / 2 computations where with the cache they cost n. The texts are the same.
+With the cache, the keys and values of every token are computed once, so the time of a token hardly
+depends on the length of the text. Without it, each token computes all earlier tokens again: n
+tokens after a prompt of one token take n (n + 1) / 2 computations instead of n. The texts are the
+same.
 
     python examples/cache_on_off.py [FILE.svg or FILE.png]      # with a file: a plot, too
 """
@@ -15,11 +16,11 @@ from onward.lab.plotting import Chart, Curve, write
 LENGTHS = (16, 64, 256, 1024)
 COUNTED = (16, 64, 128)
 WAYS = {True: "with the cache", False: "without the cache"}
-TEXT = "The apple fell, as apples do, and this time somebody looked up. " * 100
+TEXT = "The apple fell, as apples do, and this time a girl looked up. " * 100
 
 
 def written(llm, prompt, tokens, cache):
-    """A result of exactly so many tokens, the likeliest ones."""
+    """Generate exactly `tokens` tokens by greedy choice."""
     return llm.generate(
         prompt, max_new_tokens=tokens, temperature=0.0, ignore_eos=True, cache=cache
     )
@@ -57,4 +58,4 @@ with onward.LLM() as llm:
         title = f"{llm.name}: time to one token"
         chart = Chart(title, "tokens before it", curves, "{:,g} ms".format, step=2, dots=True)
         write(chart, sys.argv[1])
-        print(f"\n{sys.argv[1]} is written")
+        print(f"\nwrote {sys.argv[1]}")

@@ -1,4 +1,4 @@
-"""A conversation of two turns, printed while it is being written."""
+"""A conversation of two turns, printed while it is generated."""
 
 import onward
 

@@ -1,4 +1,4 @@
-"""Answers in a form that a program can read: JSON of a given schema, and one of a few choices."""
+"""Answers for a program: JSON of a given schema, and one of several choices."""
 
 import json
 
@@ -17,7 +17,7 @@ schema = {
 
 with onward.LLM() as llm:
     answer = llm.chat("Describe Mars as JSON.", json_schema=schema, max_new_tokens=128)
-    assert answer.finish_reason == "stop"  # "length" would mean: cut off, and so no whole JSON
+    assert answer.finish_reason == "stop"  # "length" would mean that the JSON is incomplete
     print(json.loads(answer.text))
 
     review = "The food was cold and the waiter was rude. Was the guest happy? Answer:"

@@ -1,4 +1,4 @@
-"""Rules of your own: a function that changes scores, and one that says where the output ends."""
+"""Your own rules: a function that changes scores, and a function that ends the output."""
 
 import onward
 

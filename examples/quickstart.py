@@ -1,4 +1,4 @@
-"""Load the default model, ask one question, look at the result."""
+"""Load the default model, continue one text, print the result."""
 
 import onward
 

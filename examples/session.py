@@ -1,4 +1,4 @@
-"""A conversation that remembers: it goes two ways, is taken back, and goes on after a restart."""
+"""A session: a conversation that is forked, edited, saved, and continued after a restart."""
 
 import tempfile
 from pathlib import Path
@@ -14,9 +14,9 @@ with tempfile.TemporaryDirectory() as folder:
         for piece in session.stream("Is it larger than the Earth?"):
             print(piece, end="", flush=True)
         print()
-        print("the other way:", other.send("How many moons does it have?"))
-        session.edit(-2, "How far away is it?")  # instead of the last question
-        print("said otherwise:", session.resend())
+        print("fork:", other.send("How many moons does it have?"))
+        session.edit(-2, "How far away is it?")  # replaces the last question
+        print("edited:", session.resend())
         session.save(file)
 
     with onward.LLM() as llm:  # as after a restart

@@ -1,5 +1,5 @@
-"""Writes the seeds of pack_fuzzer into a folder: packs of tiny models in several dtypes, and the
-same with a tensor or a text left out. Knows nothing of the fuzzer but that it eats files.
+"""Writes the seeds of pack_fuzzer into a folder: packs of tiny models in several dtypes, and
+variants with a changed header or a text as a tensor.
 
     PYTHONPATH=tests python fuzz/make_pack_seeds.py FOLDER
 """
@@ -16,7 +16,7 @@ from builders.seeded_folder import write_seeded
 
 
 def variants(path: Path) -> list[bytes]:
-    """The pack, and what a mutation would hardly make of it."""
+    """The pack, and variants that random mutations would hardly produce."""
     made = [path.read_bytes()]
     for change in (
         lambda parts: parts.header.pop("__metadata__"),
@@ -33,7 +33,7 @@ def variants(path: Path) -> list[bytes]:
 
 
 def with_text(parts: Parts) -> None:
-    """A text as a tensor; real ones are longer than a seed should be."""
+    """Store a text as a tensor. Real ones are too long for a seed."""
     data = b"a text \xc3\xa9".ljust(64)
     end = len(parts.data)
     parts.header["text.chat_template"] = {
@@ -59,7 +59,7 @@ def main(folder: Path) -> None:
         pack(write_folder(place / "tied"), packs[-1], dtype="int8")
         for i, path in enumerate(packs):
             for k, seed in enumerate(variants(path)):
-                # The last byte chooses the options (fuzz/pack_fuzzer.cpp).
+                # The last byte selects the options (fuzz/pack_fuzzer.cpp).
                 (folder / f"{i}-{k}").write_bytes(seed + bytes([k % 4]))
 
 

@@ -1,7 +1,7 @@
-// Feeds bytes to open_pack as a file (libFuzzer): whatever they are, they become a model or an
-// error of ours. What became a model has its weights read to the end, so that one which lies
-// outside the file is seen. Checksums of texts are not held against them here (pack/pack.cpp): no
-// mutation would come past them. Knows nothing of what is in a pack.
+// A libFuzzer target that gives bytes to open_pack as a file. The result must be a model or an
+// error of onward. All weights of a model are read, so that a weight outside the file is detected.
+// In this build the checksums of texts are not compared (pack/pack.cpp), because no mutation would
+// pass them.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@
 
 namespace {
 
-// In memory: a disk would be the slowest part.
+// The file is in memory, because a disk would be the slowest part.
 int the_file() {
   static const int descriptor = memfd_create("pack", 0);
   if (descriptor < 0) std::abort();
@@ -50,8 +50,8 @@ void read_weights(const onward::Model& model) {
 
 extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
 
-// Most changes are of the header, with its length told anew: else nearly all would end at the first
-// eight bytes.
+// Most mutations change the header and update its length. Otherwise nearly all inputs would be
+// rejected at the first eight bytes.
 extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size,
                                           unsigned int seed) {
   uint64_t header = 0;
@@ -71,7 +71,7 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 1) return 0;
-  // The last byte chooses the options, so that a pack is a seed as it is.
+  // The last byte selects the options, so that the rest of the input is a whole pack.
   const onward::PackOptions options{(data[size - 1] & 1) != 0, (data[size - 1] & 2) != 0, {}};
   write_file(data, size - 1);
   const std::string path = "/proc/self/fd/" + std::to_string(the_file());

@@ -1,9 +1,9 @@
-"""From a checkout to a wheel that works: the sdist, the wheel made of it, an empty environment.
+"""Builds the sdist and a wheel from it, and tests the wheel in an empty environment.
 
     python scripts/check_wheel.py [--keep FOLDER]
 
-Also holds the wheel against the rules of manylinux, on Linux: nothing is copied into it, and
-libonward.so stays the file that the build has made. Compiles the core once, which takes minutes.
+On Linux, the wheel is also checked against the rules of manylinux: nothing may be copied into it,
+and libonward.so must not change. Compiles the core once, which takes minutes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def environment(folder: Path, *packages: str | Path) -> Path:
-    """The Python of a new environment with these packages."""
+    """Create an environment with these packages; returns its Python."""
     venv.create(folder, with_pip=True)
     python = folder / ("Scripts" if sys.platform == "win32" else "bin") / "python"
     run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages)
@@ -79,7 +79,7 @@ def _info(names: set[str]) -> str:
 
 
 def repaired(tools: Path, wheel: Path, folder: Path) -> Path:
-    """The wheel with its manylinux tag; its library is held against the one before."""
+    """The wheel with its manylinux tag. Its library must equal the library before."""
     run(tools, "-m", "auditwheel", "repair", "--wheel-dir", folder, wheel)
     (result,) = folder.glob("*.whl")
     before, after = zipfile.ZipFile(wheel), zipfile.ZipFile(result)
@@ -93,7 +93,8 @@ def repaired(tools: Path, wheel: Path, folder: Path) -> Path:
 
 
 def run(python: Path, *arguments: str | Path) -> str:
-    """Its stdout, with what is beside this Python first in PATH; leaves with it if it fails."""
+    """Run a command and return its stdout. The folder of this Python is first in PATH. Exit if it
+    fails."""
     inherited = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
     path = os.pathsep.join([str(python.parent), inherited.get("PATH", os.defpath)])
     command = [str(python), *map(str, arguments)]

@@ -1,8 +1,8 @@
-"""Write docs/command-line.md: its introduction stays, and the flags of every command are taken from
-the parser.
+"""Write docs/command-line.md: keep its introduction, and take the flags of every command from the
+parser.
 
     python scripts/command_line_doc.py            # writes the document
-    python scripts/command_line_doc.py --check    # exit code 1 where it would change
+    python scripts/command_line_doc.py --check    # exit code 1 if the document would change
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main() -> int:
 
 
 def written(text: str) -> str:
-    """The document with its flags as the parser has them now."""
+    """The document with the present flags of the parser."""
     introduction = text.partition(MARK)[0]
     subs = commands_of(parser())
     flags = shared(list(subs.values()))
@@ -44,7 +44,7 @@ def written(text: str) -> str:
 
 
 def shared(subs: list[argparse.ArgumentParser]) -> list[argparse.Action]:
-    """The flags of the generation group, which is the same wherever it stands."""
+    """The flags of the generation group, which is equal in all commands."""
     return next(
         list(group._group_actions)
         for sub in subs
@@ -54,7 +54,7 @@ def shared(subs: list[argparse.ArgumentParser]) -> list[argparse.Action]:
 
 
 def section(command: object, sub: argparse.ArgumentParser, shared: list[argparse.Action]) -> str:
-    """A command: what it does, its usage, its flags and its examples."""
+    """One command: its purpose, usage, flags and examples."""
     elsewhere = {action.option_strings[-1] for action in shared}
     own = [
         action
@@ -74,7 +74,7 @@ def section(command: object, sub: argparse.ArgumentParser, shared: list[argparse
 
 
 def table(actions: list[argparse.Action]) -> str:
-    """A row for each flag."""
+    """One row for each flag."""
     rows = ["| | |\n|---|---|\n"]
     for action in actions:
         value = f" {action.metavar}" if action.nargs != 0 and action.metavar else ""
@@ -85,7 +85,7 @@ def table(actions: list[argparse.Action]) -> str:
 
 
 def sentence(text: str) -> str:
-    """The text with a capital at its beginning and a full stop at its end."""
+    """The text with a capital letter at the beginning and a full stop at the end."""
     return text[:1].upper() + text[1:].rstrip(".") + "."
 
 

@@ -1,8 +1,6 @@
-"""What gpu_check.sh has left in a folder, put together: results.json and summary.md beside it.
+"""Summarises the results of gpu_check.sh: writes results.json and summary.md into their folder.
 
-    python scripts/gpu_summary.py FOLDER
-
-Knows no step by name but the doctor's report; measures nothing itself.
+python scripts/gpu_summary.py FOLDER
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ def gathered(folder: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> Any:
-    """None where the step did not come to its end."""
+    """None if the step did not finish."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

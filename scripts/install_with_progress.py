@@ -1,9 +1,9 @@
-"""``pip install`` with its progress on stderr: which step it is in, how many files are compiled.
+"""Runs ``pip install`` and shows its progress on stderr: the present step and the compiled files.
 
     python scripts/install_with_progress.py PIP_ARGUMENT...
 
-pip is silent while it compiles, which takes minutes. On a terminal one line is redrawn; elsewhere
-a line appears every half minute. Where pip fails, the end of its output is shown.
+pip is silent while it compiles, which takes minutes. On a terminal, one line is redrawn; elsewhere
+a line is printed every half minute. If pip fails, the end of its output is shown.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def follow(lines: TextIO, began: float) -> collections.deque[str]:
 
 
 def stage_of(line: str) -> str | None:
-    """What a line of pip's output says about the progress, in words, or None."""
+    """The progress that a line of pip's output reports, in words, or None."""
     for pattern, words in STAGES:
         if match := re.search(pattern, line):
             return words.format(*match.groups())
@@ -99,7 +99,7 @@ def stage_of(line: str) -> str | None:
 
 
 def show(stage: str, seconds: float, watched: bool) -> None:
-    """The stage and the time since the beginning, on stderr."""
+    """Print the stage and the time since the beginning to stderr."""
     line = f"onward: {int(seconds) // 60}:{int(seconds) % 60:02}  {stage}"
     sys.stderr.write(f"\r\x1b[K{line}" if watched else f"{line}\n")
     sys.stderr.flush()

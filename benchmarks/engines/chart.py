@@ -1,7 +1,7 @@
-"""Lines as bars in SVG: a panel for each model and measure, a bar for each engine, with whiskers.
+"""Draws results as an SVG bar chart: one panel for each model and measure, one bar for each engine.
 
-Bars are tokens per second, and the thin line on one goes from the slowest to the fastest round.
-Beside a peer's bar stands how many times as fast onward was. Knows nothing of measuring.
+A bar is tokens per second; the thin line on it goes from the slowest to the fastest round. The
+number next to the bar of another engine is the speed of onward divided by the speed of that engine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ COLUMNS = 2
 
 
 def chart(lines: Sequence[Line]) -> str:
-    """The whole picture; panels go from left to right, then down."""
+    """The whole chart; panels are ordered from left to right, then down."""
     panels: dict[tuple[str, str], list[Line]] = {}
     for line in lines:
         panels.setdefault((line.model, line.measure), []).append(line)

@@ -1,6 +1,6 @@
-"""An engine in a process of its own, started and asked from here; serve.py is the other side.
+"""Starts an engine in a process of its own and sends requests to it; serve.py runs in that process.
 
-A process that fails, or does not answer in time, is Absent with the reason. Knows no engine.
+If the process fails or does not answer in time, Absent is raised with the reason.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from engines.contest import Absent, Request, Timed
 from engines.environments import tail
 
 FOLDER = Path(__file__).parent.parent
-PATIENCE_S = 3600.0  # for one answer; a conversion is one too
+PATIENCE_S = 3600.0  # for one answer; a conversion is one answer
 
 
 class Child:
-    """Sleeps until it is asked. ``with`` ends it."""
+    """An engine in a child process, which sleeps between requests. Leaving ``with`` ends it."""
 
     def __init__(
         self, python: Path, order: dict[str, Any], variables: dict[str, str], log: Path
@@ -50,11 +50,11 @@ class Child:
         return found
 
     def prepare(self, requests: Sequence[Request]) -> str:
-        """Warm up with many at once; says which way is the fastest."""
+        """Warm up with many requests at once; returns the name of the fastest way."""
         return str(self._ask("prepare", requests)["way"])
 
     def run(self, requests: Sequence[Request]) -> float:
-        """Seconds for all at once."""
+        """The seconds that all requests take at once."""
         found = self._ask("run", requests)
         for count, request in zip(found["counts"], requests, strict=True):
             self._check(count, request)

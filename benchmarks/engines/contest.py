@@ -1,7 +1,4 @@
-"""What is asked of an engine: requests, and tokens back.
-
-Knows no engine, no model and not how time is told.
-"""
+"""The interface of an engine in a benchmark: requests go in, tokens come back."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True)
 class Request:
-    """A prompt, and how many tokens to continue it by: no more, no fewer, whatever they are."""
+    """A prompt, and the exact number of tokens to generate after it."""
 
     prompt: tuple[int, ...]
     new_tokens: int
@@ -26,7 +23,8 @@ class Request:
 
 @dataclass(frozen=True)
 class Timed:
-    """One request alone: its tokens, and when they came, in seconds from handing it over."""
+    """The result of one request alone: its tokens and their times, in seconds since the
+    submission."""
 
     tokens: list[int]
     first_s: float
@@ -44,24 +42,24 @@ class Contestant(Protocol):
     """Takes one request after another, so that a crowd of any size is served at one rate."""
 
     def prepare(self, requests: Sequence[Request], clock: Clock) -> str:
-        """Warm up and settle on the best way to run these; says which way in a few words."""
+        """Warm up and choose the fastest way to run these requests; returns its name."""
         ...
 
     def run(self, requests: Sequence[Request]) -> list[list[int]]:
-        """All requests at once, greedy; what was generated for each, in the given order."""
+        """Run all requests at once, greedy; returns the generated tokens in the given order."""
         ...
 
     def follow(self, request: Request) -> Timed:
-        """One request with nothing beside it, greedy."""
+        """Run one request alone, greedy."""
         ...
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         ...
 
 
 class Stopwatch:
-    """Notes tokens as they come; counts from its creation."""
+    """Records tokens and their times since its creation."""
 
     def __init__(self) -> None:
         self._started = time.perf_counter()
@@ -77,13 +75,13 @@ class Stopwatch:
 
 
 class OneByOne(ABC):
-    """What a crowd is to an engine that takes one request after another."""
+    """Many requests for an engine that serves one request after another."""
 
     serial = True
 
     @abstractmethod
     def follow(self, request: Request) -> Timed:
-        """As a Contestant's."""
+        """See Contestant."""
 
     def prepare(self, requests: Sequence[Request], clock: Clock) -> str:
         self.run(requests[:1])
@@ -102,9 +100,9 @@ def mixed_requests(
 ) -> list[Request]:
     """``count`` requests of mixed lengths; the same for the same arguments.
 
-    Lengths lie evenly between the two bounds, in an order of their own for prompts and for
-    outputs, so that a short list is as mixed as a long one and the mean does not depend on
-    ``count``. The tokens are random: what is generated costs the same whatever it says.
+    Lengths are spread evenly between the two bounds, in different orders for prompts and outputs.
+    So a short list is as mixed as a long one, and the mean does not depend on ``count``. The tokens
+    are random, because the cost of generation does not depend on the text.
     """
     rng = np.random.default_rng(count)
 

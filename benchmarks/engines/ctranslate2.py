@@ -1,9 +1,9 @@
 """CTranslate2 on the source model's weights, in batches.
 
-It has no requests that come and go: a batch begins together, prompts beyond the shortest one's
-length are read one token per step, and a sequence may leave early when a callback says so. What
-is fastest depends on the requests, so ``prepare`` tries several ways to cut them into batches and
-keeps the best. Knows nothing of other engines.
+It has no continuous batching: the sequences of a batch begin together. The part of a prompt beyond
+the length of the shortest prompt is read one token per step. A callback can end a sequence early.
+The fastest way depends on the requests, so ``prepare`` tries several batch sizes and keeps the
+best.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from engines.contest import Absent, Clock, Request, Stopwatch, Timed
 from engines.source_model import SourceModel, half_rows
 
 INSTALL = "pip install ctranslate2"
-SHARES = (1, 2, 4)  # of the requests that make one batch: all, half, a quarter
+SHARES = (1, 2, 4)  # of the requests in one batch: all, half, a quarter
 BLOCK_TENSORS = (
     *("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output"),
     *("ffn_norm", "ffn_gate", "ffn_up", "ffn_down"),
 )
-# Its OpenMP threads go on spinning this long after a batch, which is the next engine's time.
+# Its OpenMP threads spin for this time after a batch, which would slow down the next engine.
 SPINS_S = 0.25
 
 
 class CTranslate2:
-    """Batches of a size to be found, on one compute type."""
+    """CTranslate2 with one compute type, in batches of the size that is fastest."""
 
     serial = False
 
@@ -63,7 +63,7 @@ class CTranslate2:
         best, best_way = math.inf, (1, count)
         for workers, size in ways:
             if workers > 1 and workers * size > count:
-                continue  # some workers would have nothing to do
+                continue  # some workers would have no work
             started = clock()
             end = started + best
             self._run(requests, workers, size, overdue=lambda end=end: clock() > end)
@@ -99,7 +99,7 @@ class CTranslate2:
         size: int,
         overdue: Callable[[], bool] = lambda: False,
     ) -> list[list[int]]:
-        # Like its own max_batch_size: neighbours in length share a batch, the longest come first.
+        # Like its own max_batch_size: requests of similar length share a batch, the longest first.
         order = sorted(range(len(requests)), key=lambda i: len(requests[i].prompt), reverse=True)
         batches = [order[begin : begin + size] for begin in range(0, len(order), size)]
         generated: list[list[int]] = [[] for _ in requests]
@@ -145,14 +145,14 @@ def _package() -> Any:
 
 
 def compute_types() -> list[str]:
-    """What the processor can do, the precise ones first."""
+    """The compute types that this CPU supports, the most precise first."""
     supported = _package().get_supported_compute_types("cpu")
     wanted = ("float32", "bfloat16", "int8_float32")
     return [name for name in wanted if name in supported]
 
 
 def converted(source: SourceModel) -> Path:
-    """The folder that it loads, whatever the compute type."""
+    """The folder that it loads, for every compute type."""
     return source.converted("ctranslate2", lambda path: _write(source, path))
 
 

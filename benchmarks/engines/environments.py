@@ -1,7 +1,7 @@
-"""A virtual environment for each engine, made once: what they need may not go together.
+"""Creates a virtual environment for each engine once, because their requirements may conflict.
 
-An environment that is complete holds the list of what it was made from; one made from another list
-is made anew. Knows no engine's interface.
+A complete environment contains the list of its packages. If the list has changed, the environment
+is created again.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from pathlib import Path
 
 from engines.contest import Absent
 
-SHOWN_LINES = 3  # of a log, when something fails
+SHOWN_LINES = 3  # of a log, after a failure
 
 
 @dataclass(frozen=True)
 class Environment:
-    """What pip is asked for, and with which options of CMake it builds."""
+    """The packages for pip, and the CMake options for building them."""
 
     name: str
     packages: tuple[str, ...]
@@ -48,14 +48,14 @@ ENVIRONMENTS = {
         Environment(
             "openvino",
             ("openvino-genai==2026.4.1.0", "optimum-intel==2.2.0", "nncf==3.4.0", "torch==2.13.0"),
-            unwanted="torchvision",  # its build has to match torch's, and nothing here needs it
+            unwanted="torchvision",  # its build must match torch, and it is not needed here
         ),
     )
 }
 
 
 def ensure(environment: Environment, work: Path) -> Path:
-    """The environment's Python. Absent says what pip found wrong."""
+    """The Python of the environment. Raises Absent with the error of pip."""
     folder = work / "environments" / environment.name
     python, stamp = folder / "bin" / "python", folder / "made-from.txt"
     if stamp.exists() and stamp.read_text(encoding="utf-8") == environment.recipe:
@@ -67,7 +67,7 @@ def ensure(environment: Environment, work: Path) -> Path:
     variables = dict(os.environ)
     install = [str(python), "-m", "pip", "install", *environment.packages]
     if environment.cmake:
-        # A wheel that is there ready, or was built before, may be for other instructions.
+        # A ready wheel, or a wheel from an earlier build, may be for other instructions.
         variables["CMAKE_ARGS"] = environment.cmake
         install += ["--no-cache-dir", "--no-binary", environment.packages[0].partition("==")[0]]
     commands = [[sys.executable, "-m", "venv", str(folder)], install]
@@ -87,6 +87,6 @@ def ensure(environment: Environment, work: Path) -> Path:
 
 
 def tail(log: Path) -> str:
-    """The last lines of a log that say something, in one."""
+    """The last lines of a log that are not empty, joined."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     return " / ".join([line.strip() for line in lines if line.strip()][-SHOWN_LINES:])

@@ -1,6 +1,5 @@
-"""From readings to lines of a table: medians with their spread, ratios within each round.
-
-Knows neither engines nor processes.
+"""Computes the lines of a table from readings: medians with their spread, and ratios within a
+round.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ HEADER = ("model", "measure", "weights", "engine", "tokens/s", "onward / engine"
 
 @dataclass(frozen=True)
 class Spread:
-    """Of a figure over the rounds."""
+    """Statistics of a figure over the rounds."""
 
     median: float
     min: float
@@ -32,7 +31,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Line:
-    """One engine at one thing."""
+    """The results of one engine for one measure."""
 
     model: str
     measure: str
@@ -50,8 +49,8 @@ class Line:
 
 
 def summarise(model: str, readings: Iterable[Reading]) -> list[Line]:
-    """One line for each measure, precision and engine, in the order in which they first come;
-    onward, which is in every heat, first."""
+    """One line for each measure, precision and engine, in the order of their first reading. onward,
+    which runs in every group, comes first."""
     groups: dict[tuple[str, str], dict[str, list[Reading]]] = {}
     for reading in readings:
         engines = groups.setdefault((reading.measure, reading.entry.precision), {})
@@ -99,7 +98,7 @@ def as_json(setting: dict[str, Any], lines: Sequence[Line]) -> str:
 def _pairs(
     own: dict[tuple[int, int], Reading], past: Sequence[Reading]
 ) -> list[tuple[Reading, Reading]]:
-    """onward's reading of the same round, and the other one."""
+    """The reading of onward in the same round, and the other reading."""
     return [
         (own[reading.heat, reading.round], reading)
         for reading in past
@@ -108,7 +107,7 @@ def _pairs(
 
 
 def _leading(tokens: Sequence[int], others: Sequence[int]) -> int:
-    """How many are the same before the first that is not."""
+    """The number of equal tokens before the first difference."""
     same = 0
     for token, other in zip(tokens, others, strict=False):
         if token != other:

@@ -1,7 +1,7 @@
 """The source model as a Hugging Face folder: config.json and model.safetensors, no tokenizer.
 
-Matrices keep the bits they have: BF16 where the file stores them so, else float32. Models of the
-llama family only. Knows no engine.
+Matrices keep their bits: BF16 if the file stores them in BF16, otherwise float32. Only models of
+the llama family.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ BLOCK = {
 
 
 def hf_folder(source: SourceModel) -> Path:
-    """The folder, written where it is not there yet."""
+    """The folder; it is written if it does not exist yet."""
     return source.converted("hf", lambda folder: _write(source, folder))
 
 
 def config(source: SourceModel) -> dict[str, Any]:
-    """What config.json says."""
+    """The content of config.json."""
     heads, kv_heads, head_dim = heads_of(source)
     stored = {tensor.name: tensor for tensor in source.reader.tensors}
     return {
@@ -75,7 +75,7 @@ def heads_of(source: SourceModel) -> tuple[int, int, int]:
 
 
 def _write(source: SourceModel, folder: Path) -> None:
-    """The safetensors format is written here: its package has had two interfaces for it."""
+    """Write a safetensors file. The package is not used, because its interface has changed."""
     bf16 = _is_bf16(source)
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0

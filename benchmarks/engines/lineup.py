@@ -1,6 +1,7 @@
-"""Which engines run with which weights, in which environment: a list, and nothing that runs.
+"""The list of engines with their weights and environments; plain data.
 
-A precision is what the weights are stored in; engines differ in what they compute and cache in.
+A precision is the dtype of the stored weights. Engines differ in the dtypes of their arithmetic and
+their cache.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ PEERS = ("llama.cpp", "CTranslate2", "transformers", "OpenVINO")
 ISAS = ("native", "avx2")
 BYTES = {"f32": 4.0, "bf16": 2.0, "int8": 1.1, "int4": 0.7}
 """Of a weight, with its scales."""
-# Weights laid out anew or a second time, and what the engine itself takes.
+# Memory for a second copy of the weights in another layout, and for the engine itself.
 SLACK = 1.3
 ENGINE_BYTES = 600 << 20
 
@@ -59,13 +60,13 @@ OF_ISA = {
         "transformers": "transformers",
         "OpenVINO": "openvino",
     },
-    # The others choose instructions as they run, each in its own way, and are not held back.
+    # The other engines choose their instructions at run time; they cannot be limited.
     "avx2": {"llama.cpp": "llama.cpp-avx2"},
 }
 
 
 def lineup(precision: str, peers: list[str], isa: str) -> tuple[Entry, list[Entry]]:
-    """onward, and those that it is compared with."""
+    """onward, and the engines that it is compared with."""
     environments = OF_ISA[isa]
     found = [
         Entry(peer, precision, WEIGHTS[peer][precision], environments[peer])
@@ -76,7 +77,8 @@ def lineup(precision: str, peers: list[str], isa: str) -> tuple[Entry, list[Entr
 
 
 def heats(own: Entry, peers: list[Entry], parameters: int, memory: float) -> list[list[Entry]]:
-    """The peers in groups that fit into memory together with onward, in order; one at least."""
+    """The other engines in groups that fit into memory together with onward, in order; at least one
+    group."""
     found: list[list[Entry]] = []
     taken = 0.0
     for peer in peers:

@@ -1,7 +1,7 @@
-"""llama.cpp through llama-cpp-python: one request after another, as its interface has it.
+"""llama.cpp through llama-cpp-python: one request after another.
 
-The library below can decode several sequences in one batch, and llama.cpp's own server does; the
-Python interface does not offer it. Knows nothing of other engines.
+llama.cpp can decode several sequences in one batch, and its server does. The Python interface does
+not offer this.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class LlamaCpp:
             n_batch=512,
             n_threads=threads,
             n_threads_batch=threads,
-            flash_attn=True,  # the library's own choice; the Python interface has it off
+            flash_attn=True,  # the default of llama.cpp; the default of the Python interface is off
             verbose=False,
         )
         self.name = f"llama.cpp {path.stem.rpartition('.')[2]}"
@@ -56,20 +56,21 @@ class LlamaCpp:
         self._llama.close()
 
     def _tokens(self, request: Request) -> Iterator[int]:
-        self._llama.reset()  # else a prompt like the last one would not be read again
+        self._llama.reset()  # otherwise a prompt with an equal beginning would not be read again
         tokens = self._llama.generate(list(request.prompt), temp=0.0, repeat_penalty=1.0)
         return islice(tokens, request.new_tokens)
 
 
 def instructions() -> str:
-    """What the library was built for, as it says itself: names that stand for 1."""
+    """The instruction sets of the build, as the library reports them: the names with value 1."""
     said = _package().llama_print_system_info().decode()
     pairs = (pair.partition("=") for pair in said.rpartition("CPU :")[2].split("|"))
     return " ".join(name.strip() for name, _, value in pairs if value.strip() == "1")
 
 
 def converted(source: SourceModel, weights: str) -> Path:
-    """The GGUF file of these weights: floats are written here, the rest by its own quantiser."""
+    """The GGUF file of these weights. Floats are written here; the quantiser of llama.cpp writes
+    the rest."""
     if weights == AS_SHIPPED:
         return source.path
     name = f"{weights}.gguf"
@@ -87,7 +88,7 @@ def _package() -> Any:
 
 
 def _quantise(path: Path, out: Path, weights: str) -> None:
-    """llama_model_quantize with its own defaults, which mix types (docs/benchmarks.md)."""
+    """Call llama_model_quantize with its defaults, which mix types (docs/benchmarks.md)."""
     llama_cpp = _package()
     settings = llama_cpp.llama_model_quantize_default_params()
     settings.ftype = getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{weights}")
@@ -97,7 +98,7 @@ def _quantise(path: Path, out: Path, weights: str) -> None:
 
 
 def _write(source: SourceModel, path: Path, weights: str) -> None:
-    """The file again, its matrices dequantised and stored as F32 or BF16."""
+    """Write the file with its matrices dequantised and stored as F32 or BF16."""
     reader = source.reader
     from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter, LlamaFileType
     from gguf.quants import quantize

@@ -1,8 +1,8 @@
-"""How much of the processors other processes have, while something is measured.
+"""Measures the share of the cores that other processes take during a measurement.
 
-An engine whose threads meet at a barrier after every product slows down far more than its share
-when one of its processors is taken away, so on a busy machine even ratios lie. Linux only:
-elsewhere nothing is known, and nobody waits. Knows no engine.
+An engine whose threads wait at a barrier after every product slows down far more than its share
+when it loses one core, so on a busy machine even ratios are wrong. This works only on Linux; on
+other systems the share is unknown, and no measurement waits.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ import os
 import time
 from pathlib import Path
 
-QUIET = 0.1  # of all processors
+QUIET = 0.1  # share of all cores
 STAT = Path("/proc/stat")
 
 
 class Neighbours:
-    """Those of one process, this one where none is named; counts from its creation."""
+    """The CPU time of one process (default: this one) since the creation of this object."""
 
     def __init__(self, process: int | None = None) -> None:
         self._process = os.getpid() if process is None else process
         self._wall, self._others = time.perf_counter(), _others_seconds(self._process)
 
     def share(self) -> float:
-        """The fraction of all processors' time that others took; 0 where that is unknown."""
+        """The share of all CPU time that other processes took; 0 if unknown."""
         wall = time.perf_counter() - self._wall
         return max(
             0.0, (_others_seconds(self._process) - self._others) / (wall * (os.cpu_count() or 1))
@@ -31,7 +31,7 @@ class Neighbours:
 
 
 def wait_for_quiet(patience_s: float) -> None:
-    """Return once a second has passed with little else running, or when patience ends."""
+    """Return after one second in which other processes do little, or when the patience ends."""
     end = time.perf_counter() + patience_s
     while time.perf_counter() < end:
         neighbours = Neighbours()
@@ -41,11 +41,11 @@ def wait_for_quiet(patience_s: float) -> None:
 
 
 def _others_seconds(process: int) -> float:
-    """Processor time of all other processes since some moment, stolen time included."""
+    """CPU time of all other processes since a moment, including stolen time."""
     if not STAT.exists():
         return 0.0
     user, nice, system, _, _, irq, softirq, steal = map(int, STAT.read_text().split()[1:9])
-    # After the name, which may hold spaces, the 12th and 13th fields are user and system time.
+    # After the name, which may contain spaces, fields 12 and 13 are user and system time.
     own = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]
     ticks = user + nice + system + irq + softirq + steal - sum(map(int, own))
     return ticks / os.sysconf("SC_CLK_TCK")

@@ -1,7 +1,7 @@
-"""onward, asked as a user asks it: one call per request, many calls at once.
+"""onward through its public API: one call for each request, many calls at once.
 
-Requests with options of their own are calls of their own, so they come from threads or from
-coroutines. ``prepare`` tries both and keeps the faster. Knows nothing of other engines.
+Requests with different options need separate calls, from threads or coroutines. ``prepare`` tries
+both and keeps the faster.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Onward:
     serial = False
 
     def __init__(self, path: Path, dtype: str, threads: int) -> None:
-        # Rounds ask the same prompts again, and are to read them again.
+        # Rounds repeat the same prompts and must read them again.
         self._llm = onward.LLM(path, dtype=dtype, threads=threads, prefix_cache=False)
         self._pool = ThreadPoolExecutor(256)
         self._ways: dict[str, Callable[[Sequence[Request]], list[list[int]]]] = {
@@ -57,8 +57,8 @@ class Onward:
         return self._ways[self._chosen.get(tuple(requests), "threads")](requests)
 
     def follow(self, request: Request) -> Timed:
-        """The call as a whole is timed; of what happens within it, only the time from the first
-        token to the last is taken from the result."""
+        """The whole call is timed here. Only the time from the first token to the last is taken
+        from the result."""
         started = time.perf_counter()
         result = self._llm.generate(
             list(request.prompt),

@@ -1,7 +1,7 @@
-"""OpenVINO GenAI: the model as optimum-intel exports it, in its ``LLMPipeline``.
+"""OpenVINO GenAI: the model that optimum-intel exports, in ``LLMPipeline``.
 
-Where nothing is said below, what the library does by itself is measured: with 8- or 4-bit weights
-it also quantises activations, and it keeps its cache in 8 bits. Knows nothing of other engines.
+Except for the settings below, the defaults of the library are measured: with 8- or 4-bit weights it
+also quantises activations, and it keeps its cache in 8 bits.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class OpenVino(OneByOne):
         settings: dict[str, Any] = {"INFERENCE_NUM_THREADS": threads}
         if weights in PRECISIONS:
             settings["INFERENCE_PRECISION_HINT"] = PRECISIONS[weights]
-        if weights == "f32":  # else its cache would be no float32
+        if weights == "f32":  # otherwise its cache would not be float32
             settings["KV_CACHE_PRECISION"] = "f32"
         self._pipeline = genai.LLMPipeline(str(converted(source, weights)), "CPU", **settings)
         self._settings = genai.GenerationConfig(ignore_eos=True, do_sample=False)
@@ -47,7 +47,7 @@ class OpenVino(OneByOne):
                 return genai.StreamingStatus.RUNNING
 
             def end(self) -> None:
-                """Nothing is held back."""
+                """There is nothing to free."""
 
         import numpy as np
 
@@ -61,7 +61,7 @@ class OpenVino(OneByOne):
 
 
 def instructions() -> str:
-    """The kinds of numbers that it computes with on this processor."""
+    """The dtypes that it computes with on this CPU."""
     return " ".join(_packages()[1].Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"))
 
 

@@ -1,8 +1,8 @@
-"""Engines in turn, round after round, and what each round says: readings, not yet figures.
+"""Runs the engines in turns, round after round, and collects readings; figures.py summarises them.
 
-In a round every engine is asked the same; the order moves on by one from round to round, and each
-round has a prompt of its own, so that nothing is left of the last one. An engine that fails leaves,
-with its reason, and the others go on. Knows engines as processes that answer (child.py).
+In a round every engine gets the same requests. The order rotates by one from round to round. Each
+round has its own prompt, so that no engine can reuse the last one. An engine that fails is removed,
+with the reason, and the others continue. Engines are processes (child.py).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from engines.contest import Absent, Request, Timed, mixed_requests
 from engines.lineup import Entry
 from engines.neighbours import Neighbours, wait_for_quiet
 
-# Threads of an engine that has just finished go on spinning for up to 200 ms.
+# Threads of an engine that has just finished spin for up to 200 ms.
 PAUSE_S = 0.3
 CROWD_PROMPTS = (16, 256)
 CROWD_OUTPUTS = (16, 128)
-MEASURED_PREFILL = 128  # a shorter prompt is there to begin with, and its time says little
+MEASURED_PREFILL = 128  # the time of a shorter prompt says little
 WARM_TOKENS = 8
 
 
@@ -45,7 +45,7 @@ class Case:
         return f"{self.prompt} + {self.new} tokens"
 
     def rates(self, timed: Timed) -> dict[str, float]:
-        """What the times of one request say, in tokens per second."""
+        """The speed of one request in tokens per second."""
         found = {}
         if self.prompt >= MEASURED_PREFILL:
             found[f"prefill {self.prompt}"] = self.prompt / timed.first_s
@@ -57,7 +57,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Reading:
-    """One engine in one round, one figure."""
+    """One figure of one engine in one round."""
 
     entry: Entry
     measure: str
@@ -71,7 +71,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Rules:
-    """How all are measured."""
+    """The settings of all measurements."""
 
     rounds: int
     patience_s: float
@@ -89,7 +89,7 @@ def measure(
     heat: int,
     failed: Failed,
 ) -> list[Reading]:
-    """All cases, one after the other. Who fails is taken out of ``children``."""
+    """Run all cases, one after another. An engine that fails is removed from ``children``."""
     readings: list[Reading] = []
     for case in cases:
         takes_part = [entry for entry in children if not case.crowd or entry in crowds]
@@ -127,7 +127,7 @@ def _in_turn(entries: list[Entry], index: int) -> list[Entry]:
 def _one(
     entry: Entry, child: Child, case: Case, rules: Rules, heat: int, index: int
 ) -> Iterator[Reading]:
-    """The readings of one round; none of the one before the first, which warms up."""
+    """The readings of one round. The warm-up round gives none."""
     if case.crowd:
         requests = mixed_requests(case.crowd, CROWD_PROMPTS, CROWD_OUTPUTS, rules.vocab_size)
         if index < 0:
@@ -139,7 +139,7 @@ def _one(
         yield Reading(entry, f"{case.crowd} at once", heat, index, rate, neighbours.share(), ())
         return
     if index < 0:
-        # As deep as it gets would take as long as the round.
+        # A warm-up at full depth would take as long as the round.
         case = replace(case, prompt=min(case.prompt, 512), new=min(case.new, WARM_TOKENS))
     rng = np.random.default_rng([case.prompt, index + 1])
     prompt = tuple(rng.integers(0, rules.vocab_size, case.prompt).tolist())

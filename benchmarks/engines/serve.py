@@ -1,10 +1,10 @@
-"""The other side of child.py: one engine in this process, asked by lines of JSON.
+"""The process of child.py: runs one engine and answers requests, which are lines of JSON.
 
     python -m engines.serve '{"engine": ..., "weights": ..., ...}'   (in the folder above)
 
-It says what it is, then answers each line with one, and reads nothing but standard input, so that
-it sleeps while others are measured. Runs in the engine's own environment: beside the standard
-library it imports the engine and numpy.
+It first prints its description and then answers each line with a line. It reads only standard
+input, so it sleeps while other engines are measured. It runs in the environment of the engine and
+imports only the standard library, the engine and numpy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from engines.source_model import SourceModel
 
 
 def convert(source: SourceModel, engine: str, weights: str) -> None:
-    """Write the files that the engine loads, if they are not there."""
+    """Write the files that the engine loads, if they do not exist."""
     if engine == "llama.cpp":
         from engines import llama_cpp
 
@@ -44,7 +44,7 @@ def convert(source: SourceModel, engine: str, weights: str) -> None:
 def load(
     source: SourceModel, engine: str, weights: str, threads: int, context: int
 ) -> tuple[Contestant, str]:
-    """The engine with its model, and what it says of its instructions."""
+    """The engine with its model, and its description of its instruction set."""
     if engine == "onward":
         from engines.hf_folder import hf_folder
         from engines.onward_calls import Onward
@@ -60,7 +60,7 @@ def load(
 
         if weights not in ctranslate2.compute_types():
             raise Absent(f"the processor or the package has no {weights}")
-        # The package does not tell its instructions; it chooses them as it runs.
+        # The package does not report its instruction set; it chooses it at run time.
         return ctranslate2.CTranslate2(source, weights, threads), "its own choice"
     if engine == "transformers":
         from engines import transformers
@@ -76,7 +76,7 @@ def requests_of(lists: list[tuple[list[int], int]]) -> list[Request]:
 
 
 def answer(contestant: Contestant, asked: dict[str, Any]) -> dict[str, Any]:
-    """``follow`` takes one request, ``prepare`` and ``run`` all of them at once."""
+    """Answer one command: ``follow`` takes one request, ``prepare`` and ``run`` take many."""
     requests = requests_of(asked["requests"])
     if asked["do"] == "follow":
         return asdict(contestant.follow(requests[0]))
@@ -89,7 +89,7 @@ def answer(contestant: Contestant, asked: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # libraries write where they like
+    os.dup2(2, 1)  # libraries may write to stdout
 
     def say(content: dict[str, Any]) -> None:
         print(json.dumps(content), file=out, flush=True)

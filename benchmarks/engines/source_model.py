@@ -1,7 +1,7 @@
-"""The one GGUF file that all engines run, read a second time for those that need another format.
+"""The GGUF file that all engines run, and its conversions for engines that need another format.
 
-Reading and dequantising is done by the ``gguf`` package, not by onward, so that a mistake in
-onward's reader would show as disagreement between the engines. Knows no engine.
+The ``gguf`` package reads and dequantises the file, not onward. So a mistake in onward's reader
+would show as a difference between the engines.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SourceModel:
         return default if field is None else field.contents()
 
     def tensors(self) -> Iterator[tuple[str, NDArray[np.float32]]]:
-        """Each tensor's name in the file and its values, rows first."""
+        """The name and values of each tensor; values are (rows, columns)."""
         from gguf.quants import dequantize
 
         for tensor in self.reader.tensors:
@@ -51,7 +51,7 @@ class SourceModel:
             yield tensor.name, values.reshape(tuple(reversed(tensor.shape.tolist())))
 
     def converted(self, name: str, write: Callable[[Path], None]) -> Path:
-        """The path of a conversion; ``write`` makes it where it is not there yet."""
+        """The path of a conversion; ``write`` creates it if it does not exist yet."""
         path = self._folder / name
         if not path.exists():
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ class SourceModel:
 
 
 def half_rows(rows: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
-    """A GGUF file keeps rows that rotate together side by side; elsewhere they stand half a head
-    apart. (heads * head size, columns), both."""
+    """Reorder the rows of q or k. A GGUF file keeps rows that rotate together next to each other;
+    other formats keep them half a head apart. Input and output are (heads * head size, columns)."""
     pairs = rows.reshape(heads, -1, 2, rows.shape[1])
     return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(rows.shape)

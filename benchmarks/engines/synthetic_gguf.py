@@ -1,8 +1,8 @@
-"""A GGUF file of a published shape with random weights, for those who have no such file.
+"""Writes a GGUF file of a published shape with random weights.
 
-Weights are normal with a deviation of 0.02, in BF16; norms are 1. The rope's scaling is left out
-(no engine is faster or slower for it, and each stores it in its own way), and the vocabulary is
-made up: the letters of bytes, then numbered words. Knows no engine.
+Weights are normal with a deviation of 0.02, in BF16; norms are 1. Rope scaling is left out, because
+it does not change the speed and each engine stores it in its own way. The vocabulary is invented:
+the letters of bytes, then numbered words.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NAMES = [name for name, shape in SHAPES.items() if shape["model_type"] == "llama
 
 
 def synthetic_gguf(name: str, work: Path) -> Path:
-    """The file of that shape under ``work``, written where it is not there yet."""
+    """The file of that shape under ``work``; it is written if it does not exist yet."""
     path = work / "models" / f"{name}.gguf"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ def _write(name: str, path: Path) -> None:
     writer.add_tokenizer_pre("default")
     writer.add_token_list(tokens)
     writer.add_token_types([1] * len(tokens))
-    writer.add_token_merges(["a b"])  # llama.cpp wants some
+    writer.add_token_merges(["a b"])  # llama.cpp requires merges
     writer.add_bos_token_id(len(tokens) - 2)
     writer.add_eos_token_id(len(tokens) - 1)
     rng = np.random.default_rng(0)
@@ -99,14 +99,15 @@ def _norms(shape: Any) -> list[str]:
 
 
 def _bf16(rng: np.random.Generator, rows: int, columns: int) -> NDArray[np.uint8]:
-    """(rows, 2 * columns): the bytes of bf16 numbers, cut and not rounded, for noise is noise."""
+    """Random weights as bytes of bf16 numbers, (rows, 2 * columns). They are truncated, not
+    rounded."""
     values = rng.standard_normal((rows, columns), dtype=np.float32)
     values *= np.float32(DEVIATION)
     return (values.view(np.uint32) >> 16).astype("<u2").view(np.uint8)
 
 
 def _tokens(count: int) -> list[str]:
-    """As GPT-2 spells bytes, with letters for those that cannot be seen; the rest are numbered."""
+    """The vocabulary: bytes in the spelling of GPT-2, then numbered words."""
     seen = [*range(33, 127), *range(161, 173), *range(174, 256)]
     letters = [chr(byte) for byte in seen] + [chr(256 + n) for n in range(256 - len(seen))]
     return letters + [f"word{number}" for number in range(count - len(letters))]

@@ -1,4 +1,4 @@
-"""Rows of text as a table: aligned for a person, or markdown. The first row is the heading."""
+"""Formats rows as a table: aligned text or markdown. The first row is the heading."""
 
 from __future__ import annotations
 

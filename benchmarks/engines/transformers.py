@@ -1,7 +1,4 @@
-"""transformers on PyTorch, one request after another through its own ``generate``.
-
-Knows nothing of other engines.
-"""
+"""transformers on PyTorch: one request after another through ``generate``."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ class Transformers(OneByOne):
             hf_folder(source), dtype=getattr(self._torch, weights)
         )
         self._model.eval()
-        self._model.generation_config.eos_token_id = None  # so that no token ends it
+        self._model.generation_config.eos_token_id = None  # so that no token ends the output
         self._model.generation_config.pad_token_id = 0
         self.name = f"transformers {weights}"
         self.setting = (
@@ -51,7 +48,7 @@ class Transformers(OneByOne):
 
 
 class _Watch(Stopwatch):
-    """A stopwatch that ``generate`` takes for a streamer: it is handed the prompt first."""
+    """A streamer for ``generate`` that records times; its first call has the prompt."""
 
     _is_prompt = True
 
@@ -61,11 +58,11 @@ class _Watch(Stopwatch):
         self._is_prompt = False
 
     def end(self) -> None:
-        """Nothing is held back."""
+        """There is nothing to free."""
 
 
 def instructions() -> str:
-    """What PyTorch's own kernels use; oneDNN below it decides for itself."""
+    """The instruction set of PyTorch's own kernels; oneDNN chooses its own."""
     return str(_packages()[1].backends.cpu.get_cpu_capability())
 
 

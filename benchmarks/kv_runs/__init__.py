@@ -1,1 +1,1 @@
-"""What kv_cache.py measures: a file for each of its subcommands, and what they have in common."""
+"""The measurements of kv_cache.py: one file for each subcommand, and their common parts."""

@@ -1,9 +1,9 @@
-"""A thousand chats with one system prompt and a message each, in little memory for keys and values.
+"""A thousand chats with one system prompt and one message each, in little memory for keys and
+values.
 
-They are handed in as one list. Some, chosen by chance, are computed alone as well, one after the
-other in an LLM that reuses nothing, and have to be the same to the token; every chat has to be
-there, to have ended, and to have been told its prompt's length. While they run, a second thread
-looks at the cache.
+They are submitted as one list. A random sample is also computed alone, one after another in an LLM
+that reuses nothing, and must give the same tokens. Every chat must return, have ended, and have the
+right prompt length. While they run, a second thread samples the size of the cache.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOOK_S = 0.05
 
 @dataclass(frozen=True)
 class Line:
-    """One crowd."""
+    """The result of one run."""
 
     kv_dtype: str
     chats: int
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class Peak:
-    """The most bytes that the cache held, looked at from a thread of its own."""
+    """The largest number of bytes in the cache, sampled by a separate thread."""
 
     def __init__(self, llm: onward.LLM) -> None:
         self._llm, self._ended = llm, threading.Event()
@@ -84,7 +84,7 @@ class Peak:
 
 
 def make_prompts(llm: onward.LLM, count: int, system_tokens: int) -> list[list[int]]:
-    """Token ids of chats with a system prompt of at least so many tokens."""
+    """Token ids of chats with a system prompt of at least `tokens` tokens."""
     rules = 1
     while len(llm.tokenize(system := "".join(map(RULE.format, range(rules))))) < system_tokens:
         rules += 1
@@ -104,7 +104,7 @@ def make_prompts(llm: onward.LLM, count: int, system_tokens: int) -> list[list[i
 
 
 def shared_length(prompts: list[list[int]]) -> int:
-    """How many tokens all of them begin with."""
+    """The number of tokens at the beginning that all chats have in common."""
     first, last = min(prompts), max(prompts)
     return next(k for k, (a, b) in enumerate(zip(first, last, strict=False)) if a != b)
 

@@ -1,11 +1,10 @@
-"""Whether as many long sequences fit beside the weights as the calculator says, and no more.
+"""Checks that exactly the predicted number of long sequences fits beside the weights.
 
-A published shape with random weights, all of them in memory, and for each kv dtype a budget of just
-what so many sequences of that length take by the formula, and the room of a step beside codes. The
-prompts' keys and values are made by ``filling``, under other tokens for each sequence, so that
-nothing is shared and every byte is there; then all sequences write some tokens of their last block,
-in one batch. With a byte less of budget one of them has to wait. Measured is what the engine counts
-and what the process grows by. Knows no clock.
+The model is a published shape with random weights in memory. For each kv dtype, the memory limit is
+the prediction for the sequences, plus the blocks of a step if there are codes. ``filling`` makes
+the keys and values of the prompts, under different tokens for each sequence, so that nothing is
+shared. Then all sequences generate some tokens of their last block in one batch. With one byte
+less, one sequence must wait. The figures are the engine's count and the growth of the process.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class Crowd:
-    """Sequences that are all but their last 16 tokens in the cache."""
+    """Sequences whose tokens, except the last 16, are in the cache."""
 
     def __init__(self, subject: Subject, tokens: int, sequences: int, cache_bytes: int) -> None:
         self.engine = _core.Engine(
@@ -84,8 +83,8 @@ class Crowd:
             self.engine.restore_prefix(prompt[:-1], blocks)
 
     def write(self) -> tuple[int, int, int | None]:
-        """Until all have written: sequences that wrote in one step, bytes that the engine counted,
-        bytes of the process, each the most that was seen."""
+        """Run until all sequences have ended. Returns the largest values seen: sequences in one
+        step, bytes that the engine counted, bytes of the process."""
         requests = {
             self.engine.submit(prompt, max_new_tokens=WRITTEN, sampling=_core.SamplingOptions())
             for prompt in self.prompts
@@ -106,8 +105,8 @@ class Crowd:
 
 
 def measure(subject: Subject, sequences: int, tokens: int) -> Line:
-    """Error of the engine where a sequence fails."""
-    assert subject.kv is not None  # as make_subjects makes it
+    """Raise the engine's error if a sequence fails."""
+    assert subject.kv is not None  # make_subjects sets it
     known = subject.spec, subject.kv
     predicted = sequences * sequence_bytes(*known, tokens, subject.policy)
     budget = predicted + step_bytes(*known, subject.policy)
@@ -160,7 +159,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def fits(line: Line) -> bool:
-    """All at once in what was predicted, and not in a byte less."""
+    """Run all sequences with the predicted memory, and with one byte less."""
     return (
         line.together == line.sequences
         and line.preempted == 0

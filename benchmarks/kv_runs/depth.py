@@ -1,10 +1,9 @@
-"""Time of a decode step by depth and by what keys and values are kept in.
+"""Time of a decode step by depth and kv dtype, for a published shape with random weights.
 
-On a published shape with random weights. Every kv dtype has an engine of its own over the same
-weights; a round times all of them at a depth, in an order that moves on by one. The attention part
-is what a step takes beyond one at a depth of 16 in the same round. The depth is made by
-``filling``, or by reading a prompt of that length (``--read``), once for each engine: the requests
-after it go on from what the engine has kept.
+Every kv dtype has its own engine on the same weights. A round times all engines at a depth, in an
+order that rotates by one. The time of attention is the time of the step minus the time of a step at
+depth 16 in the same round. ``filling`` makes the depth, or a prompt of that length is read
+(``--read``), once for each engine; later requests continue from the kept prefix.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ WARM_STEPS = 3
 
 @dataclass(frozen=True)
 class Line:
-    """One kv dtype at one depth: medians over the rounds."""
+    """The medians of one kv dtype at one depth."""
 
     kv_dtype: str
     depth: int
@@ -54,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class Deep:
-    """An engine that has kept its prompt at every depth."""
+    """An engine with a kept prompt for every depth."""
 
     def __init__(self, subject: Subject, depths: list[int], read: bool) -> None:
         self.kv_dtype = subject.kv_dtype
@@ -70,7 +69,7 @@ class Deep:
         self._filled = -1
 
     def steps(self, depth: int, count: int) -> list[float]:
-        """Seconds of so many steps with that many tokens in the cache, and more by the step."""
+        """The seconds of `steps` steps that begin with `depth` tokens in the cache."""
         if depth != self._filled and not self._read and depth > SHALLOW:
             fill(self._engine, self._tokens[:depth].astype(np.int32))
             self._filled = depth
@@ -100,8 +99,8 @@ class Deep:
 def run(arguments: argparse.Namespace) -> int:
     depths = [SHALLOW, *(depth for depth in arguments.depth if depth != SHALLOW)]
     engines = [Deep(each, depths, arguments.read) for each in make_subjects(arguments)]
-    # By depth, then engine: one figure a round. Depths are the outer loop, so that an engine is
-    # filled once for each; beside every deep step there is a shallow one of the same engine.
+    # By depth, then engine: one figure for each round. Depths are the outer loop, so that an engine
+    # is filled once for each; every deep step is paired with a shallow step of the same engine.
     steps: dict[int, list[list[float]]] = {depth: [[] for _ in engines] for depth in depths}
     began = time.monotonic()
     shallow: dict[int, list[list[float]]] = {depth: [[] for _ in engines] for depth in depths}

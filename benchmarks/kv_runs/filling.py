@@ -1,10 +1,11 @@
-"""A cache that is deep without a long prompt having been read: the blocks of a short one, repeated.
+"""Fills a cache to a large depth without reading a long prompt, by repeating the blocks of a short
+one.
 
-``Engine.store_prefix`` gives out the blocks of a prefix and ``restore_prefix`` takes them back. So
-512 tokens are read, their blocks are copied to every place of a prefix as long as is wanted (the
-first and the newest ones to the first and the newest), and a request that begins with its tokens
-goes on from there. What the model then says is noise, what it costs is not: attention takes the
-same time whatever keys and values are. Knows no clock.
+``Engine.store_prefix`` returns the blocks of a prefix and ``restore_prefix`` restores them. So 512
+tokens are read, and their blocks are copied to every position of a longer prefix (the first and
+newest blocks to the first and newest positions). A request that begins with its tokens continues
+from there. The output is then noise, but its cost is right, because the time of attention does not
+depend on the values of keys and values.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ Blocks = list[tuple[int, bool, int, bytes]]
 
 
 def fill(engine: _core.Engine, token_ids: NDArray[np.int32]) -> None:
-    """Keep a prefix of these tokens, whose number is a multiple of 16, and no other. Fewer than 512
-    are read as they are."""
+    """Keep a prefix of these tokens and no other. Their number must be a multiple of 16. Fewer than
+    512 tokens are read normally."""
     engine.forget_prefixes()
     if len(token_ids) <= READ_TOKENS:
         engine.store_prefix(token_ids)
@@ -37,8 +38,8 @@ def fill(engine: _core.Engine, token_ids: NDArray[np.int32]) -> None:
 
 
 def repeated_blocks(engine: _core.Engine, token_ids: NDArray[np.int32]) -> Blocks:
-    """The blocks of a prefix as long as these tokens, more than 512 and a multiple of 16; the
-    first 512 of them are read, and kept."""
+    """The blocks of a prefix with the length of these tokens, which is above 512 and a multiple of
+    16. The first 512 tokens are read and kept."""
     if len(token_ids) % BLOCK:
         raise ValueError(f"token_ids: are {len(token_ids)}, expected a multiple of {BLOCK}")
     blocks = engine.store_prefix(token_ids[:READ_TOKENS])
@@ -49,11 +50,11 @@ def repeated_blocks(engine: _core.Engine, token_ids: NDArray[np.int32]) -> Block
     codes_of = {group: found for (group, coded), found in kinds.items() if coded}
     deep: Blocks = []
     for (group, coded), found in kinds.items():
-        if coded or group not in codes_of:  # in every place from the first to the last
+        if coded or group not in codes_of:  # at every position from the first to the last
             first, last = min(found), max(found)
             for index in range(first, last + moved + 1):
                 deep.append((group, coded, index, found[first + (index - first) % len(found)]))
-        else:  # exact ones beside codes: those before the codes stay, those after them move
+        else:  # exact blocks with codes: the ones before the codes stay, the ones after them move
             for index, data in found.items():
                 after = index > max(codes_of[group])
                 deep.append((group, coded, index + moved * after, data))

@@ -1,8 +1,8 @@
-"""Time to the first token of a long prompt, read for the first time and again with another end.
+"""Time to the first token of a long prompt, without a kept prefix and with one.
 
-Each round has a prompt that none before began like: cold, then the same with other last tokens,
-which goes on from what was kept, then another one, cold, whose time is averaged with the first.
-Exact keys and values and coded ones have an LLM each, and take turns.
+Each round has a new prompt: first cold, then with other last tokens, which continues from the kept
+prefix, then another new prompt, cold, whose time is averaged with the first. There is one LLM with
+exact keys and values and one with codes; they take turns.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kv_runs.printing import say, show
 
 @dataclass(frozen=True)
 class Line:
-    """One kv dtype: medians over the rounds."""
+    """The medians of one kv dtype."""
 
     kv_dtype: str
     prompt_tokens: int
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     colds: list[list[float]] = [[] for _ in models]
     kepts: list[list[float]] = [[] for _ in models]
     hits: list[list[int]] = [[] for _ in models]
-    for llm in models:  # a step's working memory, and pages of the weights
+    for llm in models:  # warms up the memory of a step and the pages of the weights
         llm.generate(generator.integers(0, llm.spec.vocab_size, 512).tolist(), max_new_tokens=1)
     for index in range(arguments.rounds):
         for llm, cold, kept, hit in zip(models, colds, kepts, hits, strict=True):

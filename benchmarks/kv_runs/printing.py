@@ -1,4 +1,4 @@
-"""Progress on stderr, and results as a table or JSON on stdout. Knows nothing of measuring."""
+"""Prints progress to stderr, and results as a table or JSON to stdout."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ def say(text: str) -> None:
 def show(
     setting: dict[str, Any], lines: Sequence[Any], rows: Sequence[Sequence[str]], output: str
 ) -> None:
-    """``lines`` are dataclasses, for JSON; ``rows`` are the same for a person, heading first."""
+    """Print results: ``lines`` are dataclasses for JSON; ``rows`` are a table whose first row is
+    the heading."""
     if output == "json":
         print(json.dumps({**setting, "lines": [asdict(line) for line in lines]}, indent=2))
         return

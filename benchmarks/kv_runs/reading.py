@@ -1,9 +1,9 @@
-"""Time to read a chunk of a prompt, by how many tokens are before it and what the cache holds.
+"""Time to read a chunk of a prompt, by the number of earlier tokens and by kv dtype.
 
-On a published shape with random weights. What is before the chunk is made by ``filling``, so that a
-chunk at 32,768 does not cost what reading 32,768 tokens costs. Every round reads a chunk of its own
-with every kv dtype, in an order that moves on by one, and beside each a chunk with nothing before
-it: what it costs more than that is attention.
+The model is a published shape with random weights. ``filling`` makes the earlier tokens, so that a
+chunk at 32,768 does not need a prompt of 32,768 tokens. Every round reads a new chunk with every kv
+dtype, in an order that rotates by one, and also a chunk without earlier tokens. The difference is
+the time of attention.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from onward.lab.bench.subject import Subject
 
 @dataclass(frozen=True)
 class Line:
-    """One kv dtype behind so many tokens: medians over the rounds."""
+    """The medians of one kv dtype after a number of earlier tokens."""
 
     kv_dtype: str
     depth: int
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class Reader:
-    """An engine that has kept one prefix."""
+    """An engine with one kept prefix."""
 
     def __init__(self, subject: Subject) -> None:
         self.kv_dtype = subject.kv_dtype
@@ -65,7 +65,7 @@ class Reader:
         fill(self._engine, self._prefix)
 
     def seconds(self, index: int, *, deep: bool) -> float:
-        """Of one step that reads a chunk; no two indices have the same tokens."""
+        """The seconds of a step that reads a chunk. Each index has different tokens."""
         prefix = self._prefix if deep else self._prefix[:0]
         request = self._engine.submit(
             np.concatenate([prefix, self._random(CHUNK_TOKENS, -1 - index)]),
@@ -78,7 +78,7 @@ class Reader:
             seconds = time.perf_counter() - began
         finally:
             self._engine.cancel(request)
-        # By chance a token or two of another prompt may be the same.
+        # A few tokens of two prompts may be equal by chance.
         kept = found[0].cached_tokens if found else -1
         if not len(prefix) <= kept <= len(prefix) + 2:
             raise RuntimeError(f"{self.kv_dtype}: {kept} of {len(prefix)} kept, or several steps")

@@ -1,6 +1,5 @@
-"""Models of a published shape with random weights, one for each kv dtype that is compared.
-
-The flags that choose them, and making them. Knows no measuring.
+"""Makes models of a published shape with random weights, one for each kv dtype, and defines their
+flags.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def add_subject_arguments(
 
 
 def make_subjects(arguments: argparse.Namespace) -> list[Subject]:
-    """One for each kv dtype. Models that differ in nothing but codes are one model."""
+    """Make one subject for each kv dtype. Subjects that differ only in codes share one model."""
     spec = synthetic_spec(arguments.synthetic)
     dtypes = synthetic_dtypes(spec, arguments.dtype)
     policy = Policy(arguments.kv_window_tokens)

@@ -1,9 +1,9 @@
-/* Token ids in, token ids out, as they come: the whole of onward's C interface that one needs.
+/* Generates token ids from token ids, with the main functions of the C interface.
  *
  *   generate PACK [-n COUNT] [ID...]
  *
- * Without ids the prompt is the model's begin-of-text token. Each id that is generated is a line of
- * stdout, so that text is a pipe away (onward doctor --docs native). C99. */
+ * Without ids the prompt is the model's begin-of-text token. Each generated id is printed at once
+ * as a line of stdout; a pipe converts it to text (onward doctor --docs native). C99. */
 #include <onward/onward_c.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ static int fail(const char* what, onward_status status) {
   return 1;
 }
 
-/* Submits the prompt and prints what comes; returns the exit code. */
+/* Submits the prompt and prints the generated ids; returns the exit code. */
 static int generate(onward_engine engine, const int32_t* prompt, size_t prompt_tokens,
                     int64_t count) {
   onward_request request;
@@ -51,7 +51,8 @@ static int generate(onward_engine engine, const int32_t* prompt, size_t prompt_t
   return 0;
 }
 
-/* The prompt's ids, to be freed; null with a message where one is no number. */
+/* Returns the ids of the prompt; the caller frees them. Prints a message and returns null if an
+ * argument is not a number. */
 static int32_t* read_ids(int argc, char** argv, onward_model model, size_t* count) {
   int32_t* ids = malloc(sizeof(int32_t) * (size_t)(argc > 0 ? argc : 1));
   int i;

@@ -1,9 +1,9 @@
-// Several prompts at once, each with the output it would have alone, in any order they come.
+// Generates for several prompts at once; each gets the output that it would get alone.
 //
 //   generate PACK [-n COUNT] "ID ID ID" ["ID ID"...]
 //
-// Prints `PROMPT TOKEN` lines as tokens come, prompts counted from 0. Ctrl-C ends it at once, with
-// exit code 130; what was printed until then is good. C++17.
+// Prints lines of `PROMPT TOKEN` while tokens are generated; prompts count from 0. Ctrl-C ends the
+// program at once with exit code 130; the printed tokens are valid. C++17.
 #include <onward/onward.h>
 
 #include <csignal>
@@ -16,7 +16,7 @@
 
 namespace {
 
-// Ctrl-C interrupts the engine's step while this lives.
+// While an object of this class exists, Ctrl-C interrupts the engine's step.
 class CtrlC {
  public:
   explicit CtrlC(onward::Engine& engine) {
@@ -47,7 +47,7 @@ void generate(const std::string& pack, std::int64_t count,
   onward::Engine engine(model);
   const CtrlC ctrl_c(engine);
 
-  std::map<std::int64_t, std::size_t> places;  // by the request's id
+  std::map<std::int64_t, std::size_t> places;  // by request id
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     places[engine.submit(onward::Request(ids_of(prompts[i])).max_new_tokens(count))] = i;
   }

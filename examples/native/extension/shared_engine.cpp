@@ -1,5 +1,5 @@
-// generate(engine_handle, ids, count): a function of C++ that uses the engine of a Python program.
-// Both may generate at the same time: their requests are in the same steps.
+// generate(engine_handle, ids, count): a C++ function that uses the engine of a Python program.
+// Both may generate at the same time; their requests run in the same steps.
 #include <onward/onward.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>

@@ -1,11 +1,12 @@
-// Text from a program without a tokenizer of its own: two `onward` commands beside it turn text
-// into token ids and ids into text. The weights are shared with them, since all three map the same
-// pack.
+// A chat program without its own tokenizer: two `onward` commands run as child processes and
+// convert text to token ids and ids to text. All three processes map the same pack, so they share
+// the weights.
 //
-//   chat PACK            asks with lines of stdin, and writes each answer as it comes
+//   chat PACK            reads questions from stdin and prints each answer while it is generated
 //
-// Another tokenizer takes the place of the commands where chat() below writes and reads lines. A
-// Hugging Face tokenizer's files are in the pack: Model::metadata("tokenizer.json"). C++17, POSIX.
+// To use another tokenizer, replace the lines of chat() below that write to and read from the
+// commands. The pack contains the files of the tokenizer: Model::metadata("tokenizer.json"). C++17,
+// POSIX.
 #include <onward/onward.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,8 +21,8 @@
 
 namespace {
 
-// An `onward` command that runs beside this program. Its stdin is ours to write; its stdout is
-// ours to read where that is wanted, else this program's own.
+// An `onward` command as a child process. This program writes its stdin. Its stdout is read by this
+// program if requested, otherwise it is the stdout of this program.
 class Command {
  public:
   Command(const std::vector<std::string>& words, bool read) {
@@ -84,7 +85,7 @@ std::vector<std::int32_t> ids_of(const std::string& line) {
 }
 
 void chat(const std::string& pack) {
-  // Before the engine has threads: the commands are forked.
+  // Fork the commands before the engine starts threads.
   Command tokenize({"onward", "tokenize", "--chat", "--model", pack}, true);
   Command detokenize({"onward", "detokenize", "--model", pack}, false);
   const onward::Model model(pack);
@@ -96,7 +97,7 @@ void chat(const std::string& pack) {
       event.throw_if_failed();
       if (event.has_token()) detokenize.write_line(std::to_string(event.token));
     });
-    detokenize.write_line("");  // the answer is at its end
+    detokenize.write_line("");  // ends the answer
   }
 }
 
@@ -107,7 +108,7 @@ int main(int argc, char** argv) {
     std::cerr << "usage: chat PACK\n";
     return 2;
   }
-  std::signal(SIGPIPE, SIG_IGN);  // a command that is gone is an error of its own
+  std::signal(SIGPIPE, SIG_IGN);  // a command that has ended is reported as an error
   try {
     chat(argv[1]);
     return 0;
