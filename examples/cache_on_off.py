@@ -11,7 +11,7 @@ same.
 import sys
 
 import onward
-from onward.lab.plotting import Chart, Curve, write
+from onward.lab.report import Chart, Curve, write
 
 LENGTHS = (16, 64, 256, 1024)
 COUNTED = (16, 64, 128)
