@@ -20,8 +20,9 @@ from builders.talking import write_talking
 from onward import LLM, default_llm
 from onward.errors import ArgumentTypeError, InvalidArgument, TemplateError
 from onward.options.chat import CHAT_KEYWORDS, SESSION_KEYWORDS, ChatKwargs, SessionKwargs
+from onward.options.generation import GenerationKwargs
 from onward.options.resolution import OF_LLM
-from onward.options.table import OPTIONS, GenerationKwargs
+from onward.options.table import OPTIONS
 
 TEMPLATE = (
     "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}"

@@ -16,6 +16,13 @@ MODULES = {"__init__": _core, "kernels": _core.kernels}
 # What pybind11 and Python put into every module or class.
 BORN_WITH = re.compile(r"__(?!init__|version__).*__|_pybind11_conduit_v1_")
 
+ATTRIBUTES_OF_TABLES = {
+    name: [row["name"] for table in tables for row in _core.generation_options()[table]]
+    for name, tables in {
+        "SamplingOptions": ("draw", "scores", "others"),
+        "BeamOptions": ("beams",),
+    }.items()
+}
 
 each_module = pytest.mark.parametrize("name", MODULES)
 
@@ -84,6 +91,9 @@ def test_classes_have_the_members_and_parameters_of_the_stub() -> None:
             assert tuple(fields) == owner.__match_args__, node.name
             built = {name: built[name] for name in built if callable(built[name])}
             fields = []
+        if "__getattr__" in {method.name for method in methods}:  # attributes are rows of a table
+            methods = [m for m in methods if m.name not in ("__getattr__", "__setattr__")]
+            fields += ATTRIBUTES_OF_TABLES[node.name]
         for field in fields:
             assert isinstance(built.pop(field), property), f"{node.name}.{field}"
         if "__init__" not in {method.name for method in methods}:

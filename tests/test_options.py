@@ -16,10 +16,11 @@ import onward
 from onward import LLM
 from onward.errors import ArgumentTypeError, ConfigError, InvalidArgument
 from onward.options.for_engine import chain
+from onward.options.generation import GenerationKwargs
 from onward.options.model_defaults import read_model_defaults, without_counterpart
 from onward.options.resolution import GenerationOptions, ModelDefaults
 from onward.options.resolution import resolve as resolve_options
-from onward.options.table import BY_NAME, OPTIONS, GenerationKwargs
+from onward.options.table import BY_NAME, OPTIONS
 
 VOCAB = 100
 PLAIN = ModelDefaults(VOCAB)
@@ -45,7 +46,7 @@ def test_table_typed_dict_and_effective_options_have_the_same_names() -> None:
 
 
 def test_typed_dict_types_match_the_kinds() -> None:
-    hints = get_type_hints(GenerationKwargs, vars(onward.options.table))
+    hints = get_type_hints(GenerationKwargs, vars(onward.options.generation))
     kinds = {"integer": int, "number": float, "flag": bool}
     for option in OPTIONS:
         if option.kind in kinds:

@@ -1,9 +1,13 @@
-// Requests for Python: what is asked of the engine.
+// The options of a request for Python. Attributes come from the rows of the core's tables.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <memory>
+#include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "base/error.h"
 #include "bindings/bindings.h"
@@ -15,68 +19,127 @@ namespace py = pybind11;
 
 namespace {
 
+using namespace pybind11::literals;
 using onward::BeamOptions;
+using onward::ChainOrder;
 using onward::EarlyStopping;
+using onward::Option;
 using onward::SamplingOptions;
 using onward::SpeculationOptions;
 
-py::object early_stopping(const BeamOptions& options) {
-  if (options.early_stopping == EarlyStopping::never) return py::str("never");
-  return py::bool_(options.early_stopping == EarlyStopping::full);
+EarlyStopping early_stopping(const py::object& value) {
+  if (py::isinstance<py::bool_>(value)) {
+    return value.cast<bool>() ? EarlyStopping::full : EarlyStopping::heuristic;
+  }
+  if (py::isinstance<py::str>(value) && value.cast<std::string>() == "never") {
+    return EarlyStopping::never;
+  }
+  throw onward::InvalidArgument("early_stopping: found " + std::string(py::repr(value)) +
+                                ", expected True, False or 'never'");
 }
 
-void set_early_stopping(BeamOptions& options, const py::object& value) {
-  if (py::isinstance<py::bool_>(value)) {
-    options.early_stopping = value.cast<bool>() ? EarlyStopping::full : EarlyStopping::heuristic;
-  } else if (py::isinstance<py::str>(value) && value.cast<std::string>() == "never") {
-    options.early_stopping = EarlyStopping::never;
+// The value of an option for Python.
+template <typename T>
+py::object to_python(const T& value) {
+  if constexpr (std::is_same_v<T, ChainOrder>) {
+    return py::str(onward::chain_order_name(value));
+  } else if constexpr (std::is_same_v<T, EarlyStopping>) {
+    if (value == EarlyStopping::never) return py::str("never");
+    return py::bool_(value == EarlyStopping::full);
   } else {
-    throw onward::InvalidArgument("early_stopping: found " + std::string(py::repr(value)) +
-                                  ", expected True, False or 'never'");
+    return py::cast(value);
   }
+}
+
+template <typename T>
+inline constexpr bool kIsRule = std::is_same_v<T, std::shared_ptr<onward::ScoreRule>>;
+
+// An attribute for an option. Rules have none: methods set them.
+template <typename Owner>
+void bind_option(py::class_<Owner>& type, const Option<Owner>& option) {
+  const auto bind = [&]<typename T>(T Owner::* field) {
+    const auto get = [=](const Owner& owner) { return to_python(owner.*field); };
+    if constexpr (std::is_same_v<T, ChainOrder>) {
+      type.def_property(option.name, get, [=](Owner& owner, const std::string& name) {
+        owner.*field = onward::chain_order(name);
+      });
+    } else if constexpr (std::is_same_v<T, EarlyStopping>) {
+      type.def_property(option.name, get, [=](Owner& owner, const py::object& value) {
+        owner.*field = early_stopping(value);
+      });
+    } else if constexpr (!kIsRule<T>) {
+      type.def_readwrite(option.name, field);
+    }
+  };
+  std::visit(bind, option.field);
+}
+
+// The name that Python's table has for a type of values (`Option.kind`).
+template <typename T>
+constexpr const char* kind_of() {
+  if constexpr (std::is_same_v<T, double>) return "number";
+  if constexpr (std::is_same_v<T, int64_t>) return "integer";
+  if constexpr (std::is_same_v<T, onward::Biases>) return "biases";
+  if constexpr (std::is_same_v<T, onward::Ids>) return "ids";
+  if constexpr (std::is_same_v<T, std::optional<onward::Ids>>) return "allowed_ids";
+  if constexpr (std::is_same_v<T, onward::IdLists>) return "id_lists";
+  if constexpr (std::is_same_v<T, ChainOrder>) return "name";
+  if constexpr (std::is_same_v<T, EarlyStopping>) return "early_stopping";
+}
+
+// A row of a table, as the keyword arguments of Python's `Option`.
+template <typename Owner>
+void add_row(py::list& rows, const Option<Owner>& option, bool samples = false) {
+  const auto add = [&]<typename T>(T Owner::* field) {
+    if constexpr (!kIsRule<T>) {
+      const onward::Range& range = option.range;
+      py::list choices;
+      if (range.ends_only) {
+        choices.append(static_cast<int64_t>(range.low));
+        choices.append(static_cast<int64_t>(range.high));
+      }
+      if (std::is_same_v<T, ChainOrder>) choices = py::cast(onward::chain_order_names());
+      rows.append(py::dict("name"_a = option.name, "kind"_a = kind_of<T>(),
+                           "default"_a = to_python(Owner().*field), "help"_a = option.help,
+                           "details"_a = option.details, "low"_a = range.low, "high"_a = range.high,
+                           "above_low"_a = range.above_low, "choices"_a = choices,
+                           "samples"_a = samples));
+    }
+  };
+  std::visit(add, option.field);
+}
+
+py::dict generation_options() {
+  py::list beams, draw, scores, others;
+  for (const auto& option : onward::beam_options()) add_row(beams, option);
+  const auto add_stages = [](py::list& rows, const auto& stages, bool turns_on_the_draw) {
+    for (const auto& stage : stages) {
+      for (const auto& option : stage.options) {
+        if (option.name == nullptr) continue;
+        const bool first = &option == stage.options && &stage != &stages.front();
+        add_row(rows, option, turns_on_the_draw && first);
+      }
+    }
+  };
+  add_stages(draw, onward::draw_stages(), true);
+  add_stages(scores, onward::score_stages(), false);
+  for (const auto& option : onward::stageless_options()) add_row(others, option);
+  return py::dict("beams"_a = beams, "draw"_a = draw, "scores"_a = scores, "others"_a = others);
 }
 
 }  // namespace
 
 void bind_requests(py::module_& m) {
-  py::class_<SamplingOptions>(m, "SamplingOptions")
-      .def(py::init<>())
-      .def_readwrite("logit_bias", &SamplingOptions::logit_bias)
-      .def_readwrite("repetition_penalty", &SamplingOptions::repetition_penalty)
-      .def_readwrite("presence_penalty", &SamplingOptions::presence_penalty)
-      .def_readwrite("frequency_penalty", &SamplingOptions::frequency_penalty)
-      .def_readwrite("dry_multiplier", &SamplingOptions::dry_multiplier)
-      .def_readwrite("dry_base", &SamplingOptions::dry_base)
-      .def_readwrite("dry_allowed_length", &SamplingOptions::dry_allowed_length)
-      .def_readwrite("dry_sequence_breakers", &SamplingOptions::dry_sequence_breakers)
-      .def_readwrite("no_repeat_ngram_size", &SamplingOptions::no_repeat_ngram_size)
-      .def_readwrite("bad_words_ids", &SamplingOptions::bad_words_ids)
-      .def_readwrite("allowed_token_ids", &SamplingOptions::allowed_token_ids)
-      .def_readwrite("suppress_tokens", &SamplingOptions::suppress_tokens)
-      .def_readwrite("temperature", &SamplingOptions::temperature)
-      .def_readwrite("dynatemp_range", &SamplingOptions::dynatemp_range)
-      .def_readwrite("dynatemp_exponent", &SamplingOptions::dynatemp_exponent)
-      .def_readwrite("top_n_sigma", &SamplingOptions::top_n_sigma)
-      .def_readwrite("top_k", &SamplingOptions::top_k)
-      .def_readwrite("top_p", &SamplingOptions::top_p)
-      .def_readwrite("min_p", &SamplingOptions::min_p)
-      .def_readwrite("typical_p", &SamplingOptions::typical_p)
-      .def_readwrite("epsilon_cutoff", &SamplingOptions::epsilon_cutoff)
-      .def_readwrite("eta_cutoff", &SamplingOptions::eta_cutoff)
-      .def_readwrite("xtc_probability", &SamplingOptions::xtc_probability)
-      .def_readwrite("xtc_threshold", &SamplingOptions::xtc_threshold)
-      .def_readwrite("mirostat", &SamplingOptions::mirostat)
-      .def_readwrite("mirostat_tau", &SamplingOptions::mirostat_tau)
-      .def_readwrite("mirostat_eta", &SamplingOptions::mirostat_eta)
+  m.def("generation_options", &generation_options,
+        "The rows of the core's tables of options, by table: \"beams\", \"draw\", \"scores\", "
+        "\"others\".");
+
+  py::class_<SamplingOptions> sampling(m, "SamplingOptions");
+  sampling.def(py::init<>())
       .def_readwrite("seed", &SamplingOptions::seed)
       .def_readwrite("stream", &SamplingOptions::stream)
       .def_readwrite("stop_token_ids", &SamplingOptions::stop_token_ids)
-      .def_readwrite("min_new_tokens", &SamplingOptions::min_new_tokens)
       .def_readwrite("logprobs", &SamplingOptions::logprobs)
-      .def_property(
-          "sampling_order",
-          [](const SamplingOptions& o) { return onward::chain_order_name(o.order); },
-          [](SamplingOptions& o, const std::string& name) { o.order = onward::chain_order(name); })
       .def(
           "set_logits_processor",
           [](SamplingOptions& o, py::object rule) {
@@ -90,15 +153,12 @@ void bind_requests(py::module_& m) {
           },
           py::arg("rule"))
       .def("chain", &onward::stage_names);
+  onward::for_each_option(
+      [&](const Option<SamplingOptions>& option) { bind_option(sampling, option); });
 
-  py::class_<BeamOptions>(m, "BeamOptions")
-      .def(py::init<>())
-      .def_readwrite("num_beams", &BeamOptions::num_beams)
-      .def_readwrite("num_beam_groups", &BeamOptions::num_beam_groups)
-      .def_readwrite("diversity_penalty", &BeamOptions::diversity_penalty)
-      .def_readwrite("length_penalty", &BeamOptions::length_penalty)
-      .def_property("early_stopping", &early_stopping, &set_early_stopping)
-      .def_readwrite("num_return_sequences", &BeamOptions::num_return_sequences);
+  py::class_<BeamOptions> beams(m, "BeamOptions");
+  beams.def(py::init<>());
+  for (const Option<BeamOptions>& option : onward::beam_options()) bind_option(beams, option);
 
   py::class_<SpeculationOptions>(m, "SpeculationOptions")
       .def(py::init<>())

@@ -1,4 +1,5 @@
-// onward_engine_*: clients of engines. Waiting, turns and mailboxes are the shared engine's matter.
+// The functions onward_engine_*. Each handle is a client of a shared engine, which orders the
+// turns.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -11,7 +12,7 @@
 #include "capi/wrap.h"
 #include "device/device.h"
 
-using namespace onward;  // NOLINT: the functions below are C's
+using namespace onward;  // NOLINT: the functions below belong to C
 
 namespace {
 
@@ -19,12 +20,12 @@ using capi::EngineHandle;
 using capi::guarded;
 using capi::require_pointer;
 
-capi::ToldEvents& told_events() {
-  static thread_local capi::ToldEvents told;
-  return told;
+capi::WrittenEvents& written_events() {
+  static thread_local capi::WrittenEvents written;
+  return written;
 }
 
-// body(engine, poll) with the engine of a handle to itself.
+// Calls body(engine, poll) while no other client uses the engine.
 template <typename Body>
 auto alone(EngineHandle& handle, const Body& body) {
   const SharedEngine::Poll poll = handle.poll();
@@ -37,18 +38,18 @@ std::vector<int32_t> read_tokens(const EngineHandle& handle, const int32_t* ids,
 }
 
 onward_step_trace to_c(const StepTrace& step) {
-  onward_step_trace told{};
-  told.size = sizeof told;
-  told.step = step.step;
-  told.prefill_tokens = step.prefill_tokens;
-  told.decode_tokens = step.decode_tokens;
-  told.events = step.events;
-  told.running = step.running;
-  told.waiting = step.waiting;
-  told.cache_bytes = step.cache_bytes;
-  told.begin = step.begin;
-  told.seconds = step.seconds;
-  return told;
+  onward_step_trace trace{};
+  trace.size = sizeof trace;
+  trace.step = step.step;
+  trace.prefill_tokens = step.prefill_tokens;
+  trace.decode_tokens = step.decode_tokens;
+  trace.events = step.events;
+  trace.running = step.running;
+  trace.waiting = step.waiting;
+  trace.cache_bytes = step.cache_bytes;
+  trace.begin = step.begin;
+  trace.seconds = step.seconds;
+  return trace;
 }
 
 }  // namespace
@@ -136,10 +137,10 @@ onward_status onward_engine_step(onward_engine engine, onward_event* events, siz
     capi::require_size("event", event_size, sizeof(onward_event));
     if (capacity == 0) throw InvalidArgument("capacity: found 0, expected at least 1");
     const SharedEngine::Poll poll = handle->poll();
-    poll();  // an interrupt that came before
+    poll();  // an earlier interrupt
     std::vector<Event> taken = handle->client().step(poll, capacity);
     try {
-      told_events().write(taken, events, event_size);
+      written_events().write(taken, events, event_size);
     } catch (...) {
       handle->client().give_back(std::move(taken));
       throw;
@@ -201,13 +202,13 @@ onward_status onward_engine_stats(onward_engine engine, onward_stats* stats) {
 onward_status onward_engine_set_trace(onward_engine engine, onward_trace trace, void* context) {
   return guarded([&] {
     const std::shared_ptr<EngineHandle> handle = capi::find(engine);
-    SharedEngine::Trace tell;
+    SharedEngine::Trace pass;
     if (trace != nullptr) {
-      tell = [trace, context](const StepTrace& step) {
-        const onward_step_trace told = to_c(step);
-        trace(context, &told);
+      pass = [trace, context](const StepTrace& step) {
+        const onward_step_trace passed = to_c(step);
+        trace(context, &passed);
       };
     }
-    handle->client().set_trace(std::move(tell), nullptr);
+    handle->client().set_trace(std::move(pass), nullptr);
   });
 }

@@ -25,7 +25,8 @@ int32_t finish_of(FinishReason reason) {
 
 }  // namespace
 
-void ToldEvents::write(const std::vector<Event>& events, onward_event* array, size_t event_size) {
+void WrittenEvents::write(const std::vector<Event>& events, onward_event* array,
+                          size_t event_size) {
   size_t tokens = 0, failures = 0;
   for (const Event& event : events) {
     if (event.logprobs) tokens += event.logprobs->raw_top.size();
@@ -33,38 +34,38 @@ void ToldEvents::write(const std::vector<Event>& events, onward_event* array, si
   }
   top_.clear();
   messages_.clear();
-  top_.reserve(tokens);  // what is pointed to does not move
+  top_.reserve(tokens);  // so that pointers to it stay valid
   messages_.reserve(failures);
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   auto* to = reinterpret_cast<char*>(array);
   for (const Event& event : events) {
-    onward_event told{};
-    told.request = event.request;
-    told.sequence = event.sequence;
-    told.token = event.token;
-    told.finish = finish_of(event.finish);
-    told.ends_request = event.ends_request ? 1 : 0;
-    told.message = "";
-    told.score = event.score;
-    told.logprob = told.chain_logprob = kNone;
-    told.cached_tokens = event.cached_tokens;
-    told.time = event.time;
+    onward_event written{};
+    written.request = event.request;
+    written.sequence = event.sequence;
+    written.token = event.token;
+    written.finish = finish_of(event.finish);
+    written.ends_request = event.ends_request ? 1 : 0;
+    written.message = "";
+    written.score = event.score;
+    written.logprob = written.chain_logprob = kNone;
+    written.cached_tokens = event.cached_tokens;
+    written.time = event.time;
     if (event.failure) {
       messages_.emplace_back();
-      told.status = status_of(event.failure, messages_.back());
-      told.message = messages_.back().c_str();
+      written.status = status_of(event.failure, messages_.back());
+      written.message = messages_.back().c_str();
     }
     if (event.logprobs) {
-      told.logprob = event.logprobs->raw;
-      told.chain_logprob = event.logprobs->chain;
-      told.num_top = event.logprobs->raw_top.size();
-      if (told.num_top > 0) told.top = top_.data() + top_.size();
+      written.logprob = event.logprobs->raw;
+      written.chain_logprob = event.logprobs->chain;
+      written.num_top = event.logprobs->raw_top.size();
+      if (written.num_top > 0) written.top = top_.data() + top_.size();
       for (const ScoredToken& token : event.logprobs->raw_top) {
         top_.push_back({token.id, static_cast<double>(token.score)});
       }
     }
-    const size_t known = std::min(event_size, sizeof told);
-    std::memcpy(to, &told, known);
+    const size_t known = std::min(event_size, sizeof written);
+    std::memcpy(to, &written, known);
     std::memset(to + known, 0, event_size - known);
     to += event_size;
   }

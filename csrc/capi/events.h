@@ -1,4 +1,4 @@
-// Events as the caller reads them, and the memory that they point to. Knows events; no engine.
+// Events as structs of the C interface, and the memory that these point to.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,11 @@
 
 namespace onward::capi {
 
-// Of one thread: what its last step's events point to.
-class ToldEvents {
+// The events of one thread's last step.
+class WrittenEvents {
  public:
-  // Writes events into an array of structs of `event_size` bytes each. May throw for want of
-  // memory, before it has written anything.
+  // Writes events into an array of structs of `event_size` bytes each. If memory runs out, it
+  // throws before it writes.
   void write(const std::vector<Event>& events, onward_event* array, size_t event_size);
 
  private:

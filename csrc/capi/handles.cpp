@@ -13,7 +13,7 @@ namespace onward::capi {
 namespace {
 
 struct Entry {
-  std::shared_ptr<const Pack> pack;  // one of the two
+  std::shared_ptr<const Pack> pack;  // one of the two is null
   std::shared_ptr<EngineHandle> engine;
 };
 
@@ -26,7 +26,7 @@ struct Registry {
 // Never destroyed: threads may outlive main.
 Registry& registry() {
   static Registry* const all = [] {
-    // Held over a fork, so that the child's is neither locked nor half changed.
+    // Held during a fork, so that the child's registry is neither locked nor half changed.
     pthread_atfork([] { registry().mutex.lock(); }, [] { registry().mutex.unlock(); },
                    [] { registry().mutex.unlock(); });
     return new Registry;
@@ -49,7 +49,7 @@ InterruptWord* take_word() {
   return word;
 }
 
-// Odd, and far from small: neither an aligned pointer nor a count is one by chance.
+// Odd and large, so that an aligned pointer or a small number is never a handle by chance.
 uintptr_t next_value(Registry& all) { return 0x6f6e7701u + 2 * all.opened++; }
 
 uintptr_t add(Entry entry) {
@@ -61,7 +61,7 @@ uintptr_t add(Entry entry) {
 }
 
 template <typename T>
-std::shared_ptr<T> look_up(const char* kind, uintptr_t value, std::shared_ptr<T> Entry::*member,
+std::shared_ptr<T> look_up(const char* kind, uintptr_t value, std::shared_ptr<T> Entry::* member,
                            bool close) {
   Registry& all = registry();
   std::shared_ptr<T> found;

@@ -1,6 +1,5 @@
-// Handles: numbers that stand for models and engines, each used once in a process. Whoever looks
-// one up shares in what it stands for, so that closing it in another thread pulls nothing away.
-// Knows what handles stand for; not what is done with it.
+// Handles: numbers that stand for models and engines, each used once in a process. A lookup returns
+// a shared pointer, so another thread can close the handle during a call.
 #pragma once
 
 #include <atomic>
@@ -14,16 +13,17 @@
 
 namespace onward::capi {
 
-// Set by onward_engine_interrupt, without a lock. Never freed, as signal handlers may come late.
+// Set by onward_engine_interrupt, without a lock. Never freed, because signal handlers may run
+// late.
 struct InterruptWord {
-  std::atomic<uintptr_t> handle{0};  // whose it is; 0: free
-  std::atomic<uintptr_t> wanted{0};  // the handle that is to be interrupted
+  std::atomic<uintptr_t> handle{0};  // the owner; 0: free
+  std::atomic<uintptr_t> wanted{0};  // the handle to interrupt
   InterruptWord* next = nullptr;
 };
 
 class EngineHandle {
  public:
-  // pack: the engine's model, and what is known of its vocabulary.
+  // pack: the engine's model and its vocabulary.
   EngineHandle(std::shared_ptr<SharedEngine> engine, std::shared_ptr<const Pack> pack);
   ~EngineHandle();
   EngineHandle(const EngineHandle&) = delete;
@@ -33,7 +33,7 @@ class EngineHandle {
   const Engine& engine() const { return client_.shared()->engine(); }
   const std::shared_ptr<const Pack>& pack() const { return pack_; }
 
-  // For everything that waits or computes: throws Interrupted, once for each interrupt, and Closed.
+  // Polled by calls that wait or compute. Throws Closed, and Interrupted once for each interrupt.
   SharedEngine::Poll poll();
 
  private:
@@ -48,14 +48,14 @@ class EngineHandle {
 onward_model open_handle(std::shared_ptr<const Pack> pack);
 onward_engine open_handle(std::shared_ptr<EngineHandle> engine);
 
-// Closed for what is null, closed, of another kind or none of ours.
+// Throws Closed for a handle that is null, closed, of another kind or foreign.
 std::shared_ptr<const Pack> find(onward_model handle);
 std::shared_ptr<EngineHandle> find(onward_engine handle);
-// The same, and the handle is closed.
+// The same, and closes the handle.
 std::shared_ptr<const Pack> take(onward_model handle);
 std::shared_ptr<EngineHandle> take(onward_engine handle);
 
-// Fit for a signal handler. False where there is no such engine.
+// May be called from a signal handler. Returns false if there is no such engine.
 bool interrupt(onward_engine handle) noexcept;
 
 }  // namespace onward::capi

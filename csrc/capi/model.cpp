@@ -1,4 +1,4 @@
-// onward_model_*: packs, opened and asked.
+// The functions onward_model_*: open packs and read their metadata.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -10,14 +10,14 @@
 #include "device/device.h"
 #include "pack/pack.h"
 
-using namespace onward;  // NOLINT: the functions below are C's
+using namespace onward;  // NOLINT: the functions below belong to C
 
 namespace {
 
 using capi::guarded;
 using capi::require_pointer;
 
-// Writes what there is room for; a null array goes with no room.
+// Writes up to `capacity` values. The array may be null if the capacity is 0.
 template <typename T>
 void copy_out(const char* name, const T* from, size_t found, T* to, size_t capacity,
               size_t* count) {
@@ -35,8 +35,8 @@ onward_status onward_model_open(const char* path, const onward_model_options* op
     require_pointer("path", path);
     require_pointer("model", model);
     const capi::ModelSettings settings = capi::read_model_options(options);
-    *model = capi::open_handle(std::make_shared<const Pack>(
-        open_pack(path, Device(settings.device).make_weight_store(settings.threads), settings.options)));
+    *model = capi::open_handle(std::make_shared<const Pack>(open_pack(
+        path, Device(settings.device).make_weight_store(settings.threads), settings.options)));
   });
 }
 

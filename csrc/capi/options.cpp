@@ -25,7 +25,7 @@ KvCodec read_codec(const char* name, const char* value) {
 }  // namespace
 
 void require_size(const char* name, size_t size, size_t known) {
-  // Structs end at multiples of 8: a size that does not is none that a compiler gave.
+  // The size of every struct is a multiple of 8.
   if (size > sizeof size && size <= kLargestStruct && size % 8 == 0) return;
   throw InvalidArgument(std::string(name) + ": size: found " + std::to_string(size) +
                         ", expected sizeof(onward_" + name + "), which is " +

@@ -1,5 +1,4 @@
-// The caller's structs, read: sizes first, then strings, flags and ranges. Knows the structs of the
-// C interface and the options of the core; no handle.
+// Reads the caller's structs: sizes first, then strings, flags and ranges.
 #pragma once
 
 #include <algorithm>
@@ -14,13 +13,13 @@
 
 namespace onward::capi {
 
-// InvalidArgument where a struct of `size` bytes cannot be one of ours, `known` bytes long: older
-// ones are shorter, newer ones longer.
+// InvalidArgument if `size` is not a size that a struct of `known` bytes here can have in an older
+// or newer header.
 void require_size(const char* name, size_t size, size_t known);
-// InvalidArgument where a field that is not known here is not zero.
+// InvalidArgument if a field that is unknown here is not zero.
 void require_zeros(const char* name, const void* given, size_t size, size_t known);
 
-// A caller's struct, with the defaults of what it does not know.
+// A caller's struct; fields that it does not have get their defaults.
 template <typename Struct>
 Struct read_struct(const char* name, const Struct& given, const Struct& defaults) {
   size_t size = 0;
@@ -32,7 +31,7 @@ Struct read_struct(const char* name, const Struct& given, const Struct& defaults
   return read;
 }
 
-// What a caller's struct has room for, its `size` left as it is; zeros where it knows more.
+// Writes the fields that a caller's struct has, except `size`; fields unknown here become zero.
 template <typename Struct>
 void write_struct(const char* name, const Struct& found, Struct* given) {
   size_t size = 0;
@@ -45,7 +44,7 @@ void write_struct(const char* name, const Struct& found, Struct* given) {
   std::memset(bytes + known, 0, size - known);
 }
 
-// The defaults, into as many bytes as there are.
+// Writes the defaults into the first `size` bytes.
 template <typename Struct>
 void init_struct(const Struct& defaults, Struct* given, size_t size) noexcept {
   if (given == nullptr || size < sizeof size) return;
@@ -57,9 +56,9 @@ void init_struct(const Struct& defaults, Struct* given, size_t size) noexcept {
 }
 
 bool read_flag(const char* name, int32_t value);
-// InvalidArgument for a number outside.
+// InvalidArgument for a number outside of low to high.
 int64_t read_integer(const char* name, int64_t value, int64_t low, int64_t high);
-// `count` ids at `ids`; null goes with 0 alone.
+// The `count` ids at `ids`, which may be null only if `count` is 0.
 std::vector<int32_t> read_ids(const char* name, const int32_t* ids, size_t count, size_t most);
 
 constexpr int64_t kMostTokens = INT32_MAX;

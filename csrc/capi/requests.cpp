@@ -12,40 +12,16 @@
 namespace onward::capi {
 namespace {
 
-constexpr int64_t kMostPriority = 1000000;  // Python's
+constexpr int64_t kMostPriority = 1000000;  // as in Python
 
-// Bounds that change nothing keep numbers of any size within the core's sums. What is negative
-// stays so, for the core to refuse.
+// A count above every context has the same effect as the largest context. Negative values stay as
+// they are: the core refuses them.
 int64_t bounded(int64_t value) { return std::min(value, kMostTokens); }
 
-SamplingOptions read_sampling(const onward_sampling& read, int64_t vocab_size) {
-  const auto vocab = static_cast<size_t>(vocab_size);
+SamplingOptions read_sampling(const onward_sampling& read, size_t vocab) {
   SamplingOptions options;
-  options.temperature = read.temperature;
-  options.top_k = std::min(read.top_k, vocab_size);
-  options.top_p = read.top_p;
-  options.min_p = read.min_p;
-  options.typical_p = read.typical_p;
-  options.top_n_sigma = read.top_n_sigma;
-  options.epsilon_cutoff = read.epsilon_cutoff;
-  options.eta_cutoff = read.eta_cutoff;
-  options.xtc_probability = read.xtc_probability;
-  options.xtc_threshold = read.xtc_threshold;
-  options.dynatemp_range = read.dynatemp_range;
-  options.dynatemp_exponent = read.dynatemp_exponent;
-  options.mirostat = read.mirostat;
-  options.mirostat_tau = read.mirostat_tau;
-  options.mirostat_eta = read.mirostat_eta;
-  options.repetition_penalty = read.repetition_penalty;
-  options.presence_penalty = read.presence_penalty;
-  options.frequency_penalty = read.frequency_penalty;
-  options.dry_multiplier = read.dry_multiplier;
-  options.dry_base = read.dry_base;
-  options.dry_allowed_length = bounded(read.dry_allowed_length);
-  options.no_repeat_ngram_size = bounded(read.no_repeat_ngram_size);
+  options.set_numbers(read);
   if (read.order != nullptr) options.order = chain_order(read.order);
-  options.seed = read.seed;
-  options.stream = read.stream;
   if (read.num_logit_bias > vocab) {
     throw InvalidArgument("logit_bias: has " + std::to_string(read.num_logit_bias) +
                           " tokens, expected at most " + std::to_string(vocab));
@@ -69,14 +45,10 @@ SamplingOptions read_sampling(const onward_sampling& read, int64_t vocab_size) {
 
 BeamOptions read_beams(const onward_beams& read) {
   BeamOptions options;
-  options.num_beams = read.num_beams;
-  options.num_beam_groups = read.num_beam_groups;
-  options.diversity_penalty = read.diversity_penalty;
-  options.length_penalty = read.length_penalty;
+  static_cast<onward_beams&>(options) = read;
   constexpr EarlyStopping kStopping[] = {EarlyStopping::heuristic, EarlyStopping::full,
                                          EarlyStopping::never};
   options.early_stopping = kStopping[read_integer("early_stopping", read.early_stopping, 0, 2)];
-  options.num_return_sequences = read.num_return_sequences;
   return options;
 }
 
@@ -92,7 +64,7 @@ Request read_request(const onward_request* given, const Pack& pack, int64_t max_
   request.prompt =
       read_ids("prompt", read.prompt, read.prompt_tokens, static_cast<size_t>(max_context));
   request.max_new_tokens = bounded(read.max_new_tokens);
-  request.sampling = read_sampling(sampling, vocab_size);
+  request.sampling = read_sampling(sampling, static_cast<size_t>(vocab_size));
   request.sampling.min_new_tokens = bounded(read.min_new_tokens);
   request.sampling.logprobs = std::min(read.logprobs, vocab_size);
   request.sampling.stop_token_ids =
@@ -103,7 +75,7 @@ Request read_request(const onward_request* given, const Pack& pack, int64_t max_
     std::vector<int32_t>& stops = request.sampling.stop_token_ids;
     stops.insert(stops.end(), eos.begin(), eos.end());
   }
-  // Each once: with beams there are as many candidates as there are of them.
+  // Without duplicates: a beam search has a number of candidates for each stop token.
   std::vector<int32_t>& stops = request.sampling.stop_token_ids;
   std::sort(stops.begin(), stops.end());
   stops.erase(std::unique(stops.begin(), stops.end()), stops.end());
@@ -122,35 +94,19 @@ Request read_request(const onward_request* given, const Pack& pack, int64_t max_
 }
 
 onward_sampling default_sampling() {
-  const SamplingOptions core;
-  onward_sampling sampling{};
+  onward_sampling sampling = SamplingOptions();
   sampling.size = sizeof sampling;
-  sampling.temperature = core.temperature;
-  sampling.top_p = core.top_p;
-  sampling.typical_p = core.typical_p;
-  sampling.xtc_threshold = core.xtc_threshold;
-  sampling.dynatemp_exponent = core.dynatemp_exponent;
-  sampling.mirostat_tau = core.mirostat_tau;
-  sampling.mirostat_eta = core.mirostat_eta;
-  sampling.repetition_penalty = core.repetition_penalty;
-  sampling.dry_base = core.dry_base;
-  sampling.dry_allowed_length = core.dry_allowed_length;
   return sampling;
 }
 
 onward_beams default_beams() {
-  const BeamOptions core;
-  onward_beams beams{};
+  onward_beams beams = BeamOptions();
   beams.size = sizeof beams;
-  beams.num_beams = core.num_beams;
-  beams.num_beam_groups = core.num_beam_groups;
-  beams.length_penalty = core.length_penalty;
-  beams.num_return_sequences = core.num_return_sequences;
   return beams;
 }
 
 onward_request default_request() {
-  constexpr int64_t kNewTokens = 256;  // Python's
+  constexpr int64_t kNewTokens = 256;  // as in Python
   onward_request request{};
   request.size = sizeof request;
   request.max_new_tokens = kNewTokens;

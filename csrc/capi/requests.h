@@ -1,5 +1,5 @@
-// A caller's request as the core's: what its structs say, checked where the core could not any
-// more. What the options mean, and their ranges, are the core's matter.
+// Reads a caller's request into a request of the core. Sizes, pointers and flags are checked here;
+// the core checks the values of options.
 #pragma once
 
 #include "engine/request.h"
@@ -8,7 +8,7 @@
 
 namespace onward::capi {
 
-// max_context: tokens of prompt and output that the engine takes.
+// max_context: the largest number of tokens in prompt and output.
 Request read_request(const onward_request* given, const Pack& pack, int64_t max_context);
 
 }  // namespace onward::capi

@@ -1,4 +1,4 @@
-// The caller's rules, C functions, as the core's. Knows nothing of what they do.
+// The caller's rules, which are C functions, as rules of the core.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace onward::capi {
 
-// Null where there is none.
+// Null for a null function.
 std::shared_ptr<ScoreRule> score_rule(onward_score_rule rule, void* context);
 std::shared_ptr<EndRule> end_rule(onward_end_rule rule, void* context);
 

@@ -20,7 +20,7 @@ constexpr std::array<const char*, 10> kNames = {"ONWARD_OK",
                                                 "ONWARD_INTERNAL_ERROR",
                                                 "ONWARD_DEVICE_ERROR"};
 
-// Where a message cannot be kept for want of memory, `plain` stands for it.
+// `plain` replaces the text if there is no memory for it.
 struct LastError {
   std::string text;
   const char* plain = "";
@@ -31,7 +31,7 @@ thread_local LastError last_error;
 
 onward_status status_of(const std::exception_ptr& failure, std::string& message) noexcept {
   onward_status status = ONWARD_INTERNAL_ERROR;
-  const auto told = [&](onward_status found, const char* text) {
+  const auto take = [&](onward_status found, const char* text) {
     status = found;
     try {
       message = text;
@@ -42,31 +42,31 @@ onward_status status_of(const std::exception_ptr& failure, std::string& message)
   try {
     std::rethrow_exception(failure);
   } catch (const RuleFailed& error) {
-    told(error.status, error.what());
+    take(error.status, error.what());
   } catch (const InvalidArgument& error) {
-    told(ONWARD_INVALID_ARGUMENT, error.what());
+    take(ONWARD_INVALID_ARGUMENT, error.what());
   } catch (const Closed& error) {
-    told(ONWARD_CLOSED, error.what());
+    take(ONWARD_CLOSED, error.what());
   } catch (const IoError& error) {
-    told(ONWARD_IO_ERROR, error.what());
+    take(ONWARD_IO_ERROR, error.what());
   } catch (const PackError& error) {
-    told(ONWARD_PACK_ERROR, error.what());
+    take(ONWARD_PACK_ERROR, error.what());
   } catch (const WeightError& error) {
-    told(ONWARD_PACK_ERROR, error.what());
+    take(ONWARD_PACK_ERROR, error.what());
   } catch (const NumericsError& error) {
-    told(ONWARD_NUMERICS_ERROR, error.what());
+    take(ONWARD_NUMERICS_ERROR, error.what());
   } catch (const DeviceError& error) {
-    told(ONWARD_DEVICE_ERROR, error.what());
+    take(ONWARD_DEVICE_ERROR, error.what());
   } catch (const Interrupted& error) {
-    told(ONWARD_INTERRUPTED, error.what());
+    take(ONWARD_INTERRUPTED, error.what());
   } catch (const std::bad_alloc&) {
-    told(ONWARD_NO_MEMORY, "memory: none left for this call");
+    take(ONWARD_NO_MEMORY, "memory: not enough for this call");
   } catch (const std::length_error&) {
-    told(ONWARD_NO_MEMORY, "memory: a size beyond all memory");
+    take(ONWARD_NO_MEMORY, "memory: the size is larger than any memory");
   } catch (const std::exception& error) {
-    told(ONWARD_INTERNAL_ERROR, error.what());
+    take(ONWARD_INTERNAL_ERROR, error.what());
   } catch (...) {
-    told(ONWARD_INTERNAL_ERROR, "an exception of an unknown kind");
+    take(ONWARD_INTERNAL_ERROR, "an exception of an unknown type");
   }
   return status;
 }

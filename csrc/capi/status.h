@@ -1,5 +1,4 @@
-// From exceptions to statuses: the border that no exception crosses, and the last error of each
-// thread. Knows the errors; not what the functions do.
+// Turns exceptions into statuses, and keeps the last error message of each thread.
 #pragma once
 
 #include <exception>
@@ -10,20 +9,20 @@
 
 namespace onward::capi {
 
-// What a caller's rule said: a status of its own.
+// A caller's rule returned this status.
 class RuleFailed : public Error {
  public:
   RuleFailed(onward_status status, const std::string& message) : Error(message), status(status) {}
   const onward_status status;
 };
 
-// The status of an exception, and its message where there is memory for it.
+// The status of an exception, and its message if there is memory for it.
 onward_status status_of(const std::exception_ptr& failure, std::string& message) noexcept;
 
-// Of the exception that is being handled; becomes the thread's last error.
+// The status of the exception being handled, which becomes the thread's last error.
 onward_status note_failure() noexcept;
 
-// Runs body, and turns what it throws into a status.
+// Runs body and turns its exception, if any, into a status.
 template <typename Body>
 onward_status guarded(const Body& body) noexcept {
   try {
@@ -34,7 +33,7 @@ onward_status guarded(const Body& body) noexcept {
   }
 }
 
-// InvalidArgument where a pointer that has to be there is null.
+// InvalidArgument if a required pointer is null.
 void require_pointer(const char* name, const void* pointer);
 
 }  // namespace onward::capi

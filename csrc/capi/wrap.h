@@ -1,5 +1,5 @@
-// Handles of the C interface for what this process has already: how the extension module lets
-// native code into its engine. Not for other programs.
+// Handles of the C interface for engines that exist already. The extension module uses this to give
+// native code access to its engine. Private to this library.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace onward::capi {
 
-// The value of a new onward_engine: a client of its own. eos_token_ids: those of the model, which
-// end an output.
+// The value of a new onward_engine, which is a client of its own. eos_token_ids: the tokens of the
+// model that end an output.
 uintptr_t open_engine_handle(std::shared_ptr<SharedEngine> engine,
                              std::vector<int32_t> eos_token_ids);
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <sstream>
 #include <utility>
 
 #include "base/error.h"
@@ -10,32 +9,13 @@
 namespace onward {
 namespace {
 
-template <typename Found>
-void require(bool condition, const char* name, Found found, const char* expected) {
-  if (condition) return;
-  std::ostringstream message;
-  message << name << ": found " << found << ", expected " << expected;
-  throw InvalidArgument(message.str());
-}
-
-// Groups may say the same with other scores, which whoever asked for log-probabilities is told.
+// Two groups may have equal tokens with different log-probabilities, which are part of the result.
 bool same_at(const Hypothesis& a, const Hypothesis& b, size_t i) {
   return a.output[i] == b.output[i] &&
          (a.logprobs.empty() || a.logprobs[i].chain == b.logprobs[i].chain);
 }
 
 }  // namespace
-
-void BeamOptions::validate() const {
-  require(num_beams >= 1, "num_beams", num_beams, "at least 1");
-  require(num_beam_groups >= 1 && num_beams % num_beam_groups == 0, "num_beam_groups",
-          num_beam_groups, "a divisor of num_beams");
-  require(std::isfinite(diversity_penalty) && diversity_penalty >= 0, "diversity_penalty",
-          diversity_penalty, "a finite number of at least 0");
-  require(std::isfinite(length_penalty), "length_penalty", length_penalty, "a finite number");
-  require(num_return_sequences >= 1 && num_return_sequences <= num_beams, "num_return_sequences",
-          num_return_sequences, "from 1 to num_beams");
-}
 
 // A candidate of a live beam that is among the best of its group.
 struct BeamSearch::Pick {
@@ -119,7 +99,7 @@ std::vector<BeamSearch::Pick> BeamSearch::pick(
                        sum + candidate.rank - penalty, 0});
     }
   }
-  // Equals: the lower beam, then the lower token.
+  // Among equals: the lower beam, then the lower token.
   const auto before = [](const Pick& a, const Pick& b) {
     return a.beam != b.beam ? a.beam < b.beam : a.candidate->token < b.candidate->token;
   };
@@ -184,7 +164,7 @@ Hypothesis BeamSearch::extend(const Group& group, const Pick& pick) const {
 }
 
 double BeamSearch::score(double sum, int64_t length) const {
-  if (sum == 0) return 0;  // whatever the power: it may be 0, or infinite
+  if (sum == 0) return 0;  // for every power: the divisor may be 0 or infinite
   const double score = sum / std::pow(static_cast<double>(length), options_.length_penalty);
   return std::isnan(score) ? sum : score;
 }
@@ -197,7 +177,7 @@ void BeamSearch::take(Group& group, const std::vector<Pick>& picks,
   std::vector<Hypothesis> live;
   for (size_t rank = 0; rank < picks.size(); ++rank) {
     if (ended[rank] || at_limit) {
-      // Only the first of a step may be finished by it; with sampling, the first drawn.
+      // Only the best candidates of a step can finish; with sampling, the first ones drawn.
       if (picks[rank].place >= size) continue;
       Hypothesis finished = extend(group, picks[rank]);
       finished.ended = ended[rank];
@@ -223,8 +203,8 @@ bool BeamSearch::may_improve(const Group& group, int64_t length) const {
 
 void BeamSearch::admit(Group& group, Hypothesis hypothesis) const {
   const auto worse = [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; };
-  const auto place =
-      std::upper_bound(group.pool.begin(), group.pool.end(), hypothesis, worse);  // after equals
+  const auto place = std::upper_bound(group.pool.begin(), group.pool.end(), hypothesis,
+                                      worse);  // after its equals
   group.pool.insert(place, std::move(hypothesis));
   if (group.pool.size() > static_cast<size_t>(group_size())) group.pool.pop_back();
 }
@@ -260,7 +240,7 @@ int64_t BeamSearch::settled() const {
   for (const Group& group : groups_) {
     for (const Hypothesis& beam : group.live) compare(beam);
   }
-  // Of the finished ones only the best can still be the result.
+  // Only the best of the finished hypotheses can still be the result.
   if (const Hypothesis* best = best_finished()) compare(*best);
   return static_cast<int64_t>(common);
 }

@@ -1,6 +1,6 @@
-// Beam search: which hypotheses live on, which are finished, and when no better one can come. The
-// rule is that of transformers 4.57 to 5.24 (GenerationMixin._beam_search), each group by itself.
-// Knows log-probabilities and tokens; not where they come from, nor what a beam holds in the cache.
+// Beam search: which hypotheses stay live, which are finished, and when no better one is possible.
+// The rules are the rules of transformers 4.57 to 5.24 (GenerationMixin._beam_search), for each
+// group by itself.
 #pragma once
 
 #include <cstdint>
@@ -8,39 +8,22 @@
 #include <unordered_map>
 #include <vector>
 
+#include "sampling/beam_options.h"
 #include "sampling/logprobs.h"
 
 namespace onward {
-
-enum class EarlyStopping : uint8_t {
-  heuristic,  // false: when the best live beam, at its present length, is no better than the worst
-  full,       // true: when there are as many finished hypotheses as beams
-  never,      // "never": like false, at the length that is best for it
-};
-
-struct BeamOptions {
-  int64_t num_beams = 1;  // in all groups together
-  int64_t num_beam_groups = 1;
-  double diversity_penalty = 0;  // off a token, for each beam of an earlier group that took it
-  double length_penalty = 1;     // a score is the sum of log-probabilities / length ^ this
-  EarlyStopping early_stopping = EarlyStopping::heuristic;
-  int64_t num_return_sequences = 1;
-
-  // InvalidArgument naming the option.
-  void validate() const;
-};
 
 // A token that may follow a beam.
 struct BeamCandidate {
   int32_t token = -1;
   double score = 0;  // its log-probability after the processors
-  double rank = 0;   // what candidates are picked by: the score, or with sampling a perturbed one
+  double rank = 0;   // order of the candidates: the score, or a perturbed score with sampling
   TokenLogprobs logprobs;
 };
 
 struct Hypothesis {
-  double sum = 0;               // of the scores of its tokens
-  double score = 0;             // sum / length ^ length_penalty, once it is finished
+  double sum = 0;               // of its tokens' scores
+  double score = 0;             // sum / length ^ length_penalty, if it is finished
   bool ended = false;           // by a stop token or a rule, not by its length
   std::vector<int32_t> output;  // without the prompt, with the stop token
   std::vector<TokenLogprobs> logprobs;
@@ -48,42 +31,42 @@ struct Hypothesis {
 
 class BeamSearch {
  public:
-  // Whether a candidate's output is at its end by a stop token or a rule.
+  // Whether a stop token or a rule ends a candidate's output.
   using Ends = std::function<bool(const std::vector<int32_t>& output)>;
 
-  // max_new_tokens: at least 1. with_logprobs: hypotheses keep those of their candidates.
+  // max_new_tokens: at least 1. with_logprobs: hypotheses keep the logprobs of their candidates.
   BeamSearch(const BeamOptions& options, int64_t stop_tokens, int64_t max_new_tokens,
              bool with_logprobs);
 
-  // The live beams, those of the first group first: one at the start, then up to num_beams.
+  // The number of live beams, ordered by group: one at the start, then up to num_beams.
   int64_t live() const;
   const Hypothesis& beam(int64_t index) const;
 
-  // How many candidates of a beam are enough.
+  // The number of candidates that a beam needs.
   int64_t candidates_wanted() const;
-  // What may follow a live beam: the best so many, best rank first; fewer if there are no more.
+  // Sets the candidates of a live beam: the best candidates_wanted(), best rank first, or all.
   void consider(int64_t beam, std::vector<BeamCandidate> candidates);
   bool all_considered() const;
 
-  // Takes the step. Returns, for each new live beam, the old one that it continues; its output has
-  // one token more. `ends` may throw: then nothing has moved.
+  // Takes the step. Returns the old beam that each new live beam continues by one token. If `ends`
+  // throws, nothing has changed.
   std::vector<int64_t> select(const Ends& ends);
 
   bool finished() const;
-  // The number of tokens with which every result that is still possible begins, each with the same
-  // log-probabilities where those are kept.
+  // The number of tokens with which every possible result begins, with the same log-probabilities
+  // if these are kept.
   int64_t settled() const;
-  // Some hypothesis that begins with the settled tokens.
+  // A hypothesis that begins with the settled tokens.
   const Hypothesis& leader() const;
-  // The finished hypotheses, best first, num_return_sequences at most. Fewer where the rules left
-  // fewer; none when every token of every beam was banned.
+  // The finished hypotheses, best first, at most num_return_sequences. None if every token of every
+  // beam was banned.
   std::vector<Hypothesis> best() const;
 
  private:
   struct Group {
-    std::vector<Hypothesis> live;                        // best first; none: the group is done
+    std::vector<Hypothesis> live;                        // best first; none: the group has ended
     std::vector<std::vector<BeamCandidate>> candidates;  // of each live beam
-    std::vector<uint8_t> considered;  // not bool: beams are considered side by side
+    std::vector<uint8_t> considered;  // not bool, because threads set elements in parallel
     std::vector<Hypothesis> pool;     // finished, best first
   };
   struct Pick;
@@ -95,7 +78,7 @@ class BeamSearch {
   // Whether a live beam can still enter the pool.
   bool may_improve(const Group& group, int64_t length) const;
   void admit(Group& group, Hypothesis hypothesis) const;
-  const Hypothesis* best_finished() const;  // nullptr: there is none yet
+  const Hypothesis* best_finished() const;  // nullptr: none yet
   int64_t group_size() const { return options_.num_beams / options_.num_beam_groups; }
   int64_t candidates_kept() const;
 

@@ -10,7 +10,7 @@ namespace onward {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr int64_t kPart = 2048;  // scores that one scan looks at: they fit the first-level cache
+constexpr int64_t kPart = 2048;  // scores of one scan: they fit the first-level cache
 
 bool better(const ScoredToken& a, const ScoredToken& b) {
   return a.score != b.score ? a.score > b.score : a.id < b.id;
@@ -37,7 +37,7 @@ std::vector<ScoredToken> best_tokens(const float* scores, int64_t n, int64_t k) 
   best.reserve(static_cast<size_t>(std::min(k, n)));
   float part_scores[kPart + RowScans::kGatherRoom];
   int32_t part_ids[kPart + RowScans::kGatherRoom];
-  float least = std::numeric_limits<float>::lowest();  // what is below it cannot be among them
+  float least = std::numeric_limits<float>::lowest();  // smaller scores cannot be among the best
   for (int64_t part = 0; part < n; part += kPart) {
     const int64_t found =
         row_scans().gather_range(scores + part, least, kInfinity, scores + part, nullptr,
@@ -54,7 +54,7 @@ std::vector<ScoredToken> best_tokens(const float* scores, int64_t n, int64_t k) 
       std::push_heap(best.begin(), best.end(), better);
     }
     if (static_cast<int64_t>(best.size()) == k) {
-      least = std::nextafter(best.front().score, kInfinity);  // later equals are worse
+      least = std::nextafter(best.front().score, kInfinity);  // a later equal score is worse
     }
   }
   std::sort_heap(best.begin(), best.end(), better);

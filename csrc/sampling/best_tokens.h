@@ -1,4 +1,4 @@
-// The best of a row of scores.
+// The largest scores of a row.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct ScoredToken {
 // Index of the first maximum, as torch.argmax; -1 if all are -infinity.
 int64_t first_largest(const float* scores, int64_t n);
 
-// The k best, best first, of equals the lower id first; without those at -infinity. For small k.
+// The k largest, best first, among equals the lower id first; without -infinity. For small k.
 std::vector<ScoredToken> best_tokens(const float* scores, int64_t n, int64_t k);
 
 }  // namespace onward

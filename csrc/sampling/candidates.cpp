@@ -13,7 +13,7 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr int64_t kMassPlaces = 1024;
 
-// Up to here a heap of the k best costs less than a search.
+// Up to this k a heap of the k best costs less than a search.
 constexpr int64_t kHeapSize = 128;
 
 template <typename T>
@@ -38,14 +38,6 @@ void Candidates::begin(const float* scores, int64_t vocab_size, float largest, d
   best_ = 0;
   // In double: at temperatures near the smallest float the quotient leaves float32, to -infinity.
   lowest_ = row_scans().rescale(scores, largest, inverse_of(temperature), size_, score_.data());
-  mass_.clear();
-  drop_banned();
-}
-
-void Candidates::scale(double temperature) {
-  lowest_ =
-      row_scans().rescale(score_.data(), best_, inverse_of(temperature), size_, score_.data());
-  best_ = 0;
   mass_.clear();
   drop_banned();
 }
@@ -150,7 +142,7 @@ void Candidates::drop(const std::vector<int32_t>& places) {
     every_id_ = false;
   }
   int64_t kept = places[0];
-  for (size_t i = 0; i < places.size(); ++i) {  // what lies between two of them moves up
+  for (size_t i = 0; i < places.size(); ++i) {  // the tokens between two dropped ones move up
     const int64_t first = places[i] + 1;
     const int64_t last = i + 1 < places.size() ? places[i + 1] : size_;
     std::copy(id_.begin() + first, id_.begin() + last, id_.begin() + kept);

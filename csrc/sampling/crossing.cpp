@@ -14,24 +14,24 @@ namespace onward {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr int64_t kSortedSize = 64;    // so many are sorted
-constexpr int64_t kScalarSize = 4096;  // more are narrowed down by scans first
+constexpr int64_t kSortedSize = 64;    // up to this size, a sort
+constexpr int64_t kScalarSize = 4096;  // above this size, scans narrow the row down first
 constexpr int64_t kBins = 256;
 constexpr int64_t kSample = 512;
-// How many standard deviations the sums of a sample are trusted to be near the truth. Where they
-// are not, the search is slower, not wrong.
+// The assumed error of a sample's sums, in standard deviations. A larger error makes the search
+// slower, not wrong.
 constexpr double kSampleDeviations = 2.5;
 
 float above_it(float x) { return std::nextafter(x, kInfinity); }
 
-// Bits in the order of the floats, zeros of both signs but for one step.
+// Bits in the order of the floats; -0 comes one step before +0.
 uint32_t ordered_bits(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
   return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
 }
 
-// Places of the sample, worst key first; keys that agree in 24 bits are as good as equal here. By
-// counting and not by comparing, whose branches nobody can predict.
+// Places of the sample, worst key first. Keys that agree in 24 bits count as equal. A counting
+// sort, because the branches of comparisons would be unpredictable.
 std::array<uint64_t, kSample> sample_order(const float* key, int64_t n) {
   std::array<uint64_t, kSample> order, other;  // the key's bits, then the place
   for (int64_t i = 0; i < kSample; ++i) {
@@ -52,8 +52,8 @@ std::array<uint64_t, kSample> sample_order(const float* key, int64_t n) {
 std::pair<float, float> bracket(const float* key, const float* weight, int64_t n, double below) {
   const std::array<uint64_t, kSample> order = sample_order(key, n);
   const auto place = [&](int64_t i) { return order[i] & 0xffffffffu; };
-  // Summed from the worst key: the weights below the crossing are many and none is large, so that
-  // a sample tells their sum far better than that of the few large ones above it.
+  // Summed from the worst key: there are many weights below the crossing and none is large, so a
+  // sample estimates their sum far better than the sum of the few large weights above it.
   const double scale = static_cast<double>(n) / kSample;
   double sum = 0, squares = 0;
   int64_t low = 0, high = kSample;
@@ -71,7 +71,7 @@ std::pair<float, float> bracket(const float* key, const float* weight, int64_t n
   }
   const float least = low == 0 ? -kInfinity : key[place(low)];
   if (high == kSample) return {least, kInfinity};
-  const float greatest = key[place(high)];  // of those that agree in 24 bits it may be the smaller
+  const float greatest = key[place(high)];  // another key that agrees in 24 bits may be larger
   return {std::min(least, greatest), above_it(greatest)};
 }
 
@@ -101,8 +101,8 @@ CrossingSearch::Part CrossingSearch::sampled(const Part& row, double total, doub
   return gathered(row, -kInfinity, low, reached);
 }
 
-// Cuts the range of keys into equal bins and leaves the one that holds the crossing, or nothing
-// where the sum is not reached. Not all keys are equal, so that the part becomes smaller.
+// Cuts the range of keys into equal bins and returns the bin of the crossing, or nothing if the sum
+// is not reached. The keys are not all equal, so the part becomes smaller.
 CrossingSearch::Part CrossingSearch::narrowed(const Part& part, float lowest, float highest,
                                               double target) {
   const double bins_per_key = (kBins - 1) / (double{highest} - lowest);

@@ -1,5 +1,4 @@
-// Where a running sum of weights, best key first, reaches a target: a selection, not a sort. Knows
-// nothing of tokens.
+// Finds where a running sum of weights, best key first, reaches a target, without sorting the row.
 #pragma once
 
 #include <cstdint>
@@ -7,23 +6,23 @@
 
 namespace onward {
 
-// The sum is reached by all with this key or a larger one, without the last `excess` of those with
-// this key.
+// The elements with this key or a larger one reach the sum, without the last `excess` elements that
+// have exactly this key.
 struct Crossing {
   float key;
   int64_t excess;
 };
 
-// Keeps its memory for the next search.
+// Reuses its memory for the next search.
 class CrossingSearch {
  public:
-  // The smallest number of best keys (of equals the first) whose weights sum up to `target` or
-  // more: one if target <= 0, all if it is never reached. `total` is the sum of all n > 0 weights,
-  // which are not negative. Sums run in float64.
+  // The smallest number of best keys (among equals, the first) whose weights sum up to `target` or
+  // more: one if target <= 0, all if the sum is never reached. `total` is the sum of all n > 0
+  // weights, none of which is negative. Sums are computed in float64.
   Crossing find(const float* key, const float* weight, int64_t n, double total, double target);
 
  private:
-  struct Part {  // what the crossing is known to lie in; its order is that of the row
+  struct Part {  // contains the crossing; in the order of the row
     const float* key;
     const float* weight;
     int64_t size;

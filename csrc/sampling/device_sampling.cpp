@@ -1,5 +1,5 @@
-// What the sampler tells a device, and what it makes of the answer (backend/row_sampling.h). Knows
-// no device.
+// Sampling on a device: the sampler's input for it, and the use of its answer
+// (backend/row_sampling.h).
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -11,32 +11,24 @@
 namespace onward {
 namespace {
 
-// Whether `stages` are some of `order`, in this order.
-template <size_t size>
-bool follows(const std::vector<Stage>& stages, const Stage (&order)[size]) {
-  const Stage* next = order;
-  for (const Stage stage : stages) {
-    next = std::find(next, order + size, stage);
-    if (next++ == order + size) return false;
+// Whether a device can do all these stages, and does them in this order.
+template <typename Stage>
+bool fits_device(const std::vector<const Stage*>& stages) {
+  int last = kHostOnly;
+  for (const Stage* stage : stages) {
+    if (stage->device_place == kAnywhere) continue;
+    if (stage->device_place <= last) return false;
+    last = stage->device_place;
   }
   return true;
 }
-
-// Bans may stand anywhere: what comes after one leaves a banned token banned.
-bool bans(Stage stage) { return stage == Stage::min_new_tokens || stage == Stage::suppress_tokens; }
-
-constexpr Stage kChanges[] = {Stage::logit_bias, Stage::repetition_penalty, Stage::presence_penalty,
-                              Stage::frequency_penalty};
-constexpr Stage kDraw[] = {Stage::temperature, Stage::top_k, Stage::top_p, Stage::min_p};
 
 }  // namespace
 
 std::optional<RowSampling> Sampler::on_device(const std::vector<int32_t>& tokens) const {
   const SamplingOptions& o = *options_;
-  std::vector<Stage> changes = chain_.processors;
-  changes.erase(std::remove_if(changes.begin(), changes.end(), bans), changes.end());
-  if (!follows(changes, kChanges) || !follows(chain_.draw, kDraw)) return std::nullopt;
-  if (o.dynatemp_range != 0 || o.logprobs > 0) return std::nullopt;
+  if (!fits_device(chain_.processors) || !fits_device(chain_.draw)) return std::nullopt;
+  if (o.logprobs > 0) return std::nullopt;
 
   RowSampling row;
   for (const auto& [id, bias] : o.logit_bias) {
@@ -69,15 +61,15 @@ Choice Sampler::take(const RowChoice& found) {
   Choice choice;
   choice.token = found.token;
   if (options_->logprobs >= 0) {
-    TokenLogprobs& told = choice.logprobs.emplace();
-    told.token = found.token;
+    TokenLogprobs& logprobs = choice.logprobs.emplace();
+    logprobs.token = found.token;
     const double raw_total = double{found.raw_largest} + std::log(found.raw_weight);
-    told.raw = static_cast<float>(found.raw_logit - raw_total);
+    logprobs.raw = static_cast<float>(found.raw_logit - raw_total);
     if (chain_.draw.empty()) {
       const double total = double{found.score} + std::log(found.weight);
-      told.chain = static_cast<float>(found.score - total);
+      logprobs.chain = static_cast<float>(found.score - total);
     } else {
-      told.chain = found.score - std::log(found.weight);
+      logprobs.chain = found.score - std::log(found.weight);
     }
   }
   remember(choice.token);

@@ -1,13 +1,13 @@
-// A temperature that follows how sure the model is.
+// A temperature that depends on how sure the model is.
 #pragma once
 
 #include "sampling/filters.h"
 
 namespace onward {
 
-// llama.cpp's rule: from temperature - range (not below 0) where the distribution is a certainty to
-// temperature + range where it is uniform, by (entropy / largest possible entropy) ^ exponent.
-// `candidates` are all tokens, at temperature 1. Above 0, and finite.
+// The rule of llama.cpp: from temperature - range (at least 0) for a certain distribution to
+// temperature + range for a uniform one, by (entropy / largest possible entropy) ^ exponent.
+// `candidates` are at temperature 1. The result is finite and above 0.
 double dynamic_temperature(const Candidates& candidates, double temperature, double range,
                            double exponent);
 

@@ -11,7 +11,7 @@
 namespace onward {
 namespace {
 
-constexpr int64_t kPart = 2048;  // scores that are shifted and summed while they are cached
+constexpr int64_t kPart = 2048;  // scores per pass, so that they stay in the first-level cache
 
 }  // namespace
 

@@ -1,5 +1,4 @@
-// The log-probabilities of one choice: what the model said, and what was left of it after the
-// chain.
+// The log-probabilities of one choice, under the model and after the sampling chain.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +11,9 @@ namespace onward {
 // Natural logarithms.
 struct TokenLogprobs {
   int32_t token = -1;
-  double raw = 0;                    // softmax of the logits
-  double chain = 0;                  // of what the token was chosen from
-  std::vector<ScoredToken> raw_top;  // the likeliest, best first
+  double raw = 0;                    // under the softmax of the logits
+  double chain = 0;                  // among the candidates of the choice
+  std::vector<ScoredToken> raw_top;  // the most likely, best first
   std::vector<ScoredToken> chain_top;
 };
 

@@ -1,5 +1,5 @@
-// Mirostat 2 (Basu et al. 2021), as llama.cpp has it: a cut that follows how surprising the text
-// has been, so that it stays near tau bits a token. Takes the place of the filters.
+// Mirostat 2 (Basu et al. 2021), as in llama.cpp: a cut that follows the surprise of the text, so
+// that it stays near tau bits per token. It replaces the filters.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@ class Mirostat {
  public:
   Mirostat(double tau, double eta) : tau_(tau), eta_(eta), cut_(2 * tau) {}
 
-  // Keeps what would surprise by no more bits than the cut; at least the best.
+  // Keeps the candidates whose surprise is at most the cut, and the best one.
   void keep(Candidates& candidates) const;
 
-  // Moves the cut by what has been chosen among the kept.
+  // Moves the cut by the surprise of the token that was chosen among the kept ones.
   void observe(const Candidates& candidates, int32_t token);
 
  private:

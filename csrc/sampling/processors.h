@@ -1,6 +1,6 @@
-// Logits processors that look at single tokens: they change scores of the whole vocabulary in
-// place, before greedy choice or sampling. A finite score stays finite under any bias or penalty;
-// only a ban makes it -infinity, and nothing brings a banned token back.
+// Logits processors that treat each token by itself. They change the scores of the whole vocabulary
+// in place, before greedy choice or sampling. A finite score stays finite under any bias or
+// penalty. Only a ban makes it -infinity, and no processor undoes a ban.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@ namespace onward {
 // scores[id] += bias; a bias of -infinity bans.
 void add_bias(float* scores, const std::map<int32_t, double>& bias);
 
-// The penalty as it is applied: of float32, and above 0.
+// The penalty that is applied: in float32, and above 0.
 double repetition_factor(double penalty);
 
-// Keskar et al. 2019 (CTRL), as Hugging Face applies it: once per distinct id of prompt and output,
-// s < 0 ? s * penalty : s / penalty. `seen` has no id twice.
+// Keskar et al. 2019 (CTRL), as in Hugging Face: once per distinct id of prompt and output,
+// s < 0 ? s * penalty : s / penalty. `seen` has each id once.
 void apply_repetition_penalty(float* scores, const std::vector<SeenToken>& seen, double penalty);
 
-// OpenAI's: s - frequency * count - presence, for every id of the output. The prompt is free.
+// As in OpenAI's API: s - frequency * count - presence for every id of the output.
 void apply_count_penalties(float* scores, const std::vector<SeenToken>& seen, double presence,
                            double frequency);
 

@@ -9,13 +9,13 @@
 namespace onward {
 namespace {
 
-// matches[i]: how many tokens before position i equal the last ones of `tokens`, `limit` at most.
-// The Z algorithm on the reversed tokens: linear time, also where everything repeats.
+// matches[i]: the number of tokens before position i that equal the last tokens, at most `limit`.
+// The Z algorithm on the reversed tokens, in linear time for any input.
 std::vector<int64_t> suffix_matches(const std::vector<int32_t>& tokens, int64_t limit) {
   const int64_t size = static_cast<int64_t>(tokens.size());
   const auto from_end = [&](int64_t i) { return tokens[static_cast<size_t>(size - 1 - i)]; };
   std::vector<int64_t> z(tokens.size()), matches(tokens.size());
-  int64_t left = 0, right = 0;  // the match that reaches furthest
+  int64_t left = 0, right = 0;  // the match that ends last
   for (int64_t i = 1; i < size; ++i) {
     int64_t length = i < right ? std::min(right - i, z[static_cast<size_t>(i - left)]) : 0;
     while (i + length < size && from_end(length) == from_end(i + length)) ++length;
@@ -59,7 +59,7 @@ void apply_dry(float* scores, const std::vector<int32_t>& tokens, const Sampling
   const int64_t limit = std::find_if(tokens.rbegin(), tokens.rend(), breaks) - tokens.rbegin();
   if (limit < options.dry_allowed_length) return;
   const std::vector<int64_t> matches = suffix_matches(tokens, limit);
-  std::unordered_map<int32_t, int64_t> longest;  // token -> the repetition that it would prolong
+  std::unordered_map<int32_t, int64_t> longest;  // token -> the repetition that it would extend
   for (size_t i = 1; i < tokens.size(); ++i) {
     if (matches[i] < options.dry_allowed_length || breaks(tokens[i])) continue;
     int64_t& length = longest[tokens[i]];

@@ -1,5 +1,4 @@
-// Rules that the caller wrote. The sampler and the engine call them; what they do is not known
-// here.
+// Interfaces of rules that the caller wrote. The sampler and the engine call them.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +6,7 @@
 
 namespace onward {
 
-// Changes scores as it sees fit; kBanned (scores.h) bans a token.
+// Changes scores in any way; kBanned (scores.h) bans a token.
 class ScoreRule {
  public:
   virtual ~ScoreRule() = default;
@@ -15,11 +14,11 @@ class ScoreRule {
   virtual void change(const std::vector<int32_t>& tokens, float* scores, int64_t vocab_size) = 0;
 };
 
-// Says when an output is at its end.
+// Decides when an output is complete.
 class EndRule {
  public:
   virtual ~EndRule() = default;
-  // tokens: prompt, then output, the token chosen last included.
+  // tokens: prompt, then output.
   virtual bool ends(const std::vector<int32_t>& tokens) = 0;
 };
 

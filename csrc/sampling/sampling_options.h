@@ -2,60 +2,47 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
-#include "sampling/rules.h"
+#include "onward/onward_c.h"
+#include "sampling/option.h"
 
 namespace onward {
 
+// Whose order the stages have; the places are in the rows of the stages (stage.h).
 enum class ChainOrder : uint8_t { hf, vllm, llama_cpp };
 
-struct SamplingOptions {
-  // Scores of the whole vocabulary, greedy or not.
-  std::map<int32_t, double> logit_bias;
-  double repetition_penalty = 1;  // 1: off
-  double presence_penalty = 0;
-  double frequency_penalty = 0;
-  double dry_multiplier = 0;  // 0: off
-  double dry_base = 1.75;
-  int64_t dry_allowed_length = 2;
-  std::vector<int32_t> dry_sequence_breakers;
-  int64_t no_repeat_ngram_size = 0;  // 0: off
-  std::vector<std::vector<int32_t>> bad_words_ids;
-  std::optional<std::vector<int32_t>> allowed_token_ids;
-  std::vector<int32_t> suppress_tokens;
-  std::vector<int32_t> stop_token_ids;
-  int64_t min_new_tokens = 0;                   // before so many no stop token can be chosen
+// The numbers are members of the C interface's struct, which is the only place that declares them.
+// Its pointers and `size` are not used: members of the same names own their values.
+//
+// Defaults, legal values and meanings are in the tables of the stages: score_stages() in
+// processors.cpp and draw_stages() in filters.cpp.
+struct SamplingOptions : onward_sampling {
+  SamplingOptions();
+
+  Biases logit_bias;
+  Ids dry_sequence_breakers;
+  IdLists bad_words_ids;
+  std::optional<Ids> allowed_token_ids;  // none: all are allowed
+  Ids suppress_tokens;
+  Ids stop_token_ids;
+  int64_t min_new_tokens = 0;
   std::shared_ptr<ScoreRule> logits_processor;  // null: none
   std::shared_ptr<ScoreRule> grammar;           // null: none
-
-  // The draw.
-  double temperature = 0;     // 0: greedy
-  double dynatemp_range = 0;  // 0: off
-  double dynatemp_exponent = 1;
-  double top_n_sigma = 0;      // 0: off
-  int64_t top_k = 0;           // 0: off
-  double top_p = 1;            // 1: off
-  double min_p = 0;            // 0: off
-  double typical_p = 1;        // 1: off
-  double epsilon_cutoff = 0;   // 0: off
-  double eta_cutoff = 0;       // 0: off
-  double xtc_probability = 0;  // 0: off
-  double xtc_threshold = 0.1;
-  int64_t mirostat = 0;  // 0: off; 2: in place of the filters
-  double mirostat_tau = 5;
-  double mirostat_eta = 0.1;
   ChainOrder order = ChainOrder::hf;
-  uint64_t seed = 0;
-  uint64_t stream = 0;  // tells equal requests of one call apart
+  int64_t logprobs = -1;  // of the chosen token and of the N most likely ones; -1: none
 
-  int64_t logprobs = -1;  // log-probabilities of the chosen token and so many others; -1: none
+  // Takes the numbers of a caller's struct.
+  void set_numbers(const onward_sampling& numbers);
 
-  // InvalidArgument naming the option, what was found and what was expected.
+  // InvalidArgument that names the option, what was found and what was expected.
   void validate(int64_t vocab_size) const;
 };
+
+// Options that belong to no stage.
+std::span<const Option<SamplingOptions>> stageless_options();
 
 }  // namespace onward

@@ -1,4 +1,4 @@
-// What a processor may do to one score.
+// The change of one score by a processor.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@ namespace onward {
 
 inline constexpr float kBanned = -std::numeric_limits<float>::infinity();
 
-// Sets a score, within float32's finite range; a banned token stays banned.
+// Sets a score, bounded to float32's finite range. A banned token stays banned.
 inline void change_score(float& score, double value) {
   constexpr double largest = std::numeric_limits<float>::max();
   if (score != kBanned) score = static_cast<float>(std::clamp(value, -largest, largest));

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from onward.options.chat import ChatKwargs
-    from onward.options.table import GenerationKwargs
+    from onward.options.generation import GenerationKwargs
 
 _llms: dict[str | None, LLM] = {}
 _loading = threading.Lock()

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from onward.load.origin import Origin
     from onward.machine.workers import Workers
     from onward.options.chat import ChatKwargs, SessionKwargs
-    from onward.options.table import GenerationKwargs
+    from onward.options.generation import GenerationKwargs
     from onward.text.tokenizer.tokenizer import Tokenizer
 
 Messages: TypeAlias = "str | Sequence[Mapping[str, Any]]"

@@ -6,7 +6,7 @@ Every call that computes or waits releases the GIL. Errors are the classes of ``
 from collections import deque
 from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import Literal, NamedTuple, final
+from typing import Any, Literal, NamedTuple, final
 from weakref import ReferenceType
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 from onward._core import kernels as kernels
-from onward.options.table import StoppingCriterion
+from onward.options.callables import StoppingCriterion
 
 _F32 = NDArray[np.float32]
 _I32 = NDArray[np.int32]
@@ -191,46 +191,22 @@ class Event(NamedTuple):
     def raise_failure(self) -> None:
         """Raise what ended the request, where finish_reason is "error"; once."""
 
+def generation_options() -> dict[str, list[dict[str, Any]]]:
+    """The rows of the core's tables of options, by table: "beams", "draw", "scores", "others"."""
+
 class SamplingOptions:
-    """How one request turns logits into tokens; the meanings are in onward.options.resolution."""
+    """How one request turns logits into tokens.
+
+    Has an attribute for each row of the tables "draw", "scores" and "others".
+    """
 
     def __init__(self) -> None: ...
-    logit_bias: dict[int, float]
-    repetition_penalty: float
-    presence_penalty: float
-    frequency_penalty: float
-    dry_multiplier: float
-    dry_base: float
-    dry_allowed_length: int
-    dry_sequence_breakers: Sequence[int]
-    no_repeat_ngram_size: int
-    bad_words_ids: Sequence[Sequence[int]]
-    allowed_token_ids: Sequence[int] | None
-    suppress_tokens: Sequence[int]
-    temperature: float
-    dynatemp_range: float
-    dynatemp_exponent: float
-    top_n_sigma: float
-    top_k: int
-    top_p: float
-    min_p: float
-    typical_p: float
-    epsilon_cutoff: float
-    eta_cutoff: float
-    xtc_probability: float
-    xtc_threshold: float
-    mirostat: int
-    mirostat_tau: float
-    mirostat_eta: float
+    def __getattr__(self, name: str) -> Any: ...
+    def __setattr__(self, name: str, value: Any) -> None: ...
     seed: int
     stream: int
     stop_token_ids: Sequence[int]
-    min_new_tokens: int
     logprobs: int
-    @property
-    def sampling_order(self) -> str: ...
-    @sampling_order.setter
-    def sampling_order(self, name: str) -> None: ...
     def set_logits_processor(self, rule: Callable[[_I32, _F32], object] | None) -> None: ...
     def set_grammar(self, rule: Callable[[_I32, _F32], object] | None) -> None:
         """A rule that comes after all processors."""
@@ -239,15 +215,11 @@ class SamplingOptions:
         """The active stages in order, by the option that turns each on; then "greedy" or "draw"."""
 
 class BeamOptions:
-    """The meanings are in onward.options.resolution."""
+    """How a beam search runs. Has an attribute for each row of the table "beams"."""
 
     def __init__(self) -> None: ...
-    num_beams: int
-    num_beam_groups: int
-    diversity_penalty: float
-    length_penalty: float
-    early_stopping: bool | str
-    num_return_sequences: int
+    def __getattr__(self, name: str) -> Any: ...
+    def __setattr__(self, name: str, value: Any) -> None: ...
 
 class SpeculationOptions:
     """Tokens guessed and then checked. 0 guesses: off."""

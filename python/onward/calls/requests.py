@@ -15,8 +15,8 @@ from onward.text.stop_rule import StopRule
 from onward.text.streaming import TextStream
 
 if TYPE_CHECKING:
+    from onward.options.callables import StoppingCriterion
     from onward.options.resolution import GenerationOptions
-    from onward.options.table import StoppingCriterion
     from onward.text.tokenizer.tokenizer import Tokenizer
 
 

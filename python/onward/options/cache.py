@@ -1,7 +1,4 @@
-"""How an LLM keeps keys and values: what a caller may ask for, checked, and as the engine takes it.
-
-Knows names and limits; not how anything is kept.
-"""
+"""The cache arguments of ``LLM``: their checks, and their conversion for the engine."""
 
 from __future__ import annotations
 
@@ -15,11 +12,11 @@ from onward.options.values import check_flag, check_integer
 _MOST_TOKENS = 2**31 - 1
 _MOST_BYTES = 2**60
 _FREE_SHARE = 0.8
-"""Of the memory that is free when a model has been loaded, what its cache may take by default."""
+"""The default limit of the cache, as a share of the memory that is free after loading."""
 _LEAST_SHARE = 0.1
-"""Of it, what is the cache's even where weights that are mapped would need the rest."""
+"""The smallest share that the cache gets when mapped weights would need the rest."""
 _KEPT_SHARE = 0.25
-"""Of that, what may be kept of finished requests, by default."""
+"""The default share of the cache that may hold prefixes of finished requests."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,7 @@ class CacheOptions:
         attention_window: object,
         prefix_cache: object,
     ) -> CacheOptions:
-        """InvalidArgument or ArgumentTypeError for what cannot be."""
+        """InvalidArgument or ArgumentTypeError names a wrong argument."""
         parse_kv_dtype(kv_dtype, "f32")
         return cls(
             kv_dtype,
@@ -58,16 +55,19 @@ class CacheOptions:
         )
 
     def context(self, model_context: int) -> int:
-        """Tokens of prompt and output together. Endless where only a window of them is seen."""
+        """The limit of prompt and output together; unlimited with ``attention_window``."""
         most = model_context if self.attention_window is None else _MOST_TOKENS
         return most if self.max_context is None else min(self.max_context, most)
 
     def engine_arguments(
         self, kv: KvDtypes, mapped_bytes: int = 0, device_free_bytes: int | None = None
     ) -> dict[str, Any]:
-        """Of the core's Engine; call it when the weights are in memory, but for ``mapped_bytes`` of
-        them, which are read from a file as they are needed and count as free until then.
-        ``device_free_bytes``: of a device whose memory is its own."""
+        """The keyword arguments of the core's Engine. Call it when the weights are in memory.
+
+        ``mapped_bytes``: the part of the weights that is read from a mapped file when needed, and
+        counts as free memory until then. ``device_free_bytes``: free memory of a device that has
+        its own memory.
+        """
         limit, kept = self.kv_cache_bytes, None
         free = memory_bytes()["available"] if device_free_bytes is None else device_free_bytes
         if limit is None and free is not None:

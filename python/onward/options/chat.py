@@ -1,7 +1,7 @@
-"""The keywords that a conversation takes beside the generation options, in one table.
+"""The table of keywords that a conversation takes in addition to the generation options.
 
-``LLM.chat``, ``LLM.chat_token_ids``, ``LLM.session`` and ``onward.chat`` read it for their
-signatures, their docstrings and their checks.
+The signatures, docstrings and checks of ``LLM.chat``, ``LLM.chat_token_ids``, ``LLM.session`` and
+``onward.chat`` come from it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onward.errors import ArgumentTypeError, InvalidArgument
-from onward.options.table import GenerationKwargs
+from onward.options.generation import GenerationKwargs
 from onward.options.values import plain, shown, wrong_type
 
 
@@ -24,7 +24,7 @@ class ChatKeyword:
     """"list", "flag" or "text"."""
     help: str
     of_sessions: bool = True
-    """Whether a session takes it, too. It sets the others itself."""
+    """Whether a session takes it too. A session sets the other keywords itself."""
 
 
 CHAT_KEYWORDS: dict[str, ChatKeyword] = {
@@ -35,22 +35,20 @@ CHAT_KEYWORDS: dict[str, ChatKeyword] = {
         ChatKeyword(
             "enable_thinking",
             "flag",
-            "whether the model reasons before it answers, where its template has this switch",
+            "whether the model reasons before it answers, if its template has this switch",
         ),
-        ChatKeyword(
-            "chat_template", "text", "name of the template, where the model has more than one"
-        ),
+        ChatKeyword("chat_template", "text", "name of the template, if the model has several"),
         ChatKeyword("system", "text", "text of a system message that comes first", False),
         ChatKeyword(
             "add_generation_prompt",
             "flag",
-            "whether the prompt ends where the answer begins (yes, unless a message is continued)",
+            "whether the prompt ends with the start of an answer (yes, except to continue one)",
             False,
         ),
         ChatKeyword(
             "continue_final_message",
             "flag",
-            "whether the answer goes on with the last message instead of answering it",
+            "whether the answer continues the last message instead of answering it",
             False,
         ),
     )
@@ -80,13 +78,13 @@ class ChatKwargs(SessionKwargs, total=False):
 def split(
     given: Mapping[str, Any], template_options: object
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The variables of a chat template, and the rest of a call's keywords.
+    """Returns the variables of a chat template, and the remaining keywords of a call.
 
-    A keyword of the table that is None counts as absent.
+    A keyword of the table counts as absent if it is None.
 
     Raises:
         ArgumentTypeError: a value has the wrong type.
-        InvalidArgument: a keyword is in ``template_options``, too.
+        InvalidArgument: a keyword is in ``template_options`` too.
     """
     variables: dict[str, Any] = {}
     if template_options is not None:
@@ -109,9 +107,9 @@ def split(
 
 
 def conversation(messages: object, system: object = None) -> Any:
-    """The messages of a call: a string is one from the user; ``system`` comes first.
+    """The messages of a call. A string is one message of the user; ``system`` comes first.
 
-    What is wrong with a single message is found by ``ChatTemplate.render``.
+    ``ChatTemplate.render`` checks the single messages.
     """
     if isinstance(messages, str):
         messages = [{"role": "user", "content": messages}]
@@ -121,7 +119,7 @@ def conversation(messages: object, system: object = None) -> Any:
 
 
 def with_system(system: object, messages: Sequence[Any]) -> list[Any]:
-    """The messages after a system message of this text."""
+    """A system message with this text, then the messages."""
     if not isinstance(system, str):
         raise ArgumentTypeError(f"system: is {shown(system)}, expected text")
     first = messages[0] if messages else None

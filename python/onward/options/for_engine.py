@@ -1,8 +1,4 @@
-"""Options as the core takes them.
-
-Bounds that change nothing keep numbers of any size within the core's integers. Knows the options
-and the core; not prompts, nor what a rule does.
-"""
+"""The options of a request as the core takes them."""
 
 from __future__ import annotations
 
@@ -15,27 +11,19 @@ from onward import _core
 from onward.errors import InvalidArgument
 from onward.options.grammar import CONSTRAINT_OPTIONS
 from onward.options.resolution import GenerationOptions
+from onward.options.table import BY_NAME, OPTIONS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from onward.options.table import LogitsProcessor
+    from onward.options.callables import LogitsProcessor
 
-_LARGE = 2**31 - 1
-# What the core and the options call by the same name.
-_SAMPLING = tuple(
-    name for name in GenerationOptions.__dataclass_fields__ if hasattr(_core.SamplingOptions, name)
-)
-_BEAMS = tuple(
-    name for name in GenerationOptions.__dataclass_fields__ if hasattr(_core.BeamOptions, name)
-)
-_BOUNDED = {
-    "top_k": "vocab_size",
-    "logprobs": "vocab_size",
-    "no_repeat_ngram_size": "context",
-    "dry_allowed_length": "context",
-    "min_new_tokens": "context",
-}
+# A count above every vocabulary and every context has the same effect as this one.
+_LARGEST_COUNT = 2**31 - 1
+_COUNTS = {option.name for option in OPTIONS if option.kind == "integer"}
+# The options that the core has under the same names.
+_SAMPLING = tuple(name for name in BY_NAME if hasattr(_core.SamplingOptions, name))
+_BEAMS = tuple(name for name in BY_NAME if hasattr(_core.BeamOptions, name))
 
 
 def request_options(
@@ -46,12 +34,12 @@ def request_options(
     stream: int = 0,
     grammar: Callable[[NDArray[np.int32], NDArray[np.float32]], None] | None = None,
 ) -> dict[str, Any]:
-    """The keyword arguments of ``Engine.submit``, but for the rules that end an output.
+    """The keyword arguments of ``Engine.submit``, without the rules that end an output.
 
-    ``stream`` is of the first sequence; the others of the request draw from the next ones.
+    ``stream`` is the random stream of the first sequence. The other sequences of the request use
+    the next streams.
     """
-    limits = {"vocab_size": vocab_size, "context": context}
-    sampling = _sampling_options(options, limits)
+    sampling = _sampling_options(options, vocab_size)
     sampling.stream = stream
     sampling.set_grammar(grammar)
     request: dict[str, Any] = {
@@ -78,28 +66,28 @@ def request_options(
 
 
 def chain(options: GenerationOptions) -> list[str]:
-    """What turns logits into a token under these options, in order: each active stage by the option
-    that turns it on, then ``"greedy"``, or ``"draw"``. The sampler itself says it."""
-    sampling = _sampling_options(options, {"vocab_size": _LARGE, "context": _LARGE})
+    """The stages that turn logits into a token under these options, in order. A stage has the name
+    of the option that turns it on. The last name is ``"greedy"`` or ``"draw"``."""
+    sampling = _sampling_options(options, _LARGEST_COUNT)
     given = [name for name in CONSTRAINT_OPTIONS if getattr(options, name) is not None]
     if given:
         sampling.set_grammar(lambda token_ids, scores: None)
     return [given[0] if stage == "grammar" else stage for stage in sampling.chain()]
 
 
-def _sampling_options(options: GenerationOptions, limits: dict[str, int]) -> _core.SamplingOptions:
+def _sampling_options(options: GenerationOptions, vocab_size: int) -> _core.SamplingOptions:
     sampling = _core.SamplingOptions()
     for name in _SAMPLING:
         value = getattr(options, name)
         if name == "seed" and value is None:
             continue
         if name == "logprobs":
-            value = _count(value, limits["vocab_size"])
-        elif name in _BOUNDED:
-            value = min(value, limits[_BOUNDED[name]])
+            value = _count(value, vocab_size)
+        elif name in _COUNTS:
+            value = min(value, _LARGEST_COUNT)
         setattr(sampling, name, value)
     if options.best_of is not None and options.logprobs is None:
-        sampling.logprobs = 0  # by which the best are told
+        sampling.logprobs = 0  # the best outputs are chosen by them
     if options.logits_processor:
         sampling.set_logits_processor(_one_after_another(options.logits_processor))
     return sampling

@@ -1,9 +1,8 @@
-"""What a model's own files say about generating with it.
+"""The defaults of a model: generation_config.json, and the end-of-sequence ids of all its files.
 
-Reads generation_config.json and the end-of-sequence ids of config.json and the tokenizer, under
-Hugging Face's rule: temperature and filters count only where ``do_sample`` is true.
-Two departures from transformers: its built-in ``top_k`` of 50 is not taken unless the file writes
-it, and ``max_length`` (prompt and output together) has no counterpart. Knows nothing of calls.
+As in Hugging Face transformers, temperature and filters have an effect only if ``do_sample`` is
+true. Two things differ from transformers: its built-in ``top_k`` of 50 applies only if the file
+contains it, and ``max_length`` (prompt and output together) has no counterpart.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _ALWAYS = (
     "suppress_tokens",
 )
 
-# Fields that would change the output and have no counterpart here yet -> their neutral values.
+# Fields that change the output and have no counterpart yet, with their neutral values.
 _NOT_YET: dict[str, tuple[object, ...]] = {
     "top_h": (),
     "penalty_alpha": (0.0,),
@@ -60,7 +59,7 @@ def read_model_defaults(
     tokenizer_eos: Sequence[int],
     vocab_size: int,
 ) -> ModelDefaults:
-    """Check and unite what the files say. ConfigError names the file and the field."""
+    """Check and combine the files. ConfigError names the file and the field."""
     where = "generation_config.json"
     do_sample = generation_config.get("do_sample")
     if do_sample is not None and not isinstance(do_sample, bool):
@@ -73,8 +72,8 @@ def read_model_defaults(
         try:
             written[name] = check(BY_NAME[name], value, vocab_size)
         except (InvalidArgument, ArgumentTypeError) as error:
-            told = str(error).removeprefix(f"{name}: ")
-            raise ConfigError(f"{where}: {spelling} {told}") from None
+            reason = str(error).removeprefix(f"{name}: ")
+            raise ConfigError(f"{where}: {spelling} {reason}") from None
     temperature = written.get("temperature", 1.0) or 1.0
     if do_sample:
         written.setdefault("temperature", 1.0)
@@ -88,7 +87,7 @@ def read_model_defaults(
 
 
 def without_counterpart(generation_config: Mapping[str, object]) -> list[str]:
-    """``name=value`` of each field that asks for something this version cannot do."""
+    """``name=value`` of each field whose effect this version does not have."""
     return [
         f"{name}={shown(generation_config[name])}"
         for name, neutral in _NOT_YET.items()

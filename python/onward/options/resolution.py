@@ -1,16 +1,16 @@
-"""The options of one call: what is in effect, and which go together.
+"""The options of one call: their effective values, and which options go together.
 
 A value comes from the call, else from the model's generation_config.json, else from the table
-(option_table.py). Knows nothing of prompts, engines or models beyond the size of the vocabulary.
+(table.py).
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from onward.errors import ArgumentTypeError, InvalidArgument
 from onward.options.chat import (
@@ -20,21 +20,20 @@ from onward.options.chat import (
     ChatKwargs,
     SessionKwargs,
 )
+from onward.options.generation import CORE_OPTIONS, GenerationKwargs, OptionValues
 from onward.options.grammar import CONSTRAINT_OPTIONS, Grammar
-from onward.options.table import (
-    BY_NAME,
-    OPTIONS,
-    GenerationKwargs,
-    LogitsProcessor,
-    PrefillProgress,
-    StoppingCriterion,
-)
+from onward.options.table import BY_NAME, OPTIONS
 from onward.options.values import check
 
 _DEFAULTS = {option.name: option.default for option in OPTIONS}
 _ANY_VOCABULARY = 2**31
-_DRAFT_TOKENS = 4  # that a draft model guesses a step where the call does not say
-_OF_BEAMS = ("num_beam_groups", "diversity_penalty", "length_penalty", "early_stopping")
+_DRAFT_TOKENS = 4  # guesses a step with a draft model, unless the call gives a number
+# Options that have an effect only beside num_beams.
+_OF_BEAMS = tuple(
+    option.name
+    for option in CORE_OPTIONS["beams"]
+    if option.name not in ("num_beams", "num_return_sequences")
+)
 _NOT_WITH_BEAMS = (
     "best_of",
     "mirostat",
@@ -45,70 +44,14 @@ _NOT_WITH_BEAMS = (
 
 
 @dataclass(frozen=True)
-class GenerationOptions:
-    """The values in effect for one request."""
+class GenerationOptions(OptionValues):
+    """The values in effect for one request.
 
-    max_new_tokens: int
-    min_new_tokens: int
-    num_return_sequences: int
-    best_of: int | None
-    num_beams: int
-    num_beam_groups: int
-    diversity_penalty: float
-    length_penalty: float
-    early_stopping: bool | Literal["never"]
-    temperature: float
-    dynatemp_range: float
-    dynatemp_exponent: float
-    top_n_sigma: float
-    top_k: int
-    top_p: float
-    min_p: float
-    typical_p: float
-    epsilon_cutoff: float
-    eta_cutoff: float
-    xtc_probability: float
-    xtc_threshold: float
-    mirostat: int
-    mirostat_tau: float
-    mirostat_eta: float
-    repetition_penalty: float
-    presence_penalty: float
-    frequency_penalty: float
-    dry_multiplier: float
-    dry_base: float
-    dry_allowed_length: int
-    dry_sequence_breakers: tuple[int, ...]
-    no_repeat_ngram_size: int
-    logit_bias: dict[int, float]
-    bad_words_ids: tuple[tuple[int, ...], ...]
-    allowed_token_ids: tuple[int, ...] | None
-    suppress_tokens: tuple[int, ...]
-    sampling_order: str
-    seed: int | None
-    stop: tuple[str, ...]
-    stop_token_ids: tuple[int, ...]
-    """The model's end-of-sequence tokens too, unless ``ignore_eos``."""
-    ignore_eos: bool
-    skip_special_tokens: bool
-    json_schema: Mapping[str, Any] | str | bool | None
-    regex: str | None
-    choices: Sequence[str] | None
-    grammar: str | None
-    logits_processor: tuple[LogitsProcessor, ...]
-    stopping_criteria: tuple[StoppingCriterion, ...]
-    logprobs: int | None
-    prompt_logprobs: int | None
-    prompt_lookup_num_tokens: int
-    max_matching_ngram_size: int
-    num_assistant_tokens: int | None
-    priority: int
-    cache: bool
-    prefill_progress: PrefillProgress | None
+    ``stop_token_ids`` has the model's end-of-sequence tokens too, unless ``ignore_eos``.
+    """
 
     def but(self, **changes: Any) -> GenerationOptions:
-        """As ``dataclasses.replace``, at a tenth of its time: every request has a seed of its
-        own."""
+        """Like ``dataclasses.replace``, in a tenth of its time: every request replaces its seed."""
         twin = object.__new__(GenerationOptions)
         vars(twin).update(vars(self), **changes)
         return twin
@@ -116,14 +59,14 @@ class GenerationOptions:
 
 @dataclass(frozen=True)
 class ModelDefaults:
-    """What a model's own files say about generating with it."""
+    """The defaults in a model's own files."""
 
     vocab_size: int
     eos_token_ids: tuple[int, ...] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
     """Option name -> value, checked."""
     sampling_temperature: float = 1.0
-    """The temperature when a call asks for sampling and names none."""
+    """The temperature of a call that turns sampling on and gives no temperature."""
     says_whether_to_sample: bool = False
     """Whether generation_config.json has ``do_sample``."""
 
@@ -131,8 +74,8 @@ class ModelDefaults:
 def resolve(given: Mapping[str, object], model: ModelDefaults) -> GenerationOptions:
     """Check a call's keyword arguments and fill in the rest.
 
-    A call that filters (``top_k``, ``top_p``, ``mirostat``, ...) without naming a temperature wants
-    to sample: it gets the model's temperature, or 1. ``temperature=0`` in the call stays greedy.
+    A call with a filter (``top_k``, ``top_p``, ``mirostat``, ...) and without a temperature
+    samples, at the model's temperature or at 1. ``temperature=0`` in the call stays greedy.
     """
     refuse_unknown(given)
     called = {name: check(BY_NAME[name], value, model.vocab_size) for name, value in given.items()}
@@ -151,16 +94,21 @@ def resolve(given: Mapping[str, object], model: ModelDefaults) -> GenerationOpti
     _refuse_contradictions(values)
     eos = () if values["ignore_eos"] else model.eos_token_ids
     values["stop_token_ids"] = tuple(sorted({*eos, *values["stop_token_ids"]}))
-    values["logit_bias"] = dict(values["logit_bias"])  # the table's stays what it is
+    values["logit_bias"] = dict(
+        values["logit_bias"]
+    )  # a copy, so that the table's dict does not change
     return GenerationOptions(**values)
 
 
 def with_draft(options: GenerationOptions, available: bool) -> GenerationOptions:
-    """``num_assistant_tokens`` as it is in effect, by whether there is a draft model."""
+    """The options with the effective ``num_assistant_tokens``.
+
+    ``available``: the LLM has a draft model.
+    """
     wanted = options.num_assistant_tokens
     if wanted and not available:
         raise InvalidArgument(
-            f"num_assistant_tokens: is {wanted}, expected 0 where LLM was given no draft_model"
+            f"num_assistant_tokens: is {wanted}, expected 0, because the LLM has no draft_model"
         )
     if wanted is None and available and options.num_beams == 1 and options.cache:
         return options.but(num_assistant_tokens=_DRAFT_TOKENS)
@@ -217,7 +165,7 @@ def _refuse_contradictions(values: Mapping[str, Any]) -> None:
     Grammar.of(**{name: values[name] for name in CONSTRAINT_OPTIONS})
 
 
-# Names that other libraries use and that no spelling distance would find.
+# Names of other libraries that the search for similar names would not find.
 _ELSEWHERE = {
     "max_tokens": "max_new_tokens",
     "max_completion_tokens": "max_new_tokens",
@@ -274,13 +222,13 @@ OF_LLM = (
     "attention_window",
     "prefix_cache",
 )
-"""Arguments of ``LLM``, which is above this module; a test holds the two together."""
+"""Arguments of ``LLM``, which stands above this module; a test compares the two."""
 
 
 def check_each(given: Mapping[str, object], also: Collection[str] = ()) -> None:
     """Check the names and the values of options one by one, for a model that is not loaded yet.
 
-    ``also``: further names that the call takes, which are not checked.
+    ``also``: further names that the call takes. Their values are not checked.
     """
     refuse_unknown(given, also)
     for name, value in given.items():
@@ -289,7 +237,7 @@ def check_each(given: Mapping[str, object], also: Collection[str] = ()) -> None:
 
 
 def refuse_unknown(given: Mapping[str, object], also: Collection[str] = ()) -> None:
-    """Raise ArgumentTypeError for a name that a call does not take, with the nearest that it does.
+    """Raise ArgumentTypeError for an unknown name, with the nearest known name.
 
     ``also``: names that the call takes beside the generation options.
     """
@@ -299,12 +247,12 @@ def refuse_unknown(given: Mapping[str, object], also: Collection[str] = ()) -> N
 
 
 def named_elsewhere(name: str) -> str | None:
-    """Our name of an option that another library calls ``name``."""
+    """Our name of the option that other libraries call ``name``."""
     return _ELSEWHERE.get(name)
 
 
 def _hint(name: str, also: Collection[str]) -> str:
-    """Where a name belongs that a call does not take, in half a line."""
+    """A hint for an unknown name, in half a line."""
     if keyword := CHAT_KEYWORDS.get(name):
         return f"it is an argument of {'chat() and session()' if keyword.of_sessions else 'chat()'}"
     if name == "stream":
@@ -325,18 +273,20 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def with_options(function: Function) -> Function:
-    """Spell the table out in the signature and the docstring of a function that takes
-    ``**options``, for ``help()`` and for editors that look at the running object."""
+    """Add every option to the signature and the docstring of a function that takes ``**options``.
+
+    ``help()`` and editors that inspect the running object show them.
+    """
     return _spelled_out(function, {}, {})
 
 
 def with_chat_options(function: Function) -> Function:
-    """``with_options``, and the keywords of a conversation."""
+    """Like ``with_options``, with the keywords of a conversation too."""
     return _spelled_out(function, CHAT_KEYWORDS, ChatKwargs.__annotations__)
 
 
 def with_session_options(function: Function) -> Function:
-    """``with_options``, and the keywords of a session."""
+    """Like ``with_options``, with the keywords of a session too."""
     return _spelled_out(function, SESSION_KEYWORDS, SessionKwargs.__annotations__)
 
 
@@ -359,14 +309,14 @@ def _spelled_out(
     described = ""
     if keywords:
         lines = "\n".join(f"    {k.name}: {k.help}" for k in keywords.values())
-        described = f"Of the conversation:\n{lines}\n\n"
+        described = f"Keywords of the conversation:\n{lines}\n\n"
     meanings = {o.name: f", {o.absent}" for o in OPTIONS if o.absent != "none"}
     lines = "\n".join(
         f"    {o.name} (default {o.default!r}{meanings.get(o.name, '')}): {o.help}" for o in OPTIONS
     )
     function.__doc__ = (
         f"{inspect.cleandoc(function.__doc__ or '')}\n\n{described}"
-        "Options; the model's generation_config.json goes before these defaults:\n"
+        "Options (the model's generation_config.json overrides these defaults):\n"
         f"{lines}\n"
     )
     vars(function)["__signature__"] = signature.replace(parameters=own + rows)

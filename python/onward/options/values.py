@@ -1,7 +1,4 @@
-"""One generation option: what it is, and whether a value is legal for it.
-
-Knows the kinds of values and the size of the vocabulary, not the table of options.
-"""
+"""One generation option: its row in the table, and the check of a value for it."""
 
 from __future__ import annotations
 
@@ -50,11 +47,15 @@ class Option:
     absent: str = "none"
     """What a default of None, or an empty one, means, in words."""
     samples: bool = False
-    """Works on the draw alone: a call that asks for it without a temperature wants to sample."""
+    """Changes the draw alone: a call that gives it without a temperature wants to sample."""
+    type: str = ""
+    """The Python type of a value, where ``kind`` does not imply it."""
+    details: str = ""
+    """Sentences that docs/generation.md adds to ``help``."""
 
 
 def check(option: Option, value: object, vocab_size: int) -> Any:
-    """The value as the engine takes it. InvalidArgument or ArgumentTypeError names the option."""
+    """Returns the value for the engine. InvalidArgument or ArgumentTypeError names the option."""
     value = plain(value)
     match option.kind:
         case "flag":
@@ -96,7 +97,7 @@ def check(option: Option, value: object, vocab_size: int) -> Any:
 
 
 def check_flag(name: str, value: object) -> bool:
-    """True or False, also of numpy."""
+    """Returns True or False. numpy's bools are legal too."""
     value = plain(value)
     if not isinstance(value, bool):
         raise wrong_type(name, value, "True or False")
@@ -104,7 +105,7 @@ def check_flag(name: str, value: object) -> bool:
 
 
 def check_integer(name: str, value: object, low: float, high: float = math.inf) -> int:
-    """An integer (of numpy too, never a bool) from low to high."""
+    """Returns an integer from low to high. numpy's integers are legal too, bools are not."""
     value = plain(value)
     expected = f"an integer of at least {low}"
     if high != math.inf:
@@ -203,14 +204,16 @@ def _check_biases(name: str, value: object, vocab_size: int) -> dict[int, float]
             checked[found] = float(bias)
         except OverflowError:
             checked[found] = math.inf
-        if not checked[found] < math.inf:  # NaN is not less either
-            told = f"{name}[{found}]: is {shown(bias)}"
-            raise InvalidArgument(f"{told}, expected a finite number, or -inf to ban the token")
+        if not checked[found] < math.inf:  # NaN fails this comparison too
+            raise InvalidArgument(
+                f"{name}[{found}]: is {shown(bias)}, "
+                "expected a finite number, or -inf to ban the token"
+            )
     return checked
 
 
 def plain(value: object) -> object:
-    """An array, tensor or number of another library as Python's own list or number."""
+    """Converts an array, tensor or number of another library to a Python list or number."""
     if hasattr(value, "__array__") and callable(convert := getattr(value, "tolist", None)):
         converted: object = convert()
         return converted
@@ -221,7 +224,7 @@ shown = literal
 
 
 def wrong_type(name: str, value: object, expected: str) -> ArgumentTypeError:
-    """The error for a value whose type does not fit."""
+    """The error for a value of a wrong type."""
     kind = type(value).__name__
     if isinstance(value, (Iterator, Set)) and "list" in expected:
         expected += "; make it a list first"

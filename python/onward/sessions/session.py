@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from onward.calls.result import Result
     from onward.calls.submission import Submitter
     from onward.load.origin import Origin
-    from onward.options.table import GenerationKwargs
+    from onward.options.generation import GenerationKwargs
     from onward.text.template.template import ChatTemplate
     from onward.text.tokenizer.tokenizer import Tokenizer
 
