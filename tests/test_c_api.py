@@ -65,6 +65,7 @@ SAMPLING = {
     "sigma": {"temperature": 1.2, "top_n_sigma": 1.5, "seed": 7},
     "xtc": {"temperature": 1.0, "xtc_probability": 0.5, "xtc_threshold": 0.05, "seed": 8},
     "dynatemp": {"temperature": 1.0, "dynatemp_range": 0.5, "dynatemp_exponent": 1.3, "seed": 9},
+    "smoothing": {"temperature": 1.0, "smoothing_factor": 0.3, "smoothing_curve": 1.8, "seed": 3},
     "mirostat": {"temperature": 1.0, "mirostat": 2, "mirostat_tau": 3.0, "mirostat_eta": 0.2},
     "penalties": {"repetition_penalty": 1.3, "presence_penalty": 0.4, "frequency_penalty": 0.2},
     "dry": {"dry_multiplier": 2.0, "dry_base": 1.5, "dry_allowed_length": 1},

@@ -124,6 +124,8 @@ SAMPLING = [
     *[(name, v) for name in ("epsilon_cutoff", "eta_cutoff") for v in (-0.1, 1.1, NAN)],
     *[(name, v) for name in ("xtc_probability", "xtc_threshold") for v in (-0.1, 1.1, NAN)],
     *[(name, v) for name in ("dynatemp_range", "dynatemp_exponent") for v in (-1.0, NAN, INF)],
+    *[("smoothing_factor", value) for value in (-0.1, NAN, INF)],
+    *[("smoothing_curve", value) for value in (0.9, NAN, INF)],
     *[("mirostat", value) for value in (-1, 1, 3, INT64[1])],
     *[(name, v) for name in ("mirostat_tau", "mirostat_eta") for v in (-1.0, NAN, INF)],
     *[("repetition_penalty", value) for value in (0.0, -1.0, NAN, INF)],

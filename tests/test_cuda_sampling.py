@@ -51,6 +51,7 @@ ON_THE_HOST: tuple[dict[str, Any], ...] = (
     {"temperature": 0.9, "min_p": 0.1, "top_k": 5, "sampling_order": "vllm"},
     {"temperature": 0.9, "top_p": 0.9, "sampling_order": "llama.cpp"},
     {"temperature": 0.9, "dynatemp_range": 0.5},
+    {"temperature": 0.9, "smoothing_factor": 0.3},
     {"no_repeat_ngram_size": 2},
     {"allowed_token_ids": [1, 2, 3]},
 )

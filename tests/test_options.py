@@ -69,6 +69,8 @@ def test_library_defaults() -> None:
         dynatemp_range=0.0,
         dynatemp_exponent=1.0,
         top_n_sigma=0.0,
+        smoothing_factor=0.0,
+        smoothing_curve=1.0,
         top_k=0,
         top_p=1.0,
         min_p=0.0,

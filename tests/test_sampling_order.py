@@ -26,6 +26,7 @@ PRESETS = ("hf", "vllm", "llama.cpp")
 
 ALL_ON: dict[str, Any] = {
     "temperature": 0.7,
+    "smoothing_factor": 0.3,
     "top_n_sigma": 1.0,
     "top_k": 5,
     "top_p": 0.9,
@@ -63,16 +64,16 @@ PROCESSORS = {
 }
 DRAW = {
     "hf": [
-        *("temperature", "top_n_sigma", "top_k", "top_p", "min_p", "typical_p"),
+        *("temperature", "smoothing_factor", "top_n_sigma", "top_k", "top_p", "min_p", "typical_p"),
         *("epsilon_cutoff", "eta_cutoff", "xtc_probability"),
     ],
     "vllm": [
-        *("temperature", "top_n_sigma", "min_p", "top_k", "top_p", "typical_p"),
+        *("temperature", "smoothing_factor", "top_n_sigma", "min_p", "top_k", "top_p", "typical_p"),
         *("epsilon_cutoff", "eta_cutoff", "xtc_probability"),
     ],
     "llama.cpp": [
         *("top_n_sigma", "top_k", "typical_p", "top_p", "min_p", "xtc_probability"),
-        *("epsilon_cutoff", "eta_cutoff", "temperature"),
+        *("epsilon_cutoff", "eta_cutoff", "temperature", "smoothing_factor"),
     ],
 }
 
@@ -98,7 +99,7 @@ class TestLists:
         options = {**ALL_ON, "mirostat": 2, "dynatemp_range": 0.5}
         assert chain_of(sampling_order=order, **options) == [
             *PROCESSORS[order],
-            *("temperature", "dynatemp_range", "mirostat", "draw"),
+            *("temperature", "dynatemp_range", "smoothing_factor", "mirostat", "draw"),
         ]
 
     def test_each_stage_alone_is_what_its_option_turns_on(self, order):

@@ -100,6 +100,32 @@ std::vector<ScoredToken> best_candidates(const Candidates& candidates, int64_t k
 
 namespace {
 
+// Quadratic sampling (kalomaze), as in text-generation-webui: with d = score - best, a score
+// becomes best - k * factor * d^2 + s * factor * d^3, where k = (3 - curve) / 2 and s = (curve - 1)
+// / 2. A curve above 3 can lift a score over the former best.
+void smooth(Candidates& candidates, double factor, double curve) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr double kLowest = std::numeric_limits<float>::lowest();
+  constexpr double kMost = 1e100;  // keeps all products finite
+  const double square = std::clamp((3 - curve) / 2 * factor, -kMost, kMost);
+  const double cube = std::clamp((curve - 1) / 2 * factor, -kMost, kMost);
+  candidates.change_scores([&](float* scores, int64_t size, float best) {
+    const auto smoothed = [&](float score) {
+      const double d = double{score} - best;
+      return d * d * (cube * d - square);
+    };
+    double largest = 0;
+    for (int64_t i = 0; i < size; ++i) largest = std::max(largest, smoothed(scores[i]));
+    float lowest = 0;
+    for (int64_t i = 0; i < size; ++i) {
+      const double score = smoothed(scores[i]) - largest;
+      scores[i] = score < kLowest ? -kInfinity : static_cast<float>(score);
+      lowest = std::min(lowest, scores[i]);
+    }
+    return lowest;
+  });
+}
+
 using S = SamplingOptions;
 using Context = DrawContext;
 
@@ -133,6 +159,23 @@ constexpr DrawStage kStages[] = {
            const S& o = c.options;
            scale(left,
                  dynamic_temperature(left, o.temperature, o.dynatemp_range, o.dynatemp_exponent));
+         }},
+
+    {.options =
+         {{"smoothing_factor", &S::smoothing_factor,
+           "quadratic sampling: the larger, the steeper the likelihood falls with the "
+           "squared distance from the largest logit; 0 is off",
+           0, at_least(0),
+           "With d = logit - largest, the logit becomes largest - (3 - curve) / 2 · factor · "
+           "d² + (curve - 1) / 2 · factor · d³"},
+          {"smoothing_curve", &S::smoothing_curve,
+           "curve of smoothing_factor: 1 is a parabola, more falls faster far from the "
+           "largest logit",
+           1, at_least(1)}},
+     .places = {.hf = 20, .vllm = 20, .llama_cpp = 115},
+     .apply =
+         [](const Context& c, Candidates& left) {
+           smooth(left, c.options.smoothing_factor, c.options.smoothing_curve);
          }},
 
     {.options = {{"top_n_sigma", &S::top_n_sigma,

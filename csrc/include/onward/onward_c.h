@@ -197,6 +197,8 @@ typedef struct onward_sampling {
   size_t num_suppress_tokens;
   const int32_t* allowed_token_ids; /* null: all */
   size_t num_allowed_token_ids;
+  double smoothing_factor; /* 0: off */
+  double smoothing_curve;  /* 1: a parabola */
 } onward_sampling;
 ONWARD_API void onward_sampling_init_sized(onward_sampling* sampling, size_t size);
 static inline void onward_sampling_init(onward_sampling* sampling) {

@@ -87,6 +87,23 @@ CORE_OPTIONS: dict[str, tuple[Option, ...]] = {
             low=0,
         ),
         Option(
+            "smoothing_factor",
+            "number",
+            0.0,
+            "quadratic sampling: the larger, the steeper the likelihood falls with the "
+            "squared distance from the largest logit; 0 is off",
+            low=0,
+            samples=True,
+        ),
+        Option(
+            "smoothing_curve",
+            "number",
+            1.0,
+            "curve of smoothing_factor: 1 is a parabola, more falls faster far from the "
+            "largest logit",
+            low=1,
+        ),
+        Option(
             "top_n_sigma",
             "number",
             0.0,
@@ -280,6 +297,8 @@ class GenerationKwargs(TypedDict, total=False):
     temperature: float
     dynatemp_range: float
     dynatemp_exponent: float
+    smoothing_factor: float
+    smoothing_curve: float
     top_n_sigma: float
     top_k: int
     top_p: float
@@ -342,6 +361,8 @@ class OptionValues:
     temperature: float
     dynatemp_range: float
     dynatemp_exponent: float
+    smoothing_factor: float
+    smoothing_curve: float
     top_n_sigma: float
     top_k: int
     top_p: float
