@@ -33,7 +33,7 @@ class Round:
     busy: int
     tokens_per_s: float
     processors: float
-    """Processor seconds a second that this process was given."""
+    """CPU seconds per second that this process got."""
 
     @property
     def tokens_per_processor_s(self) -> float:
@@ -84,7 +84,7 @@ def main() -> int:
         print(json.dumps([asdict(each) for each in rounds]))
         return 0
     print(f"{loaded.files.name}, {loaded.dtypes.name}, {arguments.threads} threads, decode")
-    print("others  tokens/s  processors  tokens a processor second")
+    print("others  tokens/s  cores it got  tokens per core second")
     for busy in (0, arguments.busy):
         of = [each for each in rounds if each.busy == busy]
         columns = (

@@ -11,9 +11,9 @@ from engines import tables as tables_of
 
 YARDSTICK = "q4_0"
 RATIOS = {"turbo8v4": 0.1, "turbo4": 0.4, "turbo3": 2.5}
-"""Promised: at most so many times the yardstick's mean KL, in the default setting on every text."""
+"""The largest allowed ratio to the mean KL of the reference codec, in the default setting."""
 MEANS = {"int8": 0.0005}
-"""Promised there as well: a mean KL below that."""
+"""The largest allowed mean KL in that setting."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Row:
     window_tokens: int
     sinks: bool
     bits: float
-    """Of a coded number, scales included; keys and values together by halves."""
+    """Bits per coded value including scales; the mean of keys and values."""
     tokens: int
     kl_mean: float
     kl_error: float

@@ -32,13 +32,13 @@ class Text:
     about: str
     package: str
     version: str
-    """Whose cut the digest is of: Debian 12's."""
+    """The version of the package in Debian 12, which the digest is for."""
     file: str
-    """In the package."""
+    """The path in the package."""
     paragraphs: Callable[[Path], str]
-    """Of that file: separated by blank lines."""
+    """The file has paragraphs separated by blank lines."""
     sha256: str
-    """Of the cut as UTF-8."""
+    """SHA-256 of the text in UTF-8."""
 
 
 def find(folder: Path) -> dict[str, str]:

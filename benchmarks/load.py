@@ -227,10 +227,10 @@ def table(found: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", help="default: the default model")
-    parser.add_argument("--threads", type=int, default=200, help="threads that ask; default: 200")
+    parser.add_argument("--threads", type=int, default=200, help="number of threads; default: 200")
     parser.add_argument("--seconds", type=float, default=180, help="how long; default: 180")
-    parser.add_argument("--kv-cache-bytes", type=int, help="default: that of LLM")
-    parser.add_argument("--trim", action="store_true", help="a last column after malloc_trim")
+    parser.add_argument("--kv-cache-bytes", type=int, help="default: the default of LLM")
+    parser.add_argument("--trim", action="store_true", help="add a column after malloc_trim")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     given = parser.parse_args()
     options = {} if given.kv_cache_bytes is None else {"kv_cache_bytes": given.kv_cache_bytes}

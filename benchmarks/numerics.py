@@ -48,7 +48,7 @@ CHILD = Path(__file__).parent / "llama_logits.py"
 WORK = Path(__file__).parent / ".numerics"
 
 Logits = Callable[[int], NDArray[np.float32]]
-"""Of a window: (WINDOW, vocab)."""
+"""Logits of a window: (WINDOW, vocab)."""
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ class Contest:
         self._arguments = arguments
         self._work: Path = arguments.work.resolve()
         self.absent: dict[str, str] = {}
-        """By engine, or by engine and weights: why there are no figures."""
+        """The reason for missing figures, by engine or by engine and weights."""
         self.settings: dict[str, str] = {}
         self._pythons = {"": Path(sys.executable)}
 
@@ -200,8 +200,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--prefill", type=int, nargs="*", default=[512], help="tokens of a prompt")
     parser.add_argument("--decode", type=int, default=64, help="tokens after a short prompt")
-    parser.add_argument("--depth", type=int, nargs="*", default=[], help="decode after so many")
-    parser.add_argument("--crowd", type=int, nargs="*", default=[], help="so many requests at once")
+    parser.add_argument(
+        "--depth", type=int, nargs="*", default=[], help="decode after this many tokens"
+    )
+    parser.add_argument(
+        "--crowd", type=int, nargs="*", default=[], help="number of requests at once"
+    )
     parser.add_argument("--patience", type=float, default=0.0, help="seconds to wait for quiet")
     parser.add_argument("--work", type=Path, default=WORK, help="environments and weights")
     parser.add_argument("-o", "--output", default="text", choices=["text", "md", "json"])

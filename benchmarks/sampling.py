@@ -25,7 +25,7 @@ from onward import _core
 VOCAB_SIZES = (49_152, 128_256)
 PROMPT_TOKENS = 1000
 ROWS = 8
-"""Different logits that the steps of a case take in turn."""
+"""The number of different rows of logits that the steps of a case use in turn."""
 FULL_CHAIN: dict[str, float] = {
     "repetition_penalty": 1.1,
     "presence_penalty": 0.2,

@@ -155,7 +155,7 @@ def main() -> None:
         f"{report['model']}, {report['dtype']}, {report['threads']} threads, "
         f"{report['rounds']} rounds, {PROMPT_TOKENS} + {OUTPUT_TOKENS} tokens\n"
     )
-    print("| strategy | beside | time over its (min to max) | |")
+    print("| strategy | plain batch | time / its time (min to max) | |")
     print("|---|---|---|---|")
     for line in report["lines"]:
         print(

@@ -59,7 +59,7 @@ class Rules:
     clock: str
     patience_s: float
     make: Callable[[int], list[Request]]
-    """So many requests."""
+    """Makes the given number of requests."""
 
 
 @dataclass(frozen=True)
@@ -70,17 +70,17 @@ class Line:
     engine: str
     way: str
     tokens_per_s: float
-    """Output tokens per second, the median; prompts are read in the same time."""
+    """Output tokens per second, the median; the time includes reading the prompts."""
     tokens_per_s_min: float
     tokens_per_s_max: float
     seconds: float
-    """For all requests, the median."""
+    """The seconds of all requests, the median."""
     onward_ratio: float
-    """How many times as fast onward was in the same round, the median."""
+    """The speed of onward in the same round divided by this speed, the median."""
     onward_ratio_min: float
     onward_ratio_max: float
     others_share: float
-    """Of the machine's processors, what other processes had meanwhile, the median."""
+    """The share of the cores that other processes took, the median."""
 
 
 def say(text: str) -> None:
@@ -222,7 +222,9 @@ def table(lines: Sequence[Line], markdown: bool) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", default=None, help="a .gguf file; default: SmolLM2")
-    parser.add_argument("--dtype", default="auto", choices=["auto", "f32", "bf16"], help="onward's")
+    parser.add_argument(
+        "--dtype", default="auto", choices=["auto", "f32", "bf16"], help="dtype of onward"
+    )
     parser.add_argument("--threads", type=int, default=_core.default_threads())
     parser.add_argument("--requests", type=int, nargs="+", default=[1, 4, 16, 64])
     parser.add_argument("--rounds", type=int, default=5)

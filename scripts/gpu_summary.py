@@ -30,10 +30,10 @@ def gathered(folder: Path) -> dict[str, Any]:
         name, status, seconds = line.split("\t")
         said = [t for t in (folder / f"{name}.log",) if t.is_file()]
         lines = said[0].read_text(encoding="utf-8", errors="replace").split("\n") if said else []
-        last = next((text for text in reversed(lines) if text.strip()), "")
+        last = next((line for line in reversed(lines) if line.strip()), "")
         json_text = last.lstrip().startswith(("{", "}"))
-        told = "" if json_text else last.strip()
-        steps.append({"name": name, "status": status, "seconds": int(seconds), "said": told})
+        text = "" if json_text else last.strip()
+        steps.append({"name": name, "status": status, "seconds": int(seconds), "said": text})
     benches = {
         path.stem.removeprefix("bench-"): json.loads(path.read_text(encoding="utf-8"))
         for path in sorted(folder.glob("bench-*.json"))
@@ -58,8 +58,8 @@ def summary(results: dict[str, Any]) -> str:
             state = "ready" if device["ready"] else device["why_not"]
             lines.append(f"- {name}: {', '.join(filter(None, [device['description'], state]))}")
         for name, figures in doctor.get("measured_devices", {}).items():
-            told = ", ".join(f"{what} {value:,.0f}" for what, value in figures.items())
-            lines.append(f"- {name} at most: {told}")
+            rates = ", ".join(f"{what} {value:,.0f}" for what, value in figures.items())
+            lines.append(f"- {name} at most: {rates}")
     lines += ["", "| step | ended | seconds | said |", "|---|---|---:|---|"]
     for step in results["steps"]:
         ended = {"0": "well", "124": "out of time"}.get(step["status"], step["status"])
@@ -68,8 +68,8 @@ def summary(results: dict[str, Any]) -> str:
     if results["bench"]:
         lines += [
             "",
-            "Decode beside the copy bandwidth, prefill beside the matrix rate, both probed before "
-            "and after each repetition; medians.",
+            "Decode compared with the copy bandwidth, prefill with the matrix rate, both measured "
+            "before and after each repetition; medians.",
             "",
             "| model | weights | | tokens/s | GB/s | of copy | GFLOP/s | of peak | logits |",
             "|---|---|---|---:|---:|---:|---:|---:|---|",

@@ -35,11 +35,12 @@ class Contestant(Protocol):
     """One engine in one setting."""
 
     name: str
-    """The heading of its column."""
+    """The heading of its column in the table."""
     setting: str
-    """How it is run, for the reader of the table."""
+    """A description of the setting, for the reader of the table."""
     serial: bool
-    """Takes one request after another, so that a crowd of any size is served at one rate."""
+    """Whether it serves one request after another, so that its speed does not depend on their
+    number."""
 
     def prepare(self, requests: Sequence[Request], clock: Clock) -> str:
         """Warm up and choose the fastest way to run these requests; returns its name."""

@@ -26,7 +26,7 @@ class Environment:
     packages: tuple[str, ...]
     cmake: str = ""
     unwanted: str = ""
-    """A package that the others bring along and that does not go with them."""
+    """A package that the others install, but that does not work with them."""
 
     @property
     def recipe(self) -> str:

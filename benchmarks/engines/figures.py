@@ -40,12 +40,14 @@ class Line:
     is_onward: bool
     tokens_per_s: Spread
     ratio: Spread | None
-    """How many times as fast onward was in the same round; None for onward, or where it failed."""
+    """The speed of onward in the same round divided by this speed; None for onward, or if onward
+    failed."""
     same_tokens: int | None
-    """Leading tokens of all rounds' outputs that are onward's too; None where none were compared"""
+    """The number of leading tokens, over all rounds, that equal onward's; None if none were
+    compared."""
     tokens: int
     others_share: float
-    """Of the machine's processors, what other processes had meanwhile, the median."""
+    """The share of the cores that other processes took, the median."""
 
 
 def summarise(model: str, readings: Iterable[Reading]) -> list[Line]:

@@ -12,7 +12,7 @@ PRECISIONS = ("f32", "bf16", "int8", "int4")
 PEERS = ("llama.cpp", "CTranslate2", "transformers", "OpenVINO")
 ISAS = ("native", "avx2")
 BYTES = {"f32": 4.0, "bf16": 2.0, "int8": 1.1, "int4": 0.7}
-"""Of a weight, with its scales."""
+"""Bits of a weight, including its scales."""
 # Memory for a second copy of the weights in another layout, and for the engine itself.
 SLACK = 1.3
 ENGINE_BYTES = 600 << 20
@@ -25,9 +25,9 @@ class Entry:
     engine: str
     precision: str
     weights: str
-    """In the engine's own words."""
+    """The dtype in the terms of the engine."""
     environment: str
-    """Empty: the one that runs the script."""
+    """The environment; empty: the Python that runs the script."""
     isa: str = "native"
 
     @property

@@ -16,7 +16,7 @@ from engines.source_model import SourceModel
 INSTALL = "pip install openvino-genai optimum-intel nncf"
 GROUP_SIZE = 64  # of 4-bit weights; the usual 128 does not divide every model's rows
 PRECISIONS = {"f32": "f32", "bf16": "bf16"}
-"""In which the rest is computed, where it is set; else the library chooses."""
+"""The dtype of the other arithmetic, if it is set; otherwise the library chooses."""
 
 
 class OpenVino(OneByOne):

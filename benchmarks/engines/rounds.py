@@ -65,7 +65,7 @@ class Reading:
     round: int
     tokens_per_s: float
     others_share: float
-    """Of the machine's processors, what other processes had meanwhile."""
+    """The share of the cores that other processes took."""
     tokens: tuple[int, ...]
 
 

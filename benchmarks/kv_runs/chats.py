@@ -31,14 +31,14 @@ class Line:
     kv_dtype: str
     chats: int
     prompt_tokens: int
-    """Of all, as sent."""
+    """Prompt tokens of all chats."""
     system_tokens: int
-    """That all begin with."""
+    """The number of tokens that all chats begin with."""
     seconds: float
     seconds_alone: float
-    """What all would have taken as those did that were computed alone, one after the other."""
+    """The seconds for all chats, extrapolated from the chats that were computed alone."""
     seconds_together: float
-    """The same of a list of those, handed in at once, with nothing reused."""
+    """The same, from a list of these chats that was submitted at once, without reuse."""
     hit_rate: float
     computed_tokens: int
     evictions: int
@@ -172,7 +172,7 @@ def measure(arguments: argparse.Namespace, kv_dtype: str) -> Line:
 def run(arguments: argparse.Namespace) -> int:
     lines = [measure(arguments, kv_dtype) for kv_dtype in arguments.kv_dtype]
     rows: list[tuple[str, ...]] = [("", *(line.kv_dtype for line in lines))]
-    told = {
+    columns = {
         "chats": lambda line: f"{line.chats:,}",
         "tokens of prompts": lambda line: f"{line.prompt_tokens:,}",
         "that all begin with": lambda line: f"{line.system_tokens:,}",
@@ -189,8 +189,8 @@ def run(arguments: argparse.Namespace) -> int:
         "other than alone": lambda line: f"{line.differing} of {line.compared}",
         "lost": lambda line: f"{line.lost}",
     }
-    for name, tell in told.items():
-        rows.append((name, *map(tell, lines)))
+    for name, cell in columns.items():
+        rows.append((name, *map(cell, lines)))
     show(
         {"sampling": "greedy", "tokens of an answer": arguments.new}, lines, rows, arguments.output
     )

@@ -25,7 +25,7 @@ from onward.lab.counts.sequences import sequence_bytes, step_bytes
 from onward.machine.memory import available_memory_bytes, resident_bytes
 
 WRITTEN = 4
-"""Tokens of each sequence: its last block is there from the first of them on."""
+"""Tokens that each sequence generates. Its last block exists from the first of them on."""
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,16 @@ class Line:
     predicted: int
     """Bytes of all sequences, by the formula."""
     budget: int
-    """The same, and what a step takes for its duration."""
+    """The same, plus the blocks of a step."""
     engine: int
-    """The most that the engine counted."""
+    """The largest count of the engine."""
     resident: int | None
-    """What the process has grown by, with all sequences there; None: not told here."""
+    """The growth of the process with all sequences in memory; None: unknown on this system."""
     together: int
-    """Sequences that wrote in one step, at most."""
+    """The largest number of sequences in one step."""
     preempted: int
     together_with_less: int
-    """With a byte less of budget; all of them ended there too."""
+    """The same with one byte less of memory; all sequences end in that case, too."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -146,7 +146,7 @@ def run(arguments: argparse.Namespace) -> int:
         say(f"{subject.kv_dtype}: {arguments.sequences} sequences of {arguments.tokens:,} tokens")
         lines.append(measure(subject, arguments.sequences, arguments.tokens))
         seen = lines[-1]
-        say(f"{seen.kv_dtype}: {seen.together} at once, {seen.together_with_less} with a byte less")
+        say(f"{seen.kv_dtype}: {seen.together} at once, {seen.together_with_less} with 1 byte less")
     setting = {
         "model": arguments.synthetic,
         "dtype": arguments.dtype,

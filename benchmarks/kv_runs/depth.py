@@ -33,11 +33,12 @@ class Line:
     depth: int
     step_ms: float
     attention_ms: float
-    """Of a step, beyond one at a depth of 16."""
+    """The time of a step minus the time of a step at depth 16."""
     step_ratio: float
-    """The first kv dtype's step over this one's, in the same round: above 1 is faster."""
+    """The step time of the first kv dtype divided by this one, in the same round; above 1 is
+    faster."""
     attention_ratio: float | None
-    """The same of the attention parts; None where they are lost in the noise of some round."""
+    """The same for the time of attention; None if it is within the noise of a round."""
     attention_ratio_min: float | None
     attention_ratio_max: float | None
 
@@ -48,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--depth", type=int, nargs="+", default=[128, 2048, 8192])
     parser.add_argument("--rounds", type=int, default=21)
-    parser.add_argument("--steps", type=int, default=4, help="timed in a round, each by itself")
+    parser.add_argument("--steps", type=int, default=4, help="steps in a round; each is timed")
     parser.add_argument("--read", action="store_true", help="read the prompts, do not fill")
 
 

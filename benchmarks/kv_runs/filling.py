@@ -22,7 +22,7 @@ READ_TOKENS = 512
 
 
 Blocks = list[tuple[int, bool, int, bytes]]
-"""Those of a prefix: (layer group, coded, index, bytes) each."""
+"""The blocks of a prefix: (layer group, coded, index, bytes)."""
 
 
 def fill(engine: _core.Engine, token_ids: NDArray[np.int32]) -> None:

@@ -24,11 +24,11 @@ class Line:
     kv_dtype: str
     prompt_tokens: int
     kept_tokens: int
-    """Of the second prompt, the fewest of all rounds."""
+    """Reused tokens of the second prompt, the smallest number over all rounds."""
     cold_ms: float
     kept_ms: float
     share: float
-    """The second time over the first, of each round."""
+    """The second time divided by the first, for each round."""
     share_min: float
     share_max: float
 
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
             seconds, tokens = first_token(again)
             after, also_none = first_token(generator.integers(0, vocab, arguments.tokens).tolist())
             if max(none, also_none) > 1:
-                raise RuntimeError("a prompt that nobody had sent was kept")
+                raise RuntimeError("a prompt was kept that was never sent")
             cold.append((before + after) / 2)
             kept.append(seconds)
             hit.append(tokens)

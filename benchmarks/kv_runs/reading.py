@@ -31,13 +31,14 @@ class Line:
     kv_dtype: str
     depth: int
     token_ms: float
-    """Of a chunk, over its tokens."""
+    """The time of a chunk divided by its tokens."""
     times: float
-    """Of a chunk with nothing before it, in the same round."""
+    """The ratio to a chunk without earlier tokens, in the same round."""
     times_min: float
     times_max: float
     ratio: float
-    """The first kv dtype's chunk over this one's, in the same round: above 1 is faster."""
+    """The chunk time of the first kv dtype divided by this one, in the same round; above 1 is
+    faster."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

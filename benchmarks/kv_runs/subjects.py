@@ -26,7 +26,7 @@ def add_subject_arguments(
         "--kv-dtype",
         nargs="+",
         default=list(kv_dtypes),
-        help="the first one is what others are compared with; default: %(default)s",
+        help="the others are compared with the first one; default: %(default)s",
     )
     parser.add_argument("--kv-window-tokens", type=int, default=Policy.window_tokens)
 

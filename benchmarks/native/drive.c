@@ -1,12 +1,12 @@
-/* The loop of a C program over one engine, and a trace that sums up what its steps took inside. For
- * benchmarks/native_overhead.py, which compiles it. Knows the public header alone. */
+/* The loop of a C program that drives an engine, and a trace that sums the time of the engine's
+ * steps. benchmarks/native_overhead.py compiles it. It includes only the public header. */
 #include <onward/onward_c.h>
 #include <stdlib.h>
 #include <time.h>
 
 typedef struct {
   int64_t steps;
-  double seconds; /* inside the engine's own steps */
+  double seconds; /* of the engine's own steps */
 } step_sums;
 
 static void add_step(void* context, const onward_step_trace* step) {
@@ -15,7 +15,7 @@ static void add_step(void* context, const onward_step_trace* step) {
   sums->seconds += step->seconds;
 }
 
-/* Sums up every step of the engine, whoever runs it; null: no more. */
+/* Sums the steps of all handles of the engine; null ends the sum. */
 int32_t sum_steps(uintptr_t engine, step_sums* sums) {
   return onward_engine_set_trace((onward_engine)engine, sums ? add_step : NULL, sums);
 }
@@ -26,7 +26,7 @@ static double now(void) {
   return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-/* `requests` greedy outputs of `tokens` tokens each, side by side; *written: their tokens in all. */
+/* Runs `requests` greedy requests of `tokens` tokens at once. *written: the number of all tokens. */
 int32_t generate(uintptr_t value, const int32_t* prompt, int64_t prompt_tokens, int64_t requests,
                  int64_t tokens, double* seconds, int64_t* written) {
   enum { kCapacity = 64 };
