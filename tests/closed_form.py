@@ -1,15 +1,15 @@
-"""Models whose answer is known without running anything, as ordinary Hugging Face folders.
+"""Models with a known answer, as ordinary Hugging Face folders.
 
-Each is a one-layer decoder with one-hot embeddings and no MLP, so that a single matrix decides what
-comes next:
+Each is a one-layer decoder with one-hot embeddings and no MLP, so that a single matrix decides the
+next token:
 
-* ``write_table``: the logits after token ``i`` are row ``i`` of a table, whatever came before.
-* ``write_seen``: the next token is the visible token of the largest weight.
+* ``write_table``: the logits after token ``i`` are row ``i`` of a table, for any earlier tokens.
+* ``write_seen``: the next token is the visible token with the largest weight.
 * ``write_copy``: copies the token at the distance where ``sin(distance * inv_freq[pair])`` peaks.
-* ``write_gqa``: says 3 if query head 1 reads kv head 0 (right), 4 if it reads kv head 1.
+* ``write_gqa``: generates 3 if query head 1 reads kv head 0 (right), 4 if it reads kv head 1.
 
-Knows safetensors files (written byte by byte, so any dtype and any fault can be had) and nothing
-of the package under test.
+Safetensors files are written byte by byte, so any dtype and any fault is possible. Nothing of the
+tested package is used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 IMPOSSIBLE = -100.0
-"""A logit whose probability is 0 in float32 beside one of 0."""
+"""A logit whose probability in float32 is 0 if another logit is 0."""
 SEEN_WEIGHTS = (100.0, 0.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
 """M-SEEN: the weight of each id. Id 0 (pad) outweighs all others: a leak of padding gives 0."""
 
@@ -61,7 +61,7 @@ def base_tensors(config: Mapping[str, Any]) -> Tensors:
     )
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
     head_dim = config.get("head_dim") or hidden // heads
-    # RMSNorm of a one-hot row of n values is sqrt(n) times that row: this weight takes it back.
+    # RMSNorm of a one-hot row of n values is sqrt(n) times that row; this weight undoes it.
     one_hot_norm = np.full(hidden, 1 / np.sqrt(hidden), np.float32)
     shapes = {
         ATTENTION + "q_proj.weight": (heads * head_dim, hidden),
@@ -92,8 +92,8 @@ def table_tensors(config: Mapping[str, Any], table: ArrayLike) -> Tensors:
 
 
 def write_table(folder: Path, table: ArrayLike, **changes: Any) -> Path:
-    """M-TABLE for any vocabulary. Hidden sizes of 4, 16, 64, 256 give the table's logits exactly
-    (their square roots are powers of two), others to the last bit or two of float32."""
+    """M-TABLE for any vocabulary. Hidden sizes of 4, 16, 64, 256 give the logits of the table
+    exactly (their square roots are powers of two); others give them to the last one or two bits."""
     vocab = np.shape(table)[1]
     hidden = next(size for size in (8, 16, 64, 256, 1024) if size >= vocab)
     config = base_config(**{"vocab_size": vocab, "hidden_size": hidden, **changes})
@@ -101,7 +101,7 @@ def write_table(folder: Path, table: ArrayLike, **changes: Any) -> Path:
 
 
 def chain(vocab_size: int, steps: Mapping[int, int]) -> NDArray[np.float32]:
-    """A table that follows ``steps`` and stays where it is elsewhere."""
+    """A table that follows ``steps`` and repeats the token elsewhere."""
     table = np.full((vocab_size, vocab_size), IMPOSSIBLE, np.float32)
     for token in range(vocab_size):
         table[token, steps.get(token, token)] = 0
@@ -109,7 +109,7 @@ def chain(vocab_size: int, steps: Mapping[int, int]) -> NDArray[np.float32]:
 
 
 def seen_tensors(config: Mapping[str, Any]) -> Tensors:
-    """M-SEEN: attention is uniform over what is visible, values are one-hots by weight."""
+    """M-SEEN: attention is uniform over the visible tokens; values are one-hots by weight."""
     tensors = base_tensors(config)
     tensors[ATTENTION + "v_proj.weight"] = np.diag(np.asarray(SEEN_WEIGHTS, np.float32))
     tensors[ATTENTION + "o_proj.weight"] = 64 * np.eye(8, dtype=np.float32)
@@ -134,7 +134,7 @@ def write_copy(folder: Path, pair: int, **changes: Any) -> Path:
 
 
 def write_gqa(folder: Path) -> Path:
-    """M-GQA: 4 query heads of 2 on 2 kv heads, whose values are constant."""
+    """M-GQA: 4 query heads of 2 on 2 kv heads with constant values."""
     config = base_config(num_attention_heads=4, num_key_value_heads=2)
     tensors = base_tensors(config)
     tensors[ATTENTION + "v_proj.weight"][0, :] = 1  # kv head 0: [1, 0]
@@ -154,7 +154,7 @@ def bfloat16_bits(values: ArrayLike) -> NDArray[np.uint16]:
 
 
 def stored(values: ArrayLike, dtype: str) -> bytes:
-    """Values as a safetensors file holds them."""
+    """Values in the form of a safetensors file."""
     match dtype:
         case "F32":
             return np.asarray(values, np.float32).tobytes()
@@ -168,7 +168,7 @@ def stored(values: ArrayLike, dtype: str) -> bytes:
 def write_safetensors(
     path: Path, tensors: Mapping[str, ArrayLike], dtypes: Mapping[str, str] | None = None
 ) -> None:
-    """One file. ``dtypes`` names those that are not F32."""
+    """One file. ``dtypes`` lists the tensors that are not F32."""
     header: dict[str, Any] = {}
     data: list[bytes] = []
     end = 0
@@ -193,7 +193,7 @@ def write_folder(
     *,
     dtypes: Mapping[str, str] | None = None,
 ) -> Path:
-    """config.json and model.safetensors; the folder is made."""
+    """Write config.json and model.safetensors; creates the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config, indent=1))
     write_safetensors(folder / "model.safetensors", tensors, dtypes)
@@ -204,7 +204,7 @@ def write_generation_config(folder: Path, **fields: Any) -> None:
     (folder / "generation_config.json").write_text(json.dumps(fields))
 
 
-# Tokenizers, for tables that speak
+# Tokenizers
 
 
 def write_pieces_tokenizer(folder: Path, pieces: Sequence[str]) -> None:
@@ -235,7 +235,8 @@ def byte_alphabet() -> list[str]:
 
 
 def write_script(folder: Path, pieces: Sequence[str], **changes: Any) -> Path:
-    """M-TABLE that says pieces[3], pieces[4], ... in order after pieces[1] (bos), then eos (2).
+    """M-TABLE that generates pieces[3], pieces[4], ... in order after pieces[1] (bos), then eos
+    (2).
 
     The pieces begin with a pad, a bos and an eos.
     """
@@ -247,7 +248,8 @@ def write_script(folder: Path, pieces: Sequence[str], **changes: Any) -> Path:
 
 
 def write_byte_script(folder: Path, said: bytes, *, then: int = 0, **changes: Any) -> Path:
-    """M-TABLE over bytes that says ``said`` (all bytes different) after byte 1, then ``then``."""
+    """M-TABLE over bytes that generates ``said`` (all bytes different) after byte 1, then
+    ``then``."""
     assert len(set(said)) == len(said), "a table cannot tell two equal bytes apart"
     steps = dict(zip((1, *said), (*said, then), strict=True))
     changes = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None, **changes}

@@ -1,5 +1,6 @@
-"""What the tests share: opening models that are closed again, Python in a child process, and the
-devices that some of them need."""
+"""Common fixtures of the tests: models that are closed after a test, Python in a child process, and
+the devices that some tests need.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +18,15 @@ HERE = Path(__file__).parent
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let Ctrl-C raise KeyboardInterrupt here and in children, although the parent of pytest
-    ignores it: a shell starts jobs in the background so, and ``nohup`` may."""
+    """Let Ctrl-C raise KeyboardInterrupt here and in children, even if the parent of pytest ignores
+    it. A shell starts background jobs in this way, and ``nohup`` may do so."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collect_file(file_path: Path) -> None:
-    """Files named test_cuda_* may ask when they are imported whether the kernels for the processor
-    are there, so those are made first (builders/cuda_host.py)."""
+    """Build the CUDA kernels for the CPU first (builders/cuda_host.py), because files named
+    test_cuda_* may check for them when they are imported."""
     if file_path.name.startswith("test_cuda_") and "cuda-host" in file_path.read_text("utf-8"):
         from builders import cuda_host
 
@@ -33,7 +34,7 @@ def pytest_collect_file(file_path: Path) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is marked ``cuda`` needs a GPU, and is skipped with the reason where there is none."""
+    """Skip tests marked ``cuda`` with the reason if there is no GPU."""
     marked = [item for item in items if item.get_closest_marker("cuda") is not None]
     if not marked:
         return
@@ -49,7 +50,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def open_llm() -> Iterator[Callable[..., Any]]:
-    """Opens an ``onward.LLM`` (float32 unless told otherwise) and closes it after the test."""
+    """Opens an ``onward.LLM`` (float32 by default) and closes it after the test."""
     from onward import LLM
 
     opened: list[LLM] = []
@@ -65,9 +66,9 @@ def open_llm() -> Iterator[Callable[..., Any]]:
 
 @pytest.fixture
 def run_python() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs Python source in a child process, where the modules of tests/ can be imported.
+    """Runs Python source in a child process that can import the modules of tests/.
 
-    The child is given ``timeout`` seconds; its output is text. ``environment`` is added to ours.
+    The child may take ``timeout`` seconds; its output is text. ``environment`` is added to ours.
     """
 
     def run(
@@ -86,7 +87,7 @@ def run_python() -> Callable[..., subprocess.CompletedProcess[str]]:
 
 
 def search_path() -> str:
-    """PYTHONPATH for children: tests/ first, then what this process was given."""
+    """PYTHONPATH for children: tests/ first, then the PYTHONPATH of this process."""
     inherited = os.environ.get("PYTHONPATH")
     return os.pathsep.join([str(HERE), *([inherited] if inherited else [])])
 

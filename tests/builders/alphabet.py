@@ -1,7 +1,7 @@
-"""A model over bytes that can be chatted with and whose answers are known.
+"""A chat model over bytes with known answers.
 
-It says the alphabet; after a question with "dice" one digit, all equally likely; after one with
-"run" the word "UVW " for ever.
+It answers with the alphabet. A question with "dice" gets one digit, all equally likely; a question
+with "run" gets the word "UVW " without end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from closed_form import IMPOSSIBLE, byte_alphabet, chain, write_bytes_tokenizer,
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 _END, _LETTERS, _DICE, _RUN = 0, 1, 2, 3
-# An answer begins with the byte that decides what the model says.
+# The first byte of an answer decides the rest of it.
 _CHOICE = "'\\x02' if 'dice' in {0} else '\\x03' if 'run' in {0} else '\\x01'"
 _BEGIN = "<assistant>{{{{ " + _CHOICE + " }}}}"
 _TEMPLATE = (

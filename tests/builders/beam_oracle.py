@@ -1,10 +1,10 @@
-"""Beam search a second time, as slowly and plainly as it can be said: what the engine must equal.
+"""A second implementation of beam search, simple and slow: the engine must give the same results.
 
-The rule is that of transformers 4.57 to 5.24 without sampling. A step looks at the best few
-candidates of all beams. One that ends may be finished if it is among the first so many of the step,
-one per beam; the best that do not end live on. Groups, which transformers had until 4.57, search
-one after another in each step, each with a penalty on what the earlier ones took. Knows a function
-that gives log-probabilities, and nothing of the engine.
+The rule is the rule of transformers 4.57 to 5.24 without sampling. A step considers the best
+candidates of all beams. A candidate that ends is finished if it is among the first `num_beams` of
+the step. The best candidates that do not end stay alive. Groups, which transformers had until 4.57,
+search one after another in each step, with a penalty on the tokens that earlier groups chose. The
+input is a function that returns log-probabilities.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 Tokens = tuple[int, ...]
 LogProbs = Callable[[Tokens], NDArray[np.float64]]
-"""Of the vocabulary, after an output."""
+"""Log-probabilities of the vocabulary after an output."""
 UNREACHABLE = -1e9
-"""What a beam that does not exist yet has for a sum: all begin as the same prompt."""
+"""The sum of a beam that does not exist yet, because all beams begin with the same prompt."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Rule:
     num_beam_groups: int = 1
     diversity_penalty: float = 0.0
     stops: Callable[[Tokens], bool] | None = None
-    """Whether an output ends with its last token, whatever that is."""
+    """Whether an output ends with its last token, for any token."""
 
     @property
     def places(self) -> int:
@@ -52,7 +52,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Scored:
-    score: float  # of a live beam: the sum
+    score: float  # the sum of a live beam
     tokens: Tokens
 
 
@@ -68,7 +68,7 @@ class Group:
         return len(self.finished) == self.rule.places
 
     def step(self, log_probs: LogProbs, taken: Counter[int]) -> None:
-        """One token more. Counts in ``taken`` what the beams that live on took."""
+        """Generate one more token. Counts in ``taken`` the tokens of the beams that stay alive."""
         rule = self.rule
         candidates = [
             (beam.score + log_prob - rule.diversity_penalty * taken[token], place, token)
@@ -106,10 +106,10 @@ class Group:
 
 @dataclass
 class Search:
-    """How it went: the results, best first, and after each step what was sure by then."""
+    """The results, best first, and the number of settled tokens after each step."""
 
     results: list[Scored]
-    settled: list[int]  # the number of tokens that all results still possible have in common
+    settled: list[int]  # number of tokens that all possible results have in common
 
 
 def beam_search(log_probs: LogProbs, rule: Rule) -> Search:
@@ -150,7 +150,7 @@ class Processors:
     ) -> NDArray[np.float64]:
         changed, text, n = log_probs.copy(), prompt + output, self.no_repeat_ngram_size
         for token in set(text):
-            # Never above 0, so it is always multiplied; scores are float32.
+            # A score is never above 0, so it is always multiplied; scores are float32.
             changed[token] = np.float32(changed[token] * self.repetition_penalty)
         if n > 0:
             begun = text[len(text) - n + 1 :]

@@ -1,4 +1,4 @@
-"""Beam searches in the C++ engine: how they are asked for, and what their events say."""
+"""Submits beam searches to the C++ engine and collects their events."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Hypothesis:
 
 @dataclass
 class Beams:
-    """What the events of one request said. A request without beams has one hypothesis."""
+    """The events of one request. A request without beams has one hypothesis."""
 
     hypotheses: dict[int, Hypothesis] = field(default_factory=dict)  # by rank
     told: list[int] = field(default_factory=list)  # after each step, tokens of the first one
@@ -68,8 +68,7 @@ def submit_beams(engine: _core.Engine, prompt: ArrayLike, **options: Any) -> int
 def drain_beams(
     engine: _core.Engine, requests: Iterable[int], plain: Iterable[int] = ()
 ) -> dict[int, Beams]:
-    """Steps until every one of these beam searches has ended, and of the ``plain`` requests, which
-    have one sequence."""
+    """Run steps until all beam searches and all ``plain`` requests (of one sequence) have ended."""
     found = {request: Beams() for request in (*requests, *plain)}
     running = set(found)
     while running:
@@ -94,7 +93,7 @@ def log_probs_after(engine: _core.Engine, tokens: ArrayLike) -> NDArray[np.float
 
 
 def float32_log_softmax(row: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Computed in float64 and rounded to what float32 can hold."""
+    """Computed in float64 and rounded to float32."""
     logits = row.astype(np.float64)
     largest = logits.max()
     total = largest + np.log(np.exp(logits - largest).sum())

@@ -1,6 +1,6 @@
-"""The C interface through ctypes: its declarations, read from the header, and a client over them.
+"""The C interface through ctypes: declarations that are read from the header, and a client.
 
-For tests alone. Calls go to the very libonward.so that the extension module has loaded.
+It calls the libonward.so that the extension module has loaded.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def last_error() -> str:
 
 
 def call(function: str, *arguments: Any) -> None:
-    """Calls a function that returns a status; CError unless that is ONWARD_OK.
+    """Call a function that returns a status; raises CError unless it is ONWARD_OK.
 
     The last error is read by the thread that called, before it calls anything else."""
     status = getattr(lib, function)(*arguments)
@@ -100,8 +100,8 @@ def call(function: str, *arguments: Any) -> None:
 
 
 def struct(kind: str, **values: Any) -> ctypes.Structure:
-    """An ``onward_{kind}`` with its defaults, and these values. Arrays may be lists; what pointers
-    point to lives as long as the struct."""
+    """An ``onward_{kind}`` with its defaults and these values. Arrays may be lists; the memory of
+    pointers lives as long as the struct."""
     made = STRUCTS[f"onward_{kind}"]()
     init = (
         getattr(lib, f"onward_{kind}_init_sized", None)
@@ -198,7 +198,7 @@ class CEvent:
 
 @dataclass
 class COutput:
-    """What the events of one sequence said."""
+    """The events of one sequence."""
 
     tokens: list[int] = field(default_factory=list)
     events: list[CEvent] = field(default_factory=list)
@@ -241,7 +241,7 @@ class CModel:
 
 
 class CEngine:
-    """An engine handle: what a C program would do with it."""
+    """An engine handle, used in the same way as in a C program."""
 
     def __init__(self, value: int) -> None:
         self.handle = ctypes.c_void_p(value)
@@ -345,7 +345,8 @@ class CEngine:
         return found
 
     def drain(self, requests: Iterable[int], capacity: int = 64) -> dict[int, list[COutput]]:
-        """Steps until these have ended; their outputs by sequence. Nobody else's event may come."""
+        """Run steps until these requests have ended; returns their outputs by sequence. Other
+        events fail."""
         outputs: dict[int, dict[int, COutput]] = {request: {} for request in requests}
         unfinished = set(outputs)
         while unfinished:

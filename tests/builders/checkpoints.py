@@ -1,6 +1,6 @@
 """Tiny models on disk, as Hugging Face folders and as GGUF files, written byte by byte.
 
-The writers check nothing, so that broken files can be written too.
+The writers check nothing, so that they can also write broken files.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def config_of(**changes: Any) -> Config:
 
 
 def random_weights(config: Mapping[str, Any], seed: int = 0) -> dict[str, np.ndarray]:
-    """Float32 weights for every tensor that the config calls for."""
+    """Float32 weights for every tensor that the config requires."""
     generator = np.random.default_rng(seed)
     plan = architectures.tensor_plan(architectures.read_spec(config))
     return {
@@ -62,7 +62,7 @@ def random_weights(config: Mapping[str, Any], seed: int = 0) -> dict[str, np.nda
 
 
 def stored(weights: np.ndarray, dtype: str = "F32") -> Stored:
-    """A tensor as F32, F16 or BF16 (cut, not rounded)."""
+    """A tensor as F32, F16 or BF16 (truncated, not rounded)."""
     if dtype == "BF16":
         data = (weights.astype("<f4").view("<u4") >> 16).astype("<u2").tobytes()
     else:
@@ -71,7 +71,8 @@ def stored(weights: np.ndarray, dtype: str = "F32") -> Stored:
 
 
 def random_blocks(dtype: str, shape: tuple[int, ...], generator: np.random.Generator) -> Stored:
-    """A matrix of random bytes, but for the f16 scales: values of the size of a model's weights."""
+    """A matrix of random bytes with f16 scales that give values of the size of a model's
+    weights."""
     values, size = STORAGE[dtype]
     blocks = generator.integers(0, 256, (math.prod(shape) // values, size), dtype=np.uint8)
     if dtype == "MXFP4":
@@ -99,7 +100,7 @@ def safetensors_bytes(tensors: Mapping[str, Stored]) -> bytes:
 
 
 def with_header(header: bytes, data: bytes) -> bytes:
-    """A safetensors file of a header as it stands, and the bytes behind it."""
+    """A safetensors file of an unchanged header and the bytes after it."""
     return struct.pack("<Q", len(header)) + header + data
 
 
@@ -126,7 +127,7 @@ GGUF_TYPES = {
     **{"IQ2_XS": 17, "IQ3_XXS": 18, "IQ1_S": 19, "IQ3_S": 21, "IQ2_S": 22},
     **{"BF16": 30, "TQ1_0": 34, "TQ2_0": 35, "MXFP4": 39, "NVFP4": 40},
 }
-# Block format: where in a block its f16 scales lie, and what integers each reaches up to.
+# Block format: the offsets of its f16 scales in a block, and the largest integer of each.
 BLOCKS = {
     **{"Q8_0": {0: 128}, "Q4_0": {0: 8}, "Q4_1": {0: 15, 2: 1}, "Q5_0": {0: 16}},
     **{"Q5_1": {0: 31, 2: 1}, "Q4_K": {0: 15 * 63, 2: 63}, "Q5_K": {0: 31 * 63, 2: 63}},
@@ -134,7 +135,7 @@ BLOCKS = {
     **{"IQ4_NL": {0: 127}, "IQ4_XS": {0: 127 * 32}, "TQ1_0": {52: 1}, "TQ2_0": {64: 1}},
     **{"IQ2_XXS": {0: 4 * 43}, "IQ2_XS": {0: 4 * 43}, "IQ2_S": {0: 4 * 43}},
     **{"IQ3_XXS": {0: 8 * 62}, "IQ3_S": {0: 31 * 15}},
-    "MXFP4": {},  # it has an exponent
+    "MXFP4": {},  # it has an exponent instead
 }
 TINY_GGUF: dict[str, object] = {
     "general.architecture": "llama",
@@ -183,7 +184,7 @@ def gguf_bytes(
     version: int = 3,
     alignment: int = 32,
 ) -> bytes:
-    """A GGUF file. A metadata value given as bytes is written as it stands."""
+    """A GGUF file. A metadata value that is given as bytes is written unchanged."""
     head = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(metadata))
     for key, value in metadata.items():
         head += gguf_text(key) + (value if isinstance(value, bytes) else gguf_value(value))

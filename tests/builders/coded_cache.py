@@ -1,7 +1,7 @@
-"""Cache blocks of random codes and numbers, what they stand for, and attention over them.
+"""Cache blocks of random codes and numbers, their values, and attention over them in numpy.
 
-Which blocks a token sees as codes: csrc/backend/cache_layout.h. Whatever no row sees is a null
-pointer or NaN.
+csrc/backend/cache_layout.h defines which blocks a token sees as codes. Data that no row sees is a
+null pointer or NaN.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class CodedCache:
         return padded.view(np.uint8).reshape(-1)
 
     def exact_block(self, block: int, seen: set[int]) -> Raw:
-        """Positions that are not in ``seen`` are NaN."""
+        """Exact blocks; positions that are not in ``seen`` are NaN."""
         head_bytes = self._side_bytes("exact", True)[0] + self._side_bytes("exact", False)[0]
         out = np.full((2, self.kv_heads, head_bytes), 0xFF, np.uint8)
         hidden = [t for t in range(BLOCK) if block * BLOCK + t not in seen]
@@ -131,7 +131,7 @@ class CodedCache:
                     codes, scales = self._side_bytes(codec, keys)
                     stored = random.integers(1, 256, codes, dtype=np.uint8)
                     if codec == "int8" and not keys:
-                        stored ^= 0x80  # there is no -128
+                        stored ^= 0x80  # -128 is not a code
                     size = {"int8": 80, "q4_0": 5}.get(codec, 70)
                     scale = random.uniform(0.5, 1.5, scales // 2).reshape(-1, BLOCK) / size
                     if codec == "q4_0":
@@ -162,7 +162,7 @@ class CodedCache:
         return np.concatenate([joined, np.zeros(-len(joined) % 64, np.uint8)])
 
     def tables(self, first: int, tokens: int) -> tuple[list[Raw | None], list[Raw | None]]:
-        """Exact and coded blocks as the tokens [first, first + tokens) need them."""
+        """The exact and coded blocks that the tokens [first, first + tokens) need."""
         exact: set[int] = set()
         coded: set[int] = set()
         for position in range(first, first + tokens):
@@ -181,7 +181,7 @@ class CodedCache:
             [self.coded_block(b, coded) if b in coded_blocks else None for b in range(self.blocks)],
         )
 
-    # --- what the bytes stand for ---
+    # --- values of the bytes ---
 
     @cached_property
     def exact(self) -> tuple[F64, F64]:
@@ -207,12 +207,12 @@ class CodedCache:
 
     @cached_property
     def decoded(self) -> tuple[F64, F64]:
-        """Like ``exact``, of the codes; keys with what else a rounded query meets."""
+        """Like ``exact``, for the codes; keys also have the part that a rounded query needs."""
         return self._decoded_side(True), self._decoded_side(False)[..., : self.head_dim]
 
     def coded_scores(self, q: F32, kv: int) -> F64:
-        """Of queries (n, head_dim) with all keys as codes, (n, positions). Queries are rounded to
-        bytes but for q4_0, which is coarse."""
+        """Scores of queries (n, head_dim) with all keys as codes, (n, positions). Queries are
+        rounded to bytes, except for q4_0, which is coarse."""
         dims, codec = coded_dim(self.head_dim), self.key_codec
         padded = np.zeros((len(q), dims), np.float32)
         padded[:, : self.head_dim] = q
@@ -232,7 +232,8 @@ class CodedCache:
     # --- attention ---
 
     def queries(self, first: int, tokens: int) -> F32:
-        """(tokens, heads, head_dim), of a position the same whatever call it is in."""
+        """Queries (tokens, heads, head_dim); the query of a position does not depend on the
+        call."""
         q = normal(self.seed + 4, self.positions, self.kv_heads * self.group, self.head_dim)
         return q[first : first + tokens]
 
@@ -290,7 +291,7 @@ class CodedCache:
 
 @cache
 def _expected(one: CodedCache, first: int, tokens: int) -> F64:
-    """Once for all places that are held against it: it takes longer than any of them."""
+    """Computed once for all tested places, because it takes longer than each of them."""
     return one._attention(first, tokens)
 
 
@@ -300,7 +301,7 @@ Slice = tuple[CodedCache, int, int, list[Raw | None], list[Raw | None]]
 def attend_slices(
     slices: list[Slice], threads: int, q: F32 | None = None, device: str = "cpu"
 ) -> F32:
-    """One step over slices of caches that differ in positions and seed alone."""
+    """One step over slices of caches that differ only in positions and seed."""
     one = slices[0][0]
     assert all(
         replace(s[0], positions=0, seed=0) == replace(one, positions=0, seed=0) for s in slices

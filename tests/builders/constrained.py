@@ -1,4 +1,6 @@
-"""Constrained outputs drawn from seeded random logits, as an engine would, for many tokenizers."""
+"""Draws constrained outputs from seeded random logits in the same way as an engine, for many
+tokenizers.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from onward.text.constraints import Constraint, ConstraintRule
 from onward.text.gguf.tokenizer import read_tokenizer as read_gguf_tokenizer
 from onward.text.tokenizer.tokenizer import Tokenizer
 
-PADDING = 5  # rows of the model beyond its tokens
+PADDING = 5  # rows of the model beyond the tokens
 
 
 def words() -> tokenizers.Tokenizer:
@@ -42,7 +44,7 @@ def stripped() -> tokenizers.Tokenizer:
     return backend
 
 
-# Each with a special token to stop at, and a prompt that has no text.
+# Each has a special stop token and a prompt without text.
 SPELLS_ALL: dict[str, Callable[[], tuple[Tokenizer, int]]] = {
     "byte level": lambda: (
         Tokenizer(byte_level([("a", "b"), ("t", "r"), ("ð", "Ł")], added=("日本", "<tool>"))),
@@ -116,7 +118,7 @@ def draw(
     seed: int,
     limit: int = 2000,
 ) -> list[int]:
-    """An output that has come to its end, without the stop token."""
+    """A complete output, without the stop token."""
     rng = np.random.default_rng(seed)
     rule = constraint.rule(prompt, stops)
     output: list[int] = []

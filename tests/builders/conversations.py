@@ -1,9 +1,8 @@
-"""Stories: what callers do with one engine, conversation upon conversation, and what each hears.
+"""Stories: sequences of actions on one engine with many conversations, and the expected outputs.
 
-An ``Ask`` is one request: it begins from what an earlier one said, whole, cut or changed, and goes
-on from there. A ``Story`` is an engine's options and what happens to it, drawn by hypothesis;
-``alone`` is what a request hears from a fresh engine that keeps no prefixes and has all the memory
-it likes.
+An ``Ask`` is one request. It continues the whole, the beginning or a changed copy of an earlier
+conversation. A ``Story`` is the options of an engine and its actions, drawn by hypothesis.
+``alone`` is the output of a request in a new engine that keeps no prefixes and has no memory limit.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ CODECS = ("exact", "int8", "q4_0", "turbo4", "turbo3", "turbo2")
 VOCAB, MOST_TOKENS = 40, 420
 SLAB_BYTES = 1 << 20
 LONG = 1500
-"""Tokens of a prompt that take so long to read that a signal is seen meanwhile."""
+"""A prompt of this many tokens takes long enough for a signal to arrive during the step."""
 WINDOWS = {"one": (), "one window": (23,), "three": (), "three windows": (0, 23, 0)}
 
 
@@ -47,7 +46,7 @@ def model(layers: str, head_dim: int, dtype: str, seed: int = 0) -> _core.Model:
 
 @dataclass(frozen=True)
 class Cache:
-    """A model and how its keys and values are held: what changes bits."""
+    """A model and the dtype of its keys and values: the settings that change bits."""
 
     layers: str = "three windows"
     head_dim: int = 32
@@ -77,13 +76,13 @@ class Cache:
 
     @property
     def block_bytes(self) -> int:
-        """Of an exact block, in all layers."""
+        """Bytes of an exact block in all layers."""
         return int(self.engine().stats()["cache_block_bytes"])
 
 
 @dataclass(frozen=True)
 class Ask:
-    """One request. What changes nothing of its output comes last."""
+    """One request. The last fields do not change its output."""
 
     prompt: tuple[int, ...]
     max_new_tokens: int = 8
@@ -99,7 +98,7 @@ class Ask:
     cache: bool = True
 
     def submit(self, engine: _core.Engine, *, plainly: bool = False) -> int:
-        """``plainly``: without all that must not change the output."""
+        """``plainly``: without the options that must not change the output."""
         sampling, speculation = _core.SamplingOptions(), _core.SpeculationOptions()
         sampling.temperature, sampling.seed = self.temperature, self.seed
         sampling.logprobs = 3
@@ -126,7 +125,7 @@ class Ask:
 
 @functools.cache
 def alone(cache: Cache, ask: Ask) -> Heard:
-    """From an engine of its own: one thread, the prompt in one step, nothing kept."""
+    """The output of its own engine: one thread, the prompt in one step, no kept prefixes."""
     engine = cache.engine(chunk=4096, prefix_cache=False)
     ask.submit(engine, plainly=True)
     heard = Heard()
@@ -138,7 +137,7 @@ def alone(cache: Cache, ask: Ask) -> Heard:
 
 @contextmanager
 def alarm(seconds: float) -> Iterator[None]:
-    """A signal handler raises InterruptedError after so long."""
+    """A signal handler raises InterruptedError after this time."""
 
     def raise_(number: int, frame: object) -> None:
         raise InterruptedError("given up")
@@ -154,15 +153,15 @@ def alarm(seconds: float) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Act:
-    """``ask``, ``cancel``, ``steps``, ``give up``, ``store``, ``restore``, ``forget``. Numbers are
-    taken modulo what there is."""
+    """An action: ``ask``, ``cancel``, ``steps``, ``give up``, ``store``, ``restore`` or ``forget``.
+    Numbers are taken modulo the number of objects."""
 
     kind: str
     ask: Ask | None = None
-    """Its prompt is what comes after the conversation it begins from."""
+    """The prompt follows the conversation that the request continues."""
     conversation: int = 0
     cut: float = 1.0
-    """Where the earlier conversation is cut."""
+    """The position where the earlier conversation is cut."""
     edit: bool = False
     count: int = 1
     sequence: int | None = None
@@ -178,7 +177,7 @@ class Story:
     budget_blocks: int | None = None
     prefix_blocks: int | None = None
     draft: int | None = None
-    """Seed of the draft model; that of the model itself guesses right."""
+    """Seed of the draft model; the seed of the model itself gives right guesses."""
 
     def engine(self) -> _core.Engine:
         block = self.cache.block_bytes
@@ -202,7 +201,7 @@ class Asked:
 
 
 class Telling:
-    """A story as it is told: the engine, and what everybody has heard so far."""
+    """A running story: the engine, and the output of every request so far."""
 
     def __init__(self, story: Story) -> None:
         self.story = story
@@ -242,13 +241,13 @@ class Telling:
             assert self.story.budget_blocks is not None
             self.refused += 1
             return
-        # A token a step, without a cache all anew for each one, and again after preemptions.
+        # One token a step; without a cache everything again for each, and again after preemptions.
         often = ask.max_new_tokens + 1 if not ask.cache else 1
         tokens = max(ask.num_sequences, ask.num_beams) * (len(prompt) + ask.max_new_tokens)
         self.most_steps += 20 * often * tokens + sum(act.count for act in self.story.acts)
         self.running[request] = Asked(ask)
         self.asked.append(self.running[request])
-        self.conversations.append(prompt)  # until more is known of it
+        self.conversations.append(prompt)  # until it has an output
 
     def _steps(self, act: Act) -> None:
         for _ in range(act.count):
@@ -297,7 +296,7 @@ class Telling:
         self.check_memory()
 
     def _give_up(self, act: Act) -> None:
-        """A step that a signal ends, if it lasts long enough: the chunk has to be large."""
+        """Run a step that a signal interrupts if it takes long enough; the chunk must be large."""
         prompt = random_prompt(LONG, VOCAB, act.count)
         try:
             request = Ask(tuple(map(int, prompt))).submit(self.engine)
@@ -315,7 +314,7 @@ class Telling:
         self.check_memory()
 
     def _lose_all(self) -> None:
-        """The signal came as the step returned: it was made, and nobody has heard of it."""
+        """The signal came when the step returned: the step was done, but its events were lost."""
         for request, asked in list(self.running.items()):
             self.engine.cancel(request)
             asked.cancelled = True
@@ -349,7 +348,7 @@ class Telling:
             return
         tokens, blocks = self.stored[act.conversation % len(self.stored)]
         if act.edit and not self.running:
-            self.engine = self.story.engine()  # of another day
+            self.engine = self.story.engine()  # a new engine, as after a restart
         try:
             self.engine.restore_prefix(ids(tokens), blocks)
         except ValueError as error:
@@ -362,7 +361,7 @@ class Telling:
         assert stats["prefix_bytes"] == stats["prefix_tokens"] == 0
 
     def check(self) -> None:
-        """Everybody has heard what they hear alone, and nothing is left over."""
+        """Every request has the output that it gets alone, and nothing remains in the engine."""
         for asked in self.asked:
             expected = alone(self.story.cache, asked.ask)
             assert asked.heard.error is None
@@ -372,7 +371,7 @@ class Telling:
                 assert found == (told[: len(found)] if cut else told)
             assert asked.heard.ended or asked.cancelled
             logprobs = asked.heard.prompt_logprobs
-            # A signal may come while they are taken.
+            # A signal may come while the events are read.
             heard = len(logprobs) if asked.cancelled else None
             assert logprobs == expected.prompt_logprobs[:heard]
         self.engine.forget_prefixes()
@@ -386,7 +385,7 @@ def _ended(heard: Heard) -> set[int]:
     return {index for index, told in heard.sequences.items() if told[-1][2] is not None}
 
 
-# What hypothesis draws
+# Strategies of hypothesis
 
 
 @st.composite

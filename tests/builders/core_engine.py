@@ -1,7 +1,7 @@
-"""The C++ engine driven without files, text or the package above it: seeded models, and the loop.
+"""Drives the C++ engine without files, text or the Python package: seeded models and the loop.
 
-For tests of what the engine itself promises (bits, counts, requests side by side). Knows the
-interface of ``onward._core`` and nothing else of the package.
+It is for tests of the engine itself (bits, counts, concurrent requests) and uses only
+``onward._core``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from onward import _core
 from onward.errors import Error
 
 ALL_CHUNK = 1 << 20
-"""A chunk size that takes any prompt of these tests whole."""
+"""A chunk size that is larger than every prompt of these tests."""
 ISAS = (
     *("generic", "neon", "neondot", "avx2", "avx2vnni"),
     *("avx512", "avx512vnni", "avx512bf16"),
@@ -28,12 +28,12 @@ PACKED = {
     **{"f32": "f32", "f16": "f16", "bf16": "bf16"},
     **{"int8": "q8_0", "int4": "q4_0", "int4-min": "q4_1"},
 }
-"""What ``seeded_model`` takes, and what its layers' matrices are then in the core."""
+"""The dtypes of ``seeded_model``, and the resulting dtypes of the layers' matrices in the core."""
 REQUEST_OPTIONS = {
     *("max_new_tokens", "num_sequences", "beams", "speculation", "end_rules"),
     *("prompt_logprobs", "priority", "cache", "progress", "gather"),
 }
-"""What ``Engine.submit`` takes beside the sampler's options."""
+"""The arguments of ``Engine.submit`` except the options of the sampler."""
 
 
 @dataclass(frozen=True)
@@ -101,11 +101,10 @@ def weight_shapes(shape: Shape) -> dict[str, list[tuple[int, ...]]]:
 def seeded_model(
     dtype: str, shape: Shape | None = None, seed: int = 0, device: str = "cpu", **spec: Any
 ) -> _core.Model:
-    """Random weights, large enough that attention is sharp and the logits are well spread.
+    """Random weights that are large enough for sharp attention and well spread logits.
 
-    ``dtype`` is one of PACKED; beside "int4" the embedding and the head are in 8 bits. ``spec``:
-    further fields of the spec.
-    """
+    ``dtype`` is one of PACKED; with "int4" the embedding and the head have 8 bits. ``spec``:
+    further fields of the spec."""
     shape = shape or Shape()
     generator = np.random.default_rng(seed)
     cache = dtype if dtype in ("f32", "bf16") else "f16"
@@ -131,7 +130,7 @@ def new_engine(
 
 
 def guessing(lookup: int = 0, draft: int = 0, ngram: int = 2) -> _core.SpeculationOptions:
-    """So many tokens a step, looked up or from the draft model."""
+    """Guesses in each step, from lookup or from the draft model."""
     options = _core.SpeculationOptions()
     options.lookup_tokens, options.draft_tokens, options.lookup_ngram = lookup, draft, ngram
     return options
@@ -139,9 +138,9 @@ def guessing(lookup: int = 0, draft: int = 0, ngram: int = 2) -> _core.Speculati
 
 @contextmanager
 def instruction_set(name: str) -> Iterator[None]:
-    """Engines made inside run on this instruction set; skips where the processor lacks it.
+    """Engines that are made inside use this instruction set; skips the test if the CPU lacks it.
 
-    The kernels are picked when an engine is made, so this needs no child process.
+    The kernels are chosen when an engine is made, so this needs no child process.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ONWARD_CPU_ISA", name)
@@ -162,7 +161,7 @@ def random_prompt(length: int, vocab_size: int = 300, seed: int = 0) -> NDArray[
 
 @dataclass
 class Output:
-    """What the events of one request said."""
+    """The events of one request."""
 
     tokens: list[int] = field(default_factory=list)
     finish: str | None = None
@@ -191,7 +190,7 @@ class Output:
 
 
 def submit(engine: _core.Engine, prompt: ArrayLike, **options: Any) -> int:
-    """Options of the request and of the sampler, in one row."""
+    """Submit a request with options of the request and of the sampler."""
     sampling = _core.SamplingOptions()
     for name in set(options) - REQUEST_OPTIONS:
         setattr(sampling, name, options.pop(name))
@@ -199,7 +198,7 @@ def submit(engine: _core.Engine, prompt: ArrayLike, **options: Any) -> int:
 
 
 def drain(engine: _core.Engine, requests: Iterable[int]) -> dict[int, Output]:
-    """Steps until every request has ended."""
+    """Run steps until every request has ended."""
     return {request: outputs[0] for request, outputs in drain_all(engine, requests).items()}
 
 
@@ -220,7 +219,7 @@ def drain_all(engine: _core.Engine, requests: Iterable[int]) -> dict[int, list[O
 
 
 def complete(engine: _core.Engine, prompts: Sequence[ArrayLike], **options: Any) -> list[list[int]]:
-    """The tokens of each prompt, all in the engine together."""
+    """The tokens of each prompt; all requests run together."""
     requests = [submit(engine, prompt, **options) for prompt in prompts]
     outputs = drain(engine, requests)
     assert not any(output.error for output in outputs.values()), outputs

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 Choice = tuple[str, int]
-"""A factor and the place of one of its values."""
+"""A factor and the index of one of its values."""
 
 
 def covering_rows(factors: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
@@ -40,14 +40,14 @@ def covering_rows(factors: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
 
 def all_pairs(factors: Mapping[str, Sequence[Any]]) -> Iterator[tuple[Choice, Choice]]:
-    """Every two values of every two factors, by their places."""
+    """All pairs of values of all pairs of factors, by index."""
     for first, second in combinations(factors, 2):
         for i, j in product(range(len(factors[first])), range(len(factors[second]))):
             yield (first, i), (second, j)
 
 
 def new_pairs(row: Mapping[str, int], choice: Choice, missing: Mapping[Any, None]) -> int:
-    """The number of missing pairs that ``choice`` completes with what the row has already."""
+    """The number of missing pairs that ``choice`` completes with the present values of the row."""
     return sum((chosen, choice) in missing or (choice, chosen) in missing for chosen in row.items())
 
 

@@ -1,7 +1,8 @@
-"""Crowds: requests of every kind that share an engine, and what each of them hears.
+"""Crowds: requests of every kind that share an engine, and their expected outputs.
 
-A ``Wish`` is one request, drawn by hypothesis; ``alone`` is what it gets from an engine of its own,
-without guesses and without company; ``Plan`` says when it comes and when it is given up.
+A ``Wish`` is one request, drawn by hypothesis. ``alone`` is its output in an engine of its own,
+without guesses and without other requests. A ``Plan`` says when it is submitted and when it is
+cancelled.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from onward import _core
 from onward.options.grammar import Grammar
 from onward.text.constraints import Constraint
 
-# A small vocabulary repeats itself, so that guesses are right now and then.
+# With a small vocabulary the output repeats itself, so some guesses are right.
 SHAPE = Shape(
     vocab_size=40,
     hidden_size=48,
@@ -40,7 +41,7 @@ WIDEST = 6
 STOP_TOKENS = (3, 11)
 RAISED = "the rule has had enough"
 
-# What the tokens read, where a grammar asks; two of them are the stop tokens as well.
+# The texts of the tokens, for a grammar; two of them are also stop tokens.
 PIECES = [*"abcdefghijklmnopqrstuvwxyz0123456789", "ab", "cd", "e1", "12"]
 REGEXES = ["[a-m]{2,9}(1|2)*", "(ab|cd|e[0-9])+", "[0-9]{1,4}[a-z]*", "x?y?z?(12)*"]
 HAS_GRAMMARS = importlib.util.find_spec("llguidance") is not None
@@ -65,18 +66,19 @@ def model(dtype: str) -> _core.Model:
 
 @functools.cache
 def draft(dtype: str, kind: str) -> _core.Model:
-    """The model itself, which guesses right, or another one, which hardly ever does."""
+    """The model itself, whose guesses are right, or another one, whose guesses are hardly ever
+    right."""
     return {"same": model(dtype), "other": seeded_model(dtype, SHAPE, seed=1)}[kind]
 
 
 @dataclass(frozen=True)
 class Wish:
-    """One request. What changes nothing of its output comes last."""
+    """One request. The last fields do not change its output."""
 
     prompt_tokens: int
     prompt_seed: int
     period: int | None = None
-    """The prompt repeats itself after so many tokens."""
+    """The prompt repeats itself after this many tokens."""
     max_new_tokens: int = 8
     sampling: Options = ()
     num_sequences: int = 1
@@ -99,7 +101,7 @@ class Wish:
         return np.resize(prompt[: self.period], self.prompt_tokens)
 
     def submit(self, engine: _core.Engine, *, plainly: bool = False) -> int:
-        """``plainly``: without all that must not change the output."""
+        """``plainly``: without the options that must not change the output."""
         sampling, speculation = _core.SamplingOptions(), _core.SpeculationOptions()
         _set(sampling, self.sampling)
         sampling.stop_token_ids = STOP_TOKENS
@@ -136,7 +138,7 @@ def _set(target: object, options: Options) -> None:
 
 
 def _score_rule(kind: str, prompt_tokens: int) -> Callable[..., None]:
-    """Bans by what was written, or fails after a few tokens."""
+    """Bans tokens depending on the output, or fails after a few tokens."""
 
     def change(tokens: NDArray[np.int32], scores: NDArray[np.float32]) -> None:
         written = len(tokens) - prompt_tokens
@@ -158,7 +160,7 @@ def _end_rule(divisor: int) -> Callable[[NDArray[np.int32]], bool]:
 
 @dataclass
 class Heard:
-    """What the events of one request said, floats as their bits."""
+    """The events of one request, with floats as bits."""
 
     sequences: dict[int, list[tuple[object, ...]]] = field(default_factory=dict)
     """Token, its log-probabilities, finish and score of each event."""
@@ -166,7 +168,7 @@ class Heard:
     error: str | None = None
     ended: bool = False
     quiet: set[int | None] = field(default_factory=set)
-    """Sequences that were given up; None is the whole request."""
+    """Cancelled sequences; None is the whole request."""
 
     def give_up(self, sequence: int | None) -> None:
         self.quiet.add(sequence)
@@ -209,11 +211,11 @@ def _alone(dtype: str, wish: Wish) -> Heard:
 
 
 def alone(dtype: str, wish: Wish) -> Heard:
-    """What the request gets from a fresh engine, one thread, its prompt in one step."""
+    """The output of the request in a new engine: one thread, its prompt in one step."""
     return _alone(dtype, wish)
 
 
-# What hypothesis draws
+# Strategies of hypothesis
 
 _PENALTIES = (
     (),
@@ -317,7 +319,7 @@ def wishes(draw: st.DrawFn) -> Wish:
 
 @dataclass(frozen=True)
 class Plan:
-    """When a request comes, and when it is given up, as a whole or one sequence of it."""
+    """When a request is submitted, and when it or one of its sequences is cancelled."""
 
     wish: Wish
     comes: int

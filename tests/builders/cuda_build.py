@@ -1,5 +1,6 @@
-"""The real CUDA library, compiled by nvcc against the onward that the tests run with, and what
-ptxas says about its kernels. Knows no kernel and needs no GPU."""
+"""Compiles the real CUDA library with nvcc against the tested onward, and reads the resources of
+its kernels from the output of ptxas. It needs no GPU.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ NVCC = shutil.which(os.environ.get("CUDACXX", "nvcc"))
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel on one architecture, as ptxas says at the end."""
+    """The resources of one kernel on one architecture, from the output of ptxas."""
 
     name: str
     architecture: str
@@ -28,7 +29,7 @@ class Kernel:
 
 
 def why_not() -> str:
-    """Why it cannot be built here; empty: it can."""
+    """The reason why it cannot be built here; empty: it can."""
     if NVCC is None:
         return "no nvcc on this machine"
     missing = [
@@ -44,7 +45,7 @@ def why_not() -> str:
 
 
 def build(folder: Path, architectures: str) -> tuple[Path, list[Kernel]]:
-    """libonward_cuda.so for these architectures, and its kernels. Compiles for half a minute."""
+    """Build libonward_cuda.so for these architectures; returns its kernels. Takes half a minute."""
     tree = folder / "cuda"
     configure = ["cmake", "-S", str(ROOT / "csrc" / "cuda"), "-B", str(tree), "-G", "Ninja"]
     options = ["-DONWARD_CUDA=ON", "-DONWARD_CUDA_HOST=OFF", "-DONWARD_CUDA_RESOURCES=ON"]
@@ -57,7 +58,7 @@ def build(folder: Path, architectures: str) -> tuple[Path, list[Kernel]]:
 
 
 def kernels(said: str) -> list[Kernel]:
-    """Out of what `ptxas -v` prints: four lines a kernel, in whatever order those come."""
+    """Read the output of `ptxas -v`: four lines for each kernel, in any order."""
     found = []
     for part in re.split(r"(?=Compiling entry function)", said)[1:]:
         heading = re.match(r"Compiling entry function '(\w+)' for '(\w+)'", part)
@@ -86,7 +87,7 @@ def kernels(said: str) -> list[Kernel]:
 
 
 def short(name: str) -> str:
-    """The name without its rooms: multiply_chains<4>, prepare_rows<Rows 3>."""
+    """The name without namespaces: multiply_chains<4>, prepare_rows<Rows 3>."""
     name = re.sub(r"\(anonymous namespace\)::|onward::cuda::|_GLOBAL__N_\w+::", "", name)
     return re.sub(r"^void ", "", re.sub(r"\((\w+)\)", r"\1 ", name))
 

@@ -1,9 +1,8 @@
-"""The CUDA kernels compiled for the processor, for the tests that run them without a GPU.
+"""Builds the CUDA kernels for the CPU, for tests without a GPU.
 
-Where nobody has said where that library is (ONWARD_CUDA_HOST_LIBRARY) and none lies beside
-libonward, it is built once, by the standalone project csrc/cuda against the onward that the tests
-run with, and kept in build/: the next session compiles what has changed. Processes that test side
-by side wait for the one that builds. Knows no kernel.
+If ONWARD_CUDA_HOST_LIBRARY is not set and there is no such library next to libonward, the
+standalone project csrc/cuda is built once against the tested onward. The build is kept in build/,
+so the next session compiles only changes. Parallel test processes wait for the one that builds.
 """
 
 from __future__ import annotations
@@ -29,7 +28,8 @@ NAME = "libonward_cuda_host.so"
 
 @functools.cache
 def why_not() -> str:
-    """Makes the device "cuda-host" known to this process and its children; else why it cannot."""
+    """Make the device "cuda-host" available to this process and its children; returns the reason if
+    this is impossible."""
     named = os.environ.get(VARIABLE)
     if named:
         return "" if Path(named).is_file() else f"{VARIABLE}: {named} is not there"
@@ -50,19 +50,20 @@ def why_not() -> str:
 
 
 def needs_cuda_host() -> pytest.MarkDecorator:
-    """``pytestmark = needs_cuda_host()``: skips, with the reason, where it cannot be had."""
+    """``pytestmark = needs_cuda_host()``: skips the tests with the reason if it is not
+    available."""
     reason = why_not()
     return pytest.mark.skipif(bool(reason), reason=reason)
 
 
 def native_package() -> Path:
-    """The folder of onwardConfig.cmake; as for CMake, the variable onward_DIR comes first."""
+    """The folder of onwardConfig.cmake. As in CMake, the variable onward_DIR has priority."""
     named = os.environ.get(CMAKE_VARIABLE)
     return Path(named) if named else Path(onward.get_cmake_dir())
 
 
 def tool_path() -> str:
-    """PATH with what pip has put beside this Python: cmake and ninja."""
+    """PATH with the folder of this Python, where pip has installed cmake and ninja."""
     return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
 
@@ -87,7 +88,7 @@ def built(package: Path, tools: str) -> Path:
 
 
 def run(command: list[str], tools: str) -> str:
-    """Its output; the test session ends where it fails, with what the tool said."""
+    """Run a command and return its output. If it fails, the test session ends with its output."""
     inherited = {k: v for k, v in os.environ.items() if k != "ONWARD_CUDA"}
     done = subprocess.run(
         command,

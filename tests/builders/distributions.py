@@ -1,4 +1,6 @@
-"""A known distribution behind the real sampler, many draws from it, and a chi-square for them."""
+"""Draws many tokens of a known distribution with the real sampler, and tests them with
+chi-square.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from builders.core_engine import Shape, complete, drain, new_engine, spec_of, su
 from onward import _core
 
 DRAWS = 20_000
-# The chi-square value that a right sampler exceeds once in a million, by degrees of freedom.
+# The chi-square value that a correct sampler exceeds once in a million, by degrees of freedom.
 ONE_IN_A_MILLION = {1: 23.93, 2: 27.63, 3: 30.66, 4: 33.38, 15: 57.0}
 SEEDS_IN_FLIGHT = 500
 
@@ -26,8 +28,8 @@ def table_engine(rows: ArrayLike, chunk: int = 512) -> _core.Engine:
 def table_model(rows: ArrayLike) -> _core.Model:
     """M-TABLE in the core: logits after token i are exactly rows[i] (rows[0] past the last row).
 
-    Hidden size 64: the RMSNorm of a one-hot is 8 times it, and 1/8 takes that back without a
-    rounding, so the sampler sees the very floats of the table.
+    With hidden size 64, the RMSNorm of a one-hot is 8 times the one-hot. 1/8 undoes this without
+    rounding, so the sampler sees exactly the floats of the table.
     """
     table = np.atleast_2d(np.asarray(rows, np.float32))
     vocab = table.shape[1]
@@ -83,7 +85,7 @@ def draws_along_steps(logits: ArrayLike, **options: Any) -> NDArray[np.int64]:
 
 
 def draws_over_seeds(logits: ArrayLike, **options: Any) -> NDArray[np.int64]:
-    """The first token of 20,000 requests that differ in nothing but the seed."""
+    """The first token of 20,000 requests that differ only in the seed."""
     engine = table_engine(logits, chunk=SEEDS_IN_FLIGHT)
     options = {"temperature": 1.0, "max_new_tokens": 1, **options}
     tokens: list[int] = []
@@ -95,7 +97,8 @@ def draws_over_seeds(logits: ArrayLike, **options: Any) -> NDArray[np.int64]:
 
 
 def assert_distribution(tokens: NDArray[np.int64], expected: Mapping[int, float]) -> None:
-    """Chi-square against ``expected`` (token -> probability), and no other token at all."""
+    """Assert chi-square against ``expected`` (token -> probability), and that no other token
+    occurs."""
     assert abs(sum(expected.values()) - 1) < 1e-4
     found = Counter(tokens.tolist())
     assert set(found) <= set(expected), f"drew {found}, expected only {expected}"
@@ -108,7 +111,8 @@ def assert_distribution(tokens: NDArray[np.int64], expected: Mapping[int, float]
 
 
 def possible(logits: ArrayLike, **options: Any) -> set[int]:
-    """The tokens that the filters leave, as 400 draws show. For rows of at most 5 even chances."""
+    """The tokens that the filters keep, found with 400 draws. For at most 5 equally likely
+    tokens."""
     engine = table_engine(logits)
     options = {"temperature": 1.0, **options}
     [tokens] = complete(engine, [[0]], max_new_tokens=400, **options)

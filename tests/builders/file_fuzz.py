@@ -1,6 +1,6 @@
-"""Opens thousands of damaged files of some formats and reports what was not a clean outcome.
+"""Opens thousands of damaged files of some formats and reports every outcome that is not clean.
 
-Run as a program, in a process of its own, because a bad read ends in a signal:
+It runs as a program in a process of its own, because a bad read ends in a signal:
 ``python file_fuzz.py KIND,KIND SECONDS SEED [FILES]``. The outcome of every file must be success or
 onward.Error, in about a second, without the memory growing. Each kind ends after SECONDS, or after
 FILES files, and prints a line: [kind, opened, refused, seconds of the slowest, kilobytes that the
@@ -40,7 +40,7 @@ def fuzz(kind: str, seconds: float, seed: int, files: int) -> None:
     slowest = 0.0
     end = time.perf_counter() + seconds
     while time.perf_counter() < end and opened + refused < files:
-        target.file.unlink()  # a new file: one that is mapped must not be shortened
+        target.file.unlink()  # a new file, because a mapped file must not be shortened
         target.file.write_bytes(target.change(good, source))
         start = time.perf_counter()
         try:

@@ -1,4 +1,4 @@
-"""All writers of the package by name: what each saves, and how a reader tells whole content.
+"""All writers of the package by name: the saved content, and a reader that checks it.
 
 A new writer needs one entry in ``WRITERS``.
 """
@@ -42,16 +42,17 @@ class Writer:
     target: str
     prepare: Callable[[Path, ExitStack], Save]
     error: type[Exception] = Error
-    """Of a save that fails. OSError where the callers make a warning or another error of it."""
+    """The error of a failed save. OSError if the callers convert it."""
     replaces: bool = True
     needs: str = "onward"
-    """A module without which there is no such writer."""
+    """A module that this writer needs."""
     read: Callable[[Path], object] = Path.read_bytes
-    """Raises for a damaged file, or returns what no good file has."""
+    """Reads the file. Raises for a damaged file, or returns a value that no good file has."""
 
 
 def write_models(folder: Path) -> Path:
-    """What the writers read: a folder, a GGUF file and two saved sides of a comparison."""
+    """Write the inputs of the writers: a folder, a GGUF file and two saved sides of a
+    comparison."""
     small = {"num_layers": 1, "hidden_size": 64, "intermediate_size": 64}
     model = write_talking(folder / "model", **small)
     write_gguf_model(folder / "model.gguf")
@@ -109,7 +110,7 @@ def _page(models: Path, ends: ExitStack) -> Save:
 
 
 def _plot(models: Path, ends: ExitStack) -> Save:
-    """SVG or PNG, by the target's name."""
+    """Write SVG or PNG, depending on the name of the target."""
     points = tuple((float(x), float(x)) for x in range(1, 200))
     return lambda path, version: write_chart(
         Chart(f"v{version}", "x", (Curve("a", points),), str), str(path)
@@ -125,7 +126,7 @@ def _history(models: Path, ends: ExitStack) -> Save:
 
 
 def _arrays(path: Path) -> object:
-    """The file has the time of its writing in it, so its bytes differ each time."""
+    """The file contains its time of writing, so its bytes differ each time."""
     side = result_file.load(str(path))
     return side.description, side.texts, [logits.tobytes() for logits in side.logits]
 
@@ -152,7 +153,7 @@ WRITERS = {
 
 
 def void(_: object) -> None:
-    """Drops a result, for callables that return nothing."""
+    """Ignore a result, for callables that return nothing."""
 
 
 def unchanged() -> None:
@@ -160,7 +161,7 @@ def unchanged() -> None:
 
 
 def save_forever(name: str, models: Path, target: Path, aside: Path, first: Connection) -> None:
-    """What a child does until it is killed. A target that is never replaced is moved aside."""
+    """The loop of a child until it is killed. A target that is never replaced is moved away."""
     writer = WRITERS[name]
     with ExitStack() as ends:
         save = writer.prepare(models, ends)

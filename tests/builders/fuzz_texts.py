@@ -1,5 +1,6 @@
-"""Tokenizers, templates, packs, sessions and saved comparisons that the fuzzer damages, and what is
-done with each damaged one."""
+"""Tokenizers, templates, packs, sessions and saved comparisons for the fuzzer, and the reader of
+each damaged file.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ HI = [{"role": "system", "content": "s"}, {"role": "user", "content": "hi\nthere
 
 
 def of_tokenizer(folder: Path, name: str, change: Change | None = None) -> Target:
-    """One file of a tokenizer's folder: read, then texts both ways and a conversation."""
+    """One file of a tokenizer folder: it is read, then texts are encoded and decoded, and a
+    conversation is rendered."""
     config = {
         "eos_token": "<|end|>",
         "bos_token": {"content": "<|begin|>", "lstrip": False},
@@ -57,7 +59,7 @@ def of_tokenizer(folder: Path, name: str, change: Change | None = None) -> Targe
 
 
 def gguf_tokenizer(folder: Path) -> Target:
-    """The metadata of a GGUF file with a tokenizer and a template, all of it loaded."""
+    """The metadata of a GGUF file with a tokenizer and a template, loaded completely."""
     path = folder / "m.gguf"
     facts = {**TINY_GGUF, **tiny_tokenizers.gguf_byte_level()}
     facts["tokenizer.chat_template"] = TEMPLATE
@@ -89,7 +91,7 @@ def pack(folder: Path, *, signed: bool) -> Target:
         text = parts.metadata[name].encode()
         try:
             parts.metadata[name] = other_value(text, source).decode()
-        except (ValueError, TypeError, IndexError):  # no JSON, or one without places
+        except (ValueError, TypeError, IndexError):  # not JSON, or JSON without places
             parts.metadata[name] = damage(text, len(text), source).decode("utf-8", "replace")
         return packs.put_together(parts)
 
@@ -135,7 +137,7 @@ def comparison(folder: Path) -> Target:
     result_file.save(saved, str(path))
 
     def change(data: bytes, source: random.Random) -> bytes:
-        # Headers lie at both ends of a zip archive, the JSON in front.
+        # A zip archive has headers at both ends; the JSON is at the beginning.
         if source.random() < 0.5:
             return damage(data, 3000, source)
         return damage(data[::-1], 600, source)[::-1]

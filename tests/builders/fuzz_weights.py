@@ -1,4 +1,4 @@
-"""Weight files that the fuzzer damages, and what is done with each damaged one."""
+"""Weight files for the fuzzer, and the reader of each damaged file."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from onward.load.weights.safetensors import INDEX_NAME
 
 
 def read_weights(path: Path) -> None:
-    """All of loading that reads the files; the first and last byte of every tensor too.
+    """All parts of loading that read the files, and the first and last byte of every tensor.
 
-    GGUF models, whose tensors may end up as another format than they were, are packed as well.
+    GGUF models are also packed, because their tensors may change their format.
     """
     checkpoint = open_checkpoint(find_model(path))
     try:
@@ -53,7 +53,7 @@ def read_weights(path: Path) -> None:
 
 
 def gguf_of_blocks() -> tuple[dict[str, object], dict[str, Stored]]:
-    """A GGUF file whose matrices take every block format in turn."""
+    """A GGUF file whose matrices use every block format in turn."""
     sizes = {"hidden_size": 256, "intermediate_size": 256, "num_hidden_layers": 3}
     keys = {"llama.embedding_length": 256, "llama.feed_forward_length": 256, "llama.block_count": 3}
     formats = itertools.cycle(BLOCKS)
@@ -77,11 +77,11 @@ def gguf(folder: Path, *, blocks: bool) -> Target:
 
 
 def of_folder(folder: Path, name: str, change: Change | None = None) -> Target:
-    """One file of a model's folder; by default damaged all over."""
+    """One file of a model folder; by default it is damaged everywhere."""
     rope = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
     write_folder(folder, config_of(rope_parameters={**rope, "rope_theta": 500.0}))
     if name == INDEX_NAME:
-        shard = "model-00001-of-00001.safetensors"  # beside model.safetensors it would not count
+        shard = "model-00001-of-00001.safetensors"  # not used beside model.safetensors
         (folder / "model.safetensors").rename(folder / shard)
         weight_map = dict.fromkeys(random_weights(TINY), shard)
         told = {"metadata": {"total_size": 1}, "weight_map": weight_map}

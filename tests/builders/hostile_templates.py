@@ -1,4 +1,4 @@
-"""Chat templates that want to run Python, or to use up time and memory."""
+"""Chat templates that try to run Python or to exhaust time and memory."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ HUNGRY = [
     "{{ " + "9" * 50_000 + " }}",
 ]
 
-# A million characters, made cheaply, and what is searched in them.
+# A million characters, and the text that is searched in them.
 TEXTS = "{% set a = '" + "a" * 1000 + "' * 1000 %}{% set b = '" + "a" * 1000 + "' * 500 %}"
 MANY = "{% set many = ['" + "x" * 20 + "'] * 60000 %}"
 PATH = ".".join("0" * 5_000)
@@ -136,4 +136,4 @@ HEAVY = [
     MANY + f"{{{{ many|sort(attribute='{PATH}')|length }}}}",
     MANY + f"{{{{ many|rejectattr('{PATH}', 'none')|list|length }}}}",
 ]
-"""They may render, and have to end in time."""
+"""They may render, and must end in time."""

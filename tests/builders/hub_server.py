@@ -1,6 +1,6 @@
-"""A hub on this machine: a server that speaks the part of the hub's protocol that a download needs.
+"""A hub on this machine: a server for the part of the hub's protocol that a download needs.
 
-It serves repositories of any files over revisions, with ranges, gates, tokens and faults.
+It serves repositories with revisions, ranges, gates, tokens and faults.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Repository:
     private: bool = False
 
     def commit_of(self, revision: str) -> str | None:
-        """The commit of a branch, a tag or a commit; None where there is none."""
+        """The commit of a branch, a tag or a commit; None if there is none."""
         for name, files in self.revisions.items():
             if revision in (name, commit(files)):
                 return commit(files)
@@ -44,28 +44,28 @@ class Repository:
 
 @dataclass
 class Hub:
-    """What is served, and what was asked for."""
+    """The served repositories, and the requests so far."""
 
     url: str
     repositories: dict[str, Repository] = field(default_factory=dict)
     token: str = "hf_good"
     status: int | None = None
-    """The answer to everything, in place of the right one."""
+    """The answer to every request, instead of the right one."""
     cut_after: int | None = None
-    """The next file breaks off after this number of bytes."""
+    """The connection of the next file breaks after this number of bytes."""
     bytes_per_s: float | None = None
-    """How fast files are sent; None is at once."""
+    """Bytes per second for files; None: no limit."""
     sizes: dict[str, int] = field(default_factory=dict)
-    """Sizes that the listing gives in place of the real ones, by file."""
+    """Sizes in the listing instead of the real ones, by file."""
     requests: list[str] = field(default_factory=list)
-    """"METHOD path", with " range=..." where a range was asked for."""
+    """"METHOD path", with " range=..." if a range was requested."""
 
     def sent(self, suffix: str) -> list[str]:
         """The GET requests of a file."""
         return [line for line in self.requests if line.startswith("GET") and suffix in line]
 
     def environment(self, home: Path, **variables: str) -> dict[str, str]:
-        """Of a child process that uses this hub with a cache of its own."""
+        """The environment of a child process that uses this hub with its own cache."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "HUGGING"))}
         for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
             kept.pop(name, None)
@@ -87,7 +87,7 @@ class Hub:
 
 
 def commit(files: Files) -> str:
-    """40 hexadecimal digits that stand for these files."""
+    """The commit of these files: 40 hexadecimal digits."""
     digest = hashlib.sha1()
     for name, content in sorted(files.items()):
         digest.update(name.encode() + b"\0" + hashlib.sha1(content).digest())
@@ -95,13 +95,13 @@ def commit(files: Files) -> str:
 
 
 def folder_files(folder: Path) -> dict[str, bytes]:
-    """The files of a folder, as a repository has them."""
+    """The files of a folder, in the form of a repository."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
 @contextmanager
 def serving(**repositories: Repository) -> Iterator[Hub]:
-    """A hub on the loopback interface for the time of a block; "owner__name" is owner/name."""
+    """A hub on the loopback interface during a block; "owner__name" is owner/name."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     server.daemon_threads = True
     hub = Hub(f"http://127.0.0.1:{server.server_address[1]}")
@@ -125,7 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self.server.hub  # type: ignore[attr-defined,no-any-return]
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Nothing on stderr."""
+        """Print no log to stderr."""
 
     def do_HEAD(self) -> None:
         self._answer()

@@ -1,7 +1,7 @@
-"""An installed onward for native programs: the one that the tests run with, or a wheel built here.
+"""An installed onward for native programs: the tested one, or a wheel that is built here.
 
-Where the suite runs on a source tree, a wheel is built once, without isolation if this Python has
-what the build needs; it is unpacked in a folder and nothing of this Python changes.
+If the tests run on a source tree, a wheel is built once, without isolation if this Python has the
+build requirements. The wheel is unpacked into a folder, and this Python is not changed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ ROOT = Path(__file__).parent.parent.parent
 
 @dataclass(frozen=True)
 class Installation:
-    """Where the native files are, and the environment in which ``import onward`` finds them."""
+    """The folders of the native files, and the environment in which ``import onward`` finds
+    them."""
 
     include: Path
     lib: Path
@@ -34,14 +35,14 @@ class Installation:
 
 
 def of(environment: dict[str, str]) -> Installation:
-    """The one that a Python of that environment imports."""
+    """The installation that a Python of that environment imports."""
     command = [sys.executable, "-m", "onward", "--include-dir", "--lib-dir", "--cmake-dir"]
     include, lib, cmake = map(Path, run(command, environment).split("\n")[:3])
     return Installation(include, lib, cmake, environment)
 
 
 def installed(folder: Path) -> Installation:
-    """The installation that this process runs with; else one below ``folder``."""
+    """The installation of this process; otherwise one below ``folder``."""
     try:
         onward.get_cmake_dir()
         onward.get_include()
@@ -76,7 +77,9 @@ def run(
         timeout=timeout,
         env=environment,
         check=False,
-        cwd=Path(__file__).anchor,  # not where the source tree's package would be found
+        cwd=Path(
+            __file__
+        ).anchor,  # a folder where Python does not find the package of the source tree
     )
     assert done.returncode == 0, f"{command}:\n{done.stdout}\n{done.stderr}"
     return done.stdout

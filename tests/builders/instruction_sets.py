@@ -1,4 +1,4 @@
-"""The instruction sets that this processor runs, and which of them have kernels of their own.
+"""The instruction sets that this CPU supports, and which of them have their own kernels.
 
 Instruction sets of one processor family compile the same source again, except for a few inner
 products (csrc/cpu/isa). The kernel tests run each source once, on the fastest instruction set that
@@ -38,18 +38,18 @@ SAME_SOURCE: dict[str, list[tuple[str, ...]]] = {
         ("avx512vnni", "avx512bf16"),
     ],
 }
-"""By what a kernel is made of: the instruction sets that have the same source for it."""
+"""Groups of instruction sets that share a source, by the kind of kernel."""
 
 
 def distinct(made_of: str) -> list[str]:
-    """The instruction sets to hold against generic: one for each source that runs here."""
+    """The instruction sets to compare with generic: one for each source that runs here."""
     available = [[isa for isa in same if isa in ISAS] for same in SAME_SOURCE[made_of]]
     return [same[-1] for same in available if same]
 
 
 def everywhere(run: Callable[[str], Any], made_of: str = "floats") -> Any:
-    """What ``run`` gives for "generic": an array, a number, or a tuple of them. The others of
-    ``distinct`` have to give its bits."""
+    """The result of ``run`` for "generic": an array, a number, or a tuple of them. All others of
+    ``distinct`` must give the same bits."""
     expected = run("generic")
     for isa in distinct(made_of):
         found = run(isa)

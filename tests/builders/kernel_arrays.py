@@ -1,4 +1,4 @@
-"""Arrays for the tests of the inner loops, and how their bits are compared."""
+"""Arrays for the tests of the inner loops, and the comparison of their bits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def normal(seed: int, *shape: int, scale: float = 1.0) -> F32:
 
 
 def to_bf16(x: F32) -> U16:
-    """Nearest, ties to even; no NaN."""
+    """Round to bf16: to nearest, ties to even; no NaN."""
     bits = x.view(np.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 

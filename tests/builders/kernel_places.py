@@ -1,5 +1,5 @@
-"""Kernels by where they run: an instruction set of the processor, or a device. The same call for
-both, so that a test of an instruction set is one of a device.
+"""Runs kernels on an instruction set of the CPU or on a device. Both have the same calls, so a test
+of an instruction set is also a test of a device.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from builders.kernel_arrays import F32, kernels
 from onward import _core
 
 CUDA_HOST = "cuda-host"
-"""The CUDA kernels, compiled for the processor."""
+"""The CUDA kernels, compiled for the CPU."""
 PLACES = ("instruction sets", CUDA_HOST)
-"""For tests that hold kernels against generic: see ``beside_generic``."""
+"""For tests that compare kernels with generic; see ``beside_generic``."""
 
 Raw = NDArray[np.uint8]
 
 
 def beside_generic(place: str, made_of: str) -> list[str]:
-    """Where to run the kernels of one of PLACES; skips the test where this machine has none."""
+    """The place for the kernels of one of PLACES; skips the test if this machine lacks it."""
     if place == CUDA_HOST:
         return [need(CUDA_HOST)]
     return distinct(made_of) or pytest.skip("this processor runs no instruction set but generic")
 
 
 def need(place: str) -> str:
-    """Skips the test where there is no such device."""
+    """Skip the test if there is no such device."""
     ready = {name for name, _, why_not in _core.devices() if not why_not}
     if place == CUDA_HOST and CUDA_HOST not in ready:
         pytest.skip("the CUDA kernels are not built for the processor: no libonward_cuda_host.so")
@@ -47,7 +47,7 @@ def encode_block(
     first_keys: NDArray[Any] | None = None,
     first_centred_pair: int = 0,
 ) -> tuple[Raw, Raw, Raw, Raw]:
-    """As ``kernels.encode_block``, (16, head_dim) of one head."""
+    """Like ``kernels.encode_block``, (16, head_dim) of one head."""
     if place in ISAS:
         return kernels.encode_block(
             place, keys, values, key_codec, value_codec, first_keys, first_centred_pair
@@ -87,7 +87,7 @@ def attend(
     window: int,
     scale: float,
 ) -> F32:
-    """As ``kernels.attend``: q (tokens, group, head_dim); keys, values (positions, head_dim)."""
+    """Like ``kernels.attend``: q (tokens, group, head_dim); keys, values (positions, head_dim)."""
     if place in ISAS:
         return kernels.attend(place, q, keys, values, first_position, window, scale)
     positions, head_dim = keys.shape

@@ -1,7 +1,7 @@
-"""Coded keys and values in numpy: the rules of csrc/cpu/kernels.h, written a second time.
+"""Coded keys and values in numpy: a second implementation of the rules of csrc/cpu/kernels.h.
 
-Vectors are rows here, (16, head_dim); float32 operations come in the order of the rules, so that
-codes and scales are the very ones of the kernels.
+Vectors are rows, (16, head_dim). float32 operations have the order of the rules, so codes and
+scales are equal to the results of the kernels.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ INTEGERS = {
     "turbo3": np.array([-127, -79, -45, -14]),
     "turbo2": np.array([-127, -38]),
 }
-"""What the codes stand for; of turbo the negative half."""
+"""The values of the codes; for turbo only the negative half."""
 for _name in ("turbo4", "turbo3", "turbo2"):
     INTEGERS[_name] = np.concatenate([INTEGERS[_name], -INTEGERS[_name][::-1]])
 CODECS = list(INTEGERS)
@@ -110,7 +110,7 @@ def key_centre(first_keys: F32, first_centred_pair: int = 0) -> F32:
 
 
 def prepare(x: F32, codec: str, first_keys: F32 | None = None, first_centred_pair: int = 0) -> F32:
-    """What is coded: padded, less the centre, rotated."""
+    """The vectors to encode: padded, minus the centre, rotated."""
     if first_keys is not None and rotated(codec):
         x = x - key_centre(first_keys, first_centred_pair)
     padded = np.zeros((len(x), coded_dim(x.shape[1])), np.float32)
@@ -129,7 +129,7 @@ def _encode_int8(x: F32) -> tuple[Codes, F32]:
 def _encode_q4_0(x: F32) -> tuple[Codes, F32]:
     groups = x.reshape(len(x), -1, GROUP)
     bad = ~np.isfinite(groups).all(axis=-1)
-    place = np.abs(groups).argmax(axis=-1)  # the first of equals
+    place = np.abs(groups).argmax(axis=-1)  # the first one if several are equal
     extreme = np.take_along_axis(groups, place[..., None], axis=-1)[..., 0]
     scale = np.where(np.abs(extreme) < np.float32(2.0**-120), 0, extreme / np.float32(-8))
     scale = scale.astype(np.float32)
@@ -140,7 +140,7 @@ def _encode_q4_0(x: F32) -> tuple[Codes, F32]:
 
 
 def _chain(terms: F32) -> F32:
-    """The sums of rows, ascending."""
+    """The sums of rows in ascending order."""
     total = np.zeros(len(terms), np.float32)
     for column in terms.T:
         total = total + column
@@ -174,7 +174,7 @@ def _encode_turbo(x: F32, codec: str, keys: bool) -> tuple[Codes, F32]:
 
 
 def encode(x: F32, codec: str, keys: bool) -> tuple[Codes, Scales]:
-    """Codes (16, D) and scales (groups, 16) of what `prepare` gives."""
+    """Codes (16, D) and scales (groups, 16) of the result of `prepare`."""
     with np.errstate(all="ignore"):
         if codec == "int8":
             codes, scale = _encode_int8(x)
@@ -188,7 +188,7 @@ def encode(x: F32, codec: str, keys: bool) -> tuple[Codes, Scales]:
 
 
 def decode(codes: Codes, scales: Scales, codec: str) -> F32:
-    """What the codes stand for, still rotated and less the centre. (16, D)"""
+    """The values of the codes (16, D), still rotated and minus the centre."""
     integers = INTEGERS[codec].astype(np.float32)[codes]
     wide = scales.astype(np.float32).T.repeat(GROUP if grouped(codec) else codes.shape[1], axis=1)
     with np.errstate(invalid="ignore"):
@@ -209,7 +209,7 @@ def registers_of(codes: Codes, keys: bool) -> Codes:
 
 
 def pack(codes: Codes, codec: str, keys: bool) -> Raw:
-    """The bytes that a block holds of codes (16, D)."""
+    """The bytes of codes (16, D) in a block."""
     registers = registers_of(codes, keys)
 
     def joined(parts: NDArray[Any], count: int, bits: int) -> NDArray[Any]:
@@ -236,7 +236,7 @@ def unpack(stored: Raw, codec: str, keys: bool, dims: int) -> Codes:
     count = dims // 4
 
     def apart(parts: Codes, bits: int) -> Codes:
-        """The codes of ``bits`` bits that lie side by side in bytes."""
+        """The codes of ``bits`` bits that are packed in bytes."""
         shifts = range(0, 8, bits)
         together = [parts >> shift & ((1 << bits) - 1) for shift in shifts]
         return np.stack(together, axis=1).reshape(-1, 64)

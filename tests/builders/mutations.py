@@ -1,4 +1,4 @@
-"""Changes to the bytes of a file: what the fuzzers of file formats do to good files."""
+"""Changes to the bytes of good files, for the fuzzers of file formats."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Change = Callable[[bytes, random.Random], bytes]
 
 @dataclass(frozen=True)
 class Target:
-    """A good file, how it is damaged, and what reads it. ``outcome`` raises onward.Error for a file
-    that is refused."""
+    """A good file, its mutation and its reader. ``outcome`` raises onward.Error for a refused
+    file."""
 
     file: Path
     change: Change
@@ -93,8 +93,8 @@ DAMAGES = [flip_bit, set_byte, insert, delete, cut, repeat, write_integer, write
 
 
 def framed_header(data: bytes, source: random.Random) -> bytes:
-    """Damage the header of a safetensors file, or of one built like it, and state its new length
-    rightly, so that it gets past the length."""
+    """Damage the header of a safetensors file, or of a similar format, and write its new length, so
+    that the check of the length passes."""
     size = int.from_bytes(data[:8], "little")
     header = bytearray(data[8 : 8 + size])
     for _ in range(source.choice([1, 2])):
@@ -111,7 +111,7 @@ VALUES: list[Any] = [
 
 
 def other_value(data: bytes, source: random.Random) -> bytes:
-    """A JSON text in which one to three values are others, removed, doubled or moved."""
+    """A JSON text in which one to three values are changed, removed, repeated or moved."""
     content = json.loads(data)
     for _ in range(source.choice([1, 1, 2, 3])):
         places = list(_places(content)) if isinstance(content, (dict, list)) else []
@@ -126,15 +126,17 @@ def other_value(data: bytes, source: random.Random) -> bytes:
             holder.insert(key, value)
         elif way == 2:
             other, name = source.choice(places)
-            holder[key] = json.loads(json.dumps(other[name]))  # the value itself may hold this one
+            holder[key] = json.loads(
+                json.dumps(other[name])
+            )  # the value itself may contain this one
         else:
             holder[key] = source.choice(VALUES)
-        content = json.loads(json.dumps(content))  # no value stands in two places
+        content = json.loads(json.dumps(content))  # no value is shared by two places
     return json.dumps(content).encode()
 
 
 def _places(content: Any) -> Any:
-    """Every (container, key) of a JSON value, of long lists the first items."""
+    """Every (container, key) of a JSON value; only the first items of long lists."""
     keys = content if isinstance(content, dict) else range(min(len(content), 20))
     for key in list(keys):
         yield content, key

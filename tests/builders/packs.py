@@ -1,4 +1,4 @@
-"""Packs of small models, and packs taken apart, changed and put together again."""
+"""Makes packs of small models, and splits, changes and rebuilds packs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pack(model: Path, output: Path, **options: Any) -> Packing:
 
 
 def write_talking(folder: Path, **changes: Any) -> Path:
-    """A folder of everything that a pack keeps: a tokenizer with a BOS, a template, defaults."""
+    """A folder with everything that a pack stores: a tokenizer with a BOS, a template, defaults."""
     write_seeded(folder, **{"vocab_size": 320, "eos_token_id": 300, **changes})
     write_tokenizer(
         folder,
@@ -44,7 +44,7 @@ def write_talking(folder: Path, **changes: Any) -> Path:
 
 
 def tiny_pack(folder: Path, **options: Any) -> Path:
-    """A pack of ``write_talking``'s model, a layer of it."""
+    """A pack of one layer of the model of ``write_talking``."""
     model = write_talking(folder / "model", num_layers=1, hidden_size=32, intermediate_size=32)
     pack(model, folder / "tiny.onward", **options)
     return folder / "tiny.onward"
@@ -60,7 +60,7 @@ def write_gguf(path: Path) -> Path:
 
 @dataclass
 class Parts:
-    """A pack in pieces: what its header says, and its data."""
+    """The parts of a pack: its header and its data."""
 
     header: dict[str, Any]
     data: bytearray
@@ -86,7 +86,7 @@ def parts_of(path: Path) -> Parts:
 
 
 def put_together(parts: Parts, *, sign: bool = True, alignment: int = 64) -> bytes:
-    """``sign``: with the checksum of the metadata as it is now."""
+    """``sign``: write the checksum of the present metadata."""
     metadata = parts.header.get("__metadata__")
     if sign and isinstance(metadata, dict) and all(isinstance(v, str) for v in metadata.values()):
         metadata["checksum"] = contents.metadata_checksum(metadata)

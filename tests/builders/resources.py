@@ -1,4 +1,4 @@
-"""What a process holds: memory and open files, read from /proc."""
+"""The memory and open files of a process, read from /proc."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def open_files() -> int:
 
 
 def peak_growth(work: Callable[[], object]) -> int:
-    """By how many bytes the resident memory exceeded its present size while work() ran."""
+    """The number of bytes by which the resident memory exceeded its present size during work()."""
     before = resident_bytes()
     highest = before
     done = threading.Event()

@@ -1,6 +1,6 @@
-"""A scripted engine in the place of the core, for the driver's tests, and what drives it.
+"""A scripted engine that replaces the core in the tests of the driver.
 
-It checks what the driver promises it: never two threads inside at once.
+It checks that two threads are never inside at once.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class FakeEvent:
 
 
 class ScriptedEngine:
-    """Counts up from the prompt's only id, one token a request a step."""
+    """Counts up from the prompt's only id; each step gives each request one token."""
 
     def __init__(self, step_s: float = 0.0) -> None:
         self.step_s = step_s

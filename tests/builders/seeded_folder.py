@@ -1,4 +1,6 @@
-"""A llama folder with random weights, of whatever size a test needs to take its time or memory."""
+"""A llama folder with random weights; a test chooses the size for the time or memory that it
+needs.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ def write_seeded(
     seed: int = 0,
     **changes: Any,
 ) -> Path:
-    """Heads of 16, two query heads for each kv head; never ends by itself (no eos)."""
+    """Heads of 16, two query heads for each kv head, no eos."""
     config = base_config(
         **{
             "hidden_size": hidden_size,
@@ -44,7 +46,7 @@ def write_seeded(
 def random_tensors(
     config: Mapping[str, Any], generator: np.random.Generator
 ) -> dict[str, np.ndarray]:
-    """Norms around 1, matrices that keep the size of what goes through them."""
+    """Norms near 1, and matrices that keep the scale of their inputs."""
     tensors: dict[str, np.ndarray] = {}
     for name, like in base_tensors(config).items():
         layers = range(config["num_hidden_layers"]) if ".layers.0." in name else [0]

@@ -1,4 +1,4 @@
-"""Session files taken apart and put together again, with any fault and a hash that fits it."""
+"""Splits and rebuilds session files, with any fault and a matching hash."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def read_parts(path: Path) -> Parts:
 
 
 def write_parts(path: Path, parts: Parts, *, sign: bool = True) -> None:
-    """``sign``: with the hash of what is written."""
+    """``sign``: write the matching hash."""
     from safetensors.numpy import save_file
 
     told = {key: value for key, value in parts.metadata.items() if not (sign and key == "sha256")}

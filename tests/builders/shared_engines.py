@@ -1,5 +1,6 @@
-"""One small engine for several callers: its model, prompts, what each gets alone, and a rule that
-holds a step up."""
+"""One small engine for several callers: its model, its prompts, their outputs alone, and a rule
+that blocks a step.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ def small_model():
 
 
 def tokens_alone(model):
-    """Greedy tokens of each prompt, by an engine that does nothing else."""
+    """Greedy tokens of each prompt, from an engine without other requests."""
     engine = new_engine(model, threads=1)
     found = []
     for prompt in PROMPTS:
@@ -28,7 +29,7 @@ def tokens_alone(model):
 
 
 def holding_rule() -> tuple[Any, threading.Event, threading.Event]:
-    """A rule of the C interface; the event that it is inside, and the one that it waits for."""
+    """A rule of the C interface, an event that it sets inside, and an event that it waits for."""
     inside, go_on = threading.Event(), threading.Event()
 
     @SCORE_RULE

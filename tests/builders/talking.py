@@ -1,6 +1,6 @@
-"""Small models that can be talked with: random weights over bytes, heads of 32, a chat template.
+"""Small chat models: random weights over bytes, heads of 32, a chat template.
 
-What they say is seldom UTF-8, so that the ids of an answer cannot be had from its text again.
+Their output is rarely UTF-8, so the text of an answer does not give its ids.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SHORTENING = (
     "{% for m in messages %}<{{ m.role }}>{{ m.content if loop.last else m.content[:1] }}\n"
     "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
 )
-"""Tells the past in another way."""
+"""A template that renders earlier messages differently."""
 
 
 def write_talking(
@@ -35,7 +35,7 @@ def write_talking(
     config: dict[str, Any] | None = None,
     **of: Any,
 ) -> Path:
-    """A model over bytes, ids 0 to 255, that never ends by itself."""
+    """A model over bytes, ids 0 to 255, without an end token."""
     write_seeded(folder, **{"head_dim": 32, **of})
     write_bytes_tokenizer(folder)
     told = dict(config or {})

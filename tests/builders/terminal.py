@@ -1,4 +1,4 @@
-"""A child process on a pseudo-terminal, and the screen that a person would see."""
+"""A child process on a pseudo-terminal, and the screen that a user would see."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PASTE_BEGIN, PASTE_END = "\x1b[200~", "\x1b[201~"
 
 
 class Terminal:
-    """Types to ``python -m onward`` and reads its screen."""
+    """Sends input to ``python -m onward`` and reads its screen."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class Terminal:
         columns: int = 80,
         rows: int = 100,
     ) -> None:
-        """``source``: Python to run in the place of ``-m onward``."""
+        """``source``: Python code to run instead of ``-m onward``."""
         self._screen = pyte.Screen(columns, rows)
         self._stream = pyte.ByteStream(self._screen)
         begin = ["-m", "onward"] if source is None else ["-c", source]
@@ -43,7 +43,7 @@ class Terminal:
         return [line.rstrip() for line in self._screen.display[: self._screen.cursor.y + 1]]
 
     def wait(self, seen: Callable[[], bool], what: str, seconds: float = 30) -> None:
-        """Read until something is seen on the screen."""
+        """Read until a condition on the screen is true."""
         deadline = time.monotonic() + seconds
         while not seen():
             alive = self.child.isalive() and time.monotonic() < deadline
@@ -62,16 +62,16 @@ class Terminal:
         self.child.send(keys.encode())
 
     def paste(self, text: str) -> None:
-        """As a terminal does it: in brackets, with carriage returns."""
+        """Paste as a terminal does: in brackets, with carriage returns."""
         self.type(PASTE_BEGIN + text.replace("\n", "\r") + PASTE_END)
 
     def ask(self, keys: str, seconds: float = 30) -> list[str]:
-        """Type, press Enter, and wait for the next prompt; the rows in between."""
+        """Type a text, press Enter, wait for the next prompt; returns the rows between them."""
         self.prompt()
         return self.go_on(keys, seconds)
 
     def go_on(self, keys: str, seconds: float = 30) -> list[str]:
-        """``ask``, after something was typed already."""
+        """Like ``ask``, after a text was typed."""
         before = len(self.lines)
         self.type(keys)
         self.wait(lambda: self.lines[-1] != ">", "typed text")
@@ -85,7 +85,7 @@ class Terminal:
         self._screen.resize(rows, columns)
 
     def exit_code(self) -> int:
-        """Wait for the end; the exit code, negative for a signal."""
+        """Wait for the end; returns the exit code, negative for a signal."""
         deadline = time.monotonic() + 30
         while self.child.isalive():
             assert time.monotonic() < deadline, "still running:\n" + "\n".join(self.lines)
@@ -96,7 +96,7 @@ class Terminal:
         return -self.child.signalstatus if status is None else status
 
     def hang_up(self) -> None:
-        """Close the terminal, as a window that goes away."""
+        """Close the terminal, as when a window is closed."""
         self.child.ptyproc.fileobj.close()
         self.child.closed = True
 

@@ -1,6 +1,6 @@
-"""Tiny tokenizers of each kind, as objects, folders and GGUF metadata; and SmolLM2's, where it is.
+"""Tiny tokenizers of each kind, as objects, folders and GGUF metadata; and SmolLM2's tokenizer.
 
-`text_of` says what the text of a generation is, by the definition and at any cost.
+`text_of` computes the text of a generation by definition, without regard to speed.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def _smollm2() -> Tokenizer | None:
 
 
 def smollm2() -> Tokenizer:
-    """The tokenizer of the default model's GGUF file; skips the test where there is none."""
+    """The tokenizer of the default model's GGUF file; skips the test if there is none."""
     tokenizer = _smollm2()
     if tokenizer is None:
         pytest.skip("the default model's GGUF file is not installed")
@@ -157,7 +157,8 @@ def smollm2() -> Tokenizer:
 
 
 def text_of(tokenizer: Tokenizer, prompt: list[int], generated: list[int], skip: bool) -> str:
-    """What decode(prompt + generated) has beyond the prefix it shares with decode(prompt)."""
+    """The part of decode(prompt + generated) after the prefix that it shares with
+    decode(prompt)."""
     before = tokenizer.decode(prompt, skip_special_tokens=skip)
     after = tokenizer.decode(prompt + generated, skip_special_tokens=skip)
     shared = 0

@@ -1,6 +1,6 @@
-"""Files tokenizer.json that would take all memory or time, each tried in a process of its own.
+"""Files tokenizer.json that would take all memory or time; each is tested in its own process.
 
-Run as a program with an empty folder: prints a line of JSON with the outcome of each bomb.
+As a program with an empty folder, it prints a line of JSON with the outcome of each file.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-CPU_S = 3  # a bound on the processor, not on the clock; refusing takes far less
+CPU_S = 3  # a bound of CPU time, not of wall time; refusing takes far less
 MEMORY_BYTES = 1 << 30
 MARK = "\u2581"
 
