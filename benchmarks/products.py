@@ -3,6 +3,8 @@
 The figures are CPU time of one thread with operands in the caches, so neither memory nor other
 threads matter. The peak is measured directly before each product.
 
+It needs onward_kernels, which ``make install`` builds.
+
     python benchmarks/products.py [--rows 96] [--k 2048] [--isas avx512bf16 ...] [--dtypes q8_0 ...]
 """
 
@@ -10,6 +12,8 @@ from __future__ import annotations
 
 import argparse
 import statistics
+
+import onward_kernels
 
 from onward import _core
 
@@ -19,8 +23,7 @@ PEAKS = {"f32": "f32", "f16": "f32", "bf16": "bf16", "q8_0": "int8", "q4_0": "in
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    kernels = _core.kernels
-    isas = [isa for isa in kernels.available() if isa != "generic"]
+    isas = [isa for isa in _core.kernels.available() if isa != "generic"]
     parser.add_argument("--rows", type=int, default=96, help="default: %(default)s")
     parser.add_argument("--k", type=int, default=2048, help="default: %(default)s")
     parser.add_argument("--isas", nargs="+", default=isas, choices=isas)
@@ -34,9 +37,11 @@ def main() -> None:
         for dtype in arguments.dtypes:
             rates, shares = [], []
             for _ in range(arguments.repetitions):
-                peak = kernels.probe(isa, PEAKS[dtype], arguments.seconds, 1)
+                peak = _core.kernels.probe(isa, PEAKS[dtype], arguments.seconds, 1)
                 rates.append(
-                    kernels.product_rate(isa, dtype, arguments.rows, arguments.k, arguments.seconds)
+                    onward_kernels.product_rate(
+                        isa, dtype, arguments.rows, arguments.k, arguments.seconds
+                    )
                 )
                 shares.append(rates[-1] / peak)
             rate, share = statistics.median(rates), statistics.median(shares)

@@ -4,6 +4,8 @@ It calls the sampler without a model. The logits are normal with a deviation of 
 or flatter. Cases take turns within each round, so that other load of the machine affects all of
 them equally. The smallest figure of a case is the least disturbed one.
 
+It needs onward_kernels, which ``make install`` builds.
+
     python benchmarks/sampling.py [--rounds 20] [--steps 20] [--json]
 """
 
@@ -18,6 +20,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import onward_kernels
 from numpy.typing import NDArray
 
 from onward import _core
@@ -114,7 +117,7 @@ def measure(rounds: int, steps: int) -> dict[str, Any]:
             options = sampling_options(case.options)
             # Skip the first steps of a round, because the CPU caches contain data of the previous
             # case.
-            seconds = _core.kernels.sampler_seconds(rows, options, prompt, steps + 3)[3:]
+            seconds = onward_kernels.sampler_seconds(rows, options, prompt, steps + 3)[3:]
             found.append(1e3 * statistics.median(seconds))
     lines = [
         Line(case.name, size, statistics.median(found), min(found), max(found))

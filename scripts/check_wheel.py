@@ -74,6 +74,8 @@ def check_contents(wheel: Path) -> None:
     assert expected <= names, expected - names
     stray = {name for name in names if name.split("/")[0] not in ("onward", _info(names))}
     assert not stray, stray
+    tests = {name for name in names if "onward_kernels" in name}
+    assert not tests, f"for tests only: {tests}"
 
 
 def _info(names: set[str]) -> str:

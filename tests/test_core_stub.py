@@ -6,13 +6,15 @@ import ast
 import re
 from pathlib import Path
 
+import onward_kernels
 import pytest
 
 import onward
 from onward import _core
 
 FOLDER = Path(onward.__file__).with_name("_core")
-MODULES = {"__init__": _core, "kernels": _core.kernels}
+KERNELS = Path(__file__).with_name("kernel_module") / "onward_kernels.pyi"
+MODULES = {"__init__": _core, "kernels": _core.kernels, "onward_kernels": onward_kernels}
 # What pybind11 and Python put into every module or class.
 BORN_WITH = re.compile(r"__(?!init__|version__).*__|_pybind11_conduit_v1_")
 
@@ -28,11 +30,13 @@ each_module = pytest.mark.parametrize("name", MODULES)
 
 
 def parsed(name: str) -> ast.Module:
-    return ast.parse((FOLDER / f"{name}.pyi").read_text(encoding="utf-8"))
+    path = KERNELS if name == "onward_kernels" else FOLDER / f"{name}.pyi"
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def test_every_module_has_a_stub() -> None:
-    assert {path.stem for path in FOLDER.glob("*.pyi")} == set(MODULES)
+    stubs = {path.stem for path in (*FOLDER.glob("*.pyi"), KERNELS)}
+    assert stubs == set(MODULES)
 
 
 def parameters(function: ast.FunctionDef) -> list[str]:

@@ -71,7 +71,7 @@ def test_what_stands_around_a_product_has_the_bits_of_the_processor(dtype: str, 
 @pytest.mark.parametrize(("n", "k"), SHAPES)
 def test_halves_are_near_float64(dtype: str, n: int, k: int) -> None:
     w, x = normal(8, n, k), normal(9, 40, k)
-    stored = kernels.repacked(raw(w), "f32", dtype).astype(np.float64)
+    stored = _core.kernels.repacked(raw(w), "f32", dtype).astype(np.float64)
     seen = as_multiplied(x, dtype)
     exact = seen @ stored.T
     allowed = TOLERANCE * (np.abs(seen) @ np.abs(stored).T)

@@ -11,6 +11,7 @@ import math
 from typing import Any
 
 import numpy as np
+import onward_kernels
 import pytest
 from numpy.typing import NDArray
 
@@ -27,7 +28,6 @@ from builders.core_engine import (
 )
 from closed_form import base_config, chain, table_tensors, write_folder
 from onward import _core
-from onward._core import kernels
 from onward.errors import NumericsError
 
 DEVICE = "cuda-host"
@@ -137,7 +137,7 @@ def random_options(generator: np.random.Generator, size: int) -> _core.SamplingO
 def on_host(logits: NDArray[np.float32], options: Any, tokens: Any) -> Any:
     """None where every token is banned, as a device tells that."""
     try:
-        return kernels.sample_rows("cpu", logits[None], [options], [tokens])[0]
+        return onward_kernels.sample_rows("cpu", logits[None], [options], [tokens])[0]
     except ValueError:
         return None
 
@@ -157,7 +157,7 @@ class TestRows:
             for most in (30, 10) * count
         ]
         tokens = list(zip(tokens[::2], tokens[1::2], strict=True))
-        told = kernels.sample_rows(DEVICE, np.stack(logits), options, tokens, threads=2)
+        told = onward_kernels.sample_rows(DEVICE, np.stack(logits), options, tokens, threads=2)
         for index, found in enumerate(told):
             expected = on_host(logits[index], options[index], tokens[index])
             where = f"row {index}, {options[index].chain()}"
@@ -178,7 +178,7 @@ class TestRows:
             row.logprobs = 0
         tokens = [(generator.integers(0, 3000, 20).tolist(), [1, 2, 2]) for _ in logits]
         first, *others = (
-            kernels.sample_rows(DEVICE, logits, options, tokens, threads)
+            onward_kernels.sample_rows(DEVICE, logits, options, tokens, threads)
             for threads in (1, 2, 2, 1)
         )
         for other in others:
@@ -191,25 +191,31 @@ class TestRows:
         for row, place in enumerate((0, 555, 699)):
             logits[row, place] = bad
         options = [options_of(temperature=temperature, suppress_tokens=[0, 555, 699])] * 4
-        found = kernels.sample_rows(DEVICE, logits, options, [([1], [])] * 4)
+        found = onward_kernels.sample_rows(DEVICE, logits, options, [([1], [])] * 4)
         assert found[:3] == [None] * 3
         assert found[3] is not None
 
     def test_a_row_without_a_token_is_left_to_the_host(self):
         options = [options_of(suppress_tokens=[0, 1, 2]), options_of(suppress_tokens=[0, 2])]
-        found = kernels.sample_rows(DEVICE, np.zeros((2, 3), np.float32), options, [([1], [])] * 2)
+        found = onward_kernels.sample_rows(
+            DEVICE, np.zeros((2, 3), np.float32), options, [([1], [])] * 2
+        )
         assert found == [None, (1, None, None)]
 
     @pytest.mark.parametrize("values", ON_THE_HOST, ids=lambda values: "-".join(values))
     def test_what_no_device_does_is_left_to_the_host(self, values):
         logits = np.zeros((1, 40), np.float32)
-        assert kernels.sample_rows(DEVICE, logits, [options_of(**values)], [([1], [])]) == [None]
+        assert onward_kernels.sample_rows(DEVICE, logits, [options_of(**values)], [([1], [])]) == [
+            None
+        ]
 
     def test_any_order_of_a_chain_that_has_only_one(self):
         values = {"temperature": 0.9, "top_p": 0.9, "sampling_order": "vllm"}
         logits = np.zeros((1, 40), np.float32)
         asked = logits, [options_of(**values)], [([1], [])]
-        assert kernels.sample_rows(DEVICE, *asked) == kernels.sample_rows("cpu", *asked)
+        assert onward_kernels.sample_rows(DEVICE, *asked) == onward_kernels.sample_rows(
+            "cpu", *asked
+        )
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from builders.covering import pairwise
 from builders.instruction_sets import distinct, everywhere
 from builders.kernel_arrays import F32, assert_bits, kernels, normal, raw, to_bf16, widen
+from onward import _core
 from onward.errors import InvalidArgument
 
 DTYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1")
@@ -88,7 +89,7 @@ def test_products(dtype: str, shape: int) -> None:
     """Every dtype with every shape and number of rows. Bias and add take turns, so that over the
     shapes each number of rows has all four choices."""
     n, k = SHAPES[shape]
-    wide = kernels.repacked(raw(case(n, k, 1)[0]), "f32", dtype).astype(np.float64)
+    wide = _core.kernels.repacked(raw(case(n, k, 1)[0]), "f32", dtype).astype(np.float64)
     for number, rows in enumerate(ROWS if n * k < 100_000 else (1, 7, 17)):
         w, x, b, a = case(n, k, rows)
         bias, add = BIAS_AND_ADD[(number + shape) % 4]
@@ -256,7 +257,7 @@ def test_sums_of_the_largest_integers_are_exact(dtype: str, pattern: str) -> Non
     x = (signs * 127).astype(np.float32)
     for n in (16, 96, 200):
         blocks = extreme_blocks(dtype, pattern, n, groups)
-        wide = kernels.repacked(blocks, dtype, dtype).astype(np.int64)
+        wide = _core.kernels.repacked(blocks, dtype, dtype).astype(np.int64)
         limits = {"q8_0": (-128, 127), "q4_0": (-8, 7), "q4_1": (-3, 12)}[dtype]
         assert set(np.unique(wide)) <= set(limits)
         for rows in range(1, 12):

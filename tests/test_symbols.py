@@ -8,7 +8,9 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
+import onward_kernels
 import pytest
 
 from builders.c_interface import FUNCTIONS, LIBRARY
@@ -66,10 +68,11 @@ def test_everything_else_is_private_and_ours() -> None:
         assert re.match(rf"{about}onward::", name), name
 
 
-def test_the_extension_module_takes_nothing_else_of_the_library() -> None:
+@pytest.mark.parametrize("module", [_core, onward_kernels], ids=lambda module: module.__name__)
+def test_the_extension_modules_take_nothing_else_of_the_library(module: ModuleType) -> None:
     taken = {
         (name, version)
-        for name, version, kind in symbols(_core.__file__, "--undefined-only")
+        for name, version, kind in symbols(str(module.__file__), "--undefined-only")
         if kind in "UwV" and (version.startswith("ONWARD") or "onward" in name.lower())
     }
     assert len(taken) > 20

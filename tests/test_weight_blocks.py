@@ -10,7 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from builders.checkpoints import BLOCKS, random_blocks
-from builders.kernel_arrays import F32, assert_bits, kernels, normal, raw, to_bf16, widen
+from builders.kernel_arrays import F32, assert_bits, normal, raw, to_bf16, widen
+from onward import _core
 from onward.load.weights.checkpoint import STORAGE
 
 gguf = pytest.importorskip("gguf")
@@ -33,7 +34,7 @@ def dequantised(blocks: NDArray[np.uint8], dtype: str) -> F32:
 
 def rounded(w: F32, dtype: str) -> F32:
     """By the core, from float32."""
-    return kernels.repacked(raw(w), "f32", dtype)
+    return _core.kernels.repacked(raw(w), "f32", dtype)
 
 
 def random_bytes(dtype: str, n: int, k: int) -> NDArray[np.uint8]:
@@ -60,14 +61,14 @@ def scales_at_the_ends(dtype: str) -> NDArray[np.uint8]:
 @pytest.mark.parametrize(("n", "k"), [(1, 32), (16, 96), (130, 576), (200, 1536)])
 def test_blocks_of_the_package_are_kept(dtype: str, n: int, k: int) -> None:
     blocks = quantised(normal(1, n, k), dtype)
-    assert_bits(kernels.repacked(blocks, dtype, dtype), dequantised(blocks, dtype))
+    assert_bits(_core.kernels.repacked(blocks, dtype, dtype), dequantised(blocks, dtype))
 
 
 @pytest.mark.parametrize("dtype", BLOCK_DTYPES)
 def test_blocks_of_any_bytes_are_kept(dtype: str) -> None:
     for blocks in (random_bytes(dtype, 80, 1024), scales_at_the_ends(dtype)):
         expected = dequantised(blocks, dtype)
-        assert (kernels.repacked(blocks, dtype, dtype) == expected).all()
+        assert (_core.kernels.repacked(blocks, dtype, dtype) == expected).all()
         assert len(np.unique(expected)) > 50
 
 
@@ -83,7 +84,7 @@ def test_q4_k_keeps_its_codes_in_q4_1() -> None:
         (x * part).astype("e").astype("f") for x, part in ((d, scale), (d_min, minimum))
     )
     expected = scale[..., None] * codes - minimum[..., None]
-    found = kernels.repacked(blocks, "q4_k", "q4_1")
+    found = _core.kernels.repacked(blocks, "q4_k", "q4_1")
     assert (found == expected.reshape(found.shape)).all()
     exact = dequantised(blocks, "q4_k")
     assert (found != exact).any()
@@ -102,7 +103,7 @@ def test_q4_k_keeps_its_codes_in_q4_1() -> None:
 def test_any_block_becomes_any_dtype(stored: str, packed: str) -> None:
     """Where the codes are not the same, as its values in float32 would."""
     blocks = random_bytes(stored, 48, 512)
-    found = kernels.repacked(blocks, stored, packed)
+    found = _core.kernels.repacked(blocks, stored, packed)
     expected = dequantised(blocks, stored)
     if stored in SAME_IN_Q8_0 and packed == "q8_0":
         assert (found == expected).all() and len(np.unique(expected)) > 10
@@ -120,7 +121,7 @@ def test_iq4_xs_keeps_its_codes_in_q8_0() -> None:
     scale = (d * (low + 16.0 * high - 32).astype("f")).astype("e").astype("f")
     nibbles = (each[:, 8:].reshape(-1, 8, 1, 16) >> np.array([[0], [4]], np.uint8)) & 15
     codes = np.array(gguf.quants.IQ4_NL.kvalues, "f")[nibbles].reshape(-1, 8, 32)
-    found = kernels.repacked(blocks, "iq4_xs", "q8_0")
+    found = _core.kernels.repacked(blocks, "iq4_xs", "q8_0")
     assert (found == (scale[..., None] * codes).reshape(found.shape)).all()
     exact = dequantised(blocks, "iq4_xs")
     assert (found != exact).any()
@@ -134,7 +135,7 @@ def test_products_that_are_scales_are_rounded_and_nothing_else(dtype: str) -> No
     each = blocks.reshape(-1, STORAGE[dtype.upper()][1])
     each[:, :2] = np.linspace(0.01, 0.02, len(each)).astype("<f2")[:, None].view(np.uint8)
     exact = dequantised(blocks, dtype).reshape(-1, GROUP).astype(np.float64)
-    found = kernels.repacked(blocks, dtype, "q8_0").reshape(-1, GROUP).astype(np.float64)
+    found = _core.kernels.repacked(blocks, dtype, "q8_0").reshape(-1, GROUP).astype(np.float64)
     exact, found = (x[(exact != 0).all(axis=1)] for x in (exact, found))
     factors = found / exact
     assert len(factors) > 2000 and (factors != 1).any()
@@ -148,7 +149,7 @@ def test_scales_that_f16_does_not_hold_are_rounded_anew() -> None:
     blocks[:, 0] = np.arange(256)
     with np.errstate(over="ignore"):
         expected = dequantised(blocks, "mxfp4")
-    found = kernels.repacked(blocks, "mxfp4", "q8_0")
+    found = _core.kernels.repacked(blocks, "mxfp4", "q8_0")
     assert (found[104:144] == expected[104:144]).all()
     outside = [*range(104), *range(144, 253)]  # beyond 252 the largest codes overflow float32
     assert_bits(found[outside] + 0.0, rounded(expected[outside], "q8_0") + 0.0)
@@ -239,7 +240,7 @@ def test_no_scale_is_rounded_to_zero(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", BLOCK_DTYPES)
 def test_weights_beyond_the_range_are_cut_to_it(dtype: str) -> None:
     """The range check refuses them; a block alone stays finite and keeps its sign."""
-    low, high = kernels.weight_range(dtype)
+    low, high = _core.kernels.weight_range(dtype)
     w = normal(1, 4, 64)
     w[1, 3] = 3e38
     found = rounded(w, dtype)
@@ -307,8 +308,8 @@ def test_sixteen_bits_are_kept_or_rounded_once() -> None:
     bits = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16).reshape(-1, 64)
     as_f16, as_bf16 = bits.view(np.float16).astype(np.float32), widen(bits)
     for packed in ("f32", "f16"):
-        assert_bits(kernels.repacked(raw(bits), "f16", packed), as_f16)
+        assert_bits(_core.kernels.repacked(raw(bits), "f16", packed), as_f16)
     for packed in ("f32", "bf16"):
-        assert_bits(kernels.repacked(raw(bits), "bf16", packed), as_bf16)
-    assert_bits(kernels.repacked(raw(bits), "f16", "bf16"), rounded(as_f16, "bf16"))
-    assert_bits(kernels.repacked(raw(bits), "bf16", "f16"), rounded(as_bf16, "f16"))
+        assert_bits(_core.kernels.repacked(raw(bits), "bf16", packed), as_bf16)
+    assert_bits(_core.kernels.repacked(raw(bits), "f16", "bf16"), rounded(as_f16, "bf16"))
+    assert_bits(_core.kernels.repacked(raw(bits), "bf16", "f16"), rounded(as_bf16, "f16"))

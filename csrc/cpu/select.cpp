@@ -1,17 +1,16 @@
-// Which table of kernels this machine runs. Asks the processor and its operating system; knows
-// nothing of what the kernels do.
+// Chooses the table of kernels that this machine runs, by asking the processor and its operating
+// system.
 #if defined(__x86_64__)
 #include <cpuid.h>
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
 #endif
 
+#include "cpu/select.h"
+
 #include <cstdlib>
-#include <string>
-#include <vector>
 
 #include "base/error.h"
-#include "cpu/kernels.h"
 
 namespace onward::cpu {
 namespace {
@@ -81,30 +80,37 @@ bool available(const Candidate& candidate) {
 }
 
 std::string join_available() {
-  std::string names;
-  for (const Candidate& candidate : candidates()) {
-    if (!available(candidate)) continue;
-    if (!names.empty()) names += ',';
-    names += candidate.name;
+  std::string joined;
+  for (const std::string& name : available_names()) {
+    if (!joined.empty()) joined += ',';
+    joined += name;
   }
-  return names;
-}
-
-const Kernels& named_kernels(const std::string& name) {
-  const std::string found = "found '" + name + "', expected one of " + available_kernels();
-  for (const Candidate& candidate : candidates()) {
-    if (name != candidate.name) continue;
-    if (available(candidate)) return *candidate.kernels;
-    throw InvalidArgument("ONWARD_CPU_ISA: this processor cannot run it, " + found);
-  }
-  throw InvalidArgument("ONWARD_CPU_ISA: unknown instruction set, " + found);
+  return joined;
 }
 
 }  // namespace
 
+std::vector<std::string> available_names() {
+  std::vector<std::string> names;
+  for (const Candidate& candidate : candidates()) {
+    if (available(candidate)) names.emplace_back(candidate.name);
+  }
+  return names;
+}
+
+const Kernels& kernels_named(const char* where, const std::string& name) {
+  const std::string found = "found '" + name + "', expected one of " + available_kernels();
+  for (const Candidate& candidate : candidates()) {
+    if (name != candidate.name) continue;
+    if (available(candidate)) return *candidate.kernels;
+    throw InvalidArgument(std::string(where) + ": this processor cannot run it, " + found);
+  }
+  throw InvalidArgument(std::string(where) + ": unknown instruction set, " + found);
+}
+
 const Kernels& select_kernels() {
   const char* name = std::getenv("ONWARD_CPU_ISA");
-  if (name != nullptr && *name != '\0') return named_kernels(name);
+  if (name != nullptr && *name != '\0') return kernels_named("ONWARD_CPU_ISA", name);
   const Kernels* best = nullptr;
   for (const Candidate& candidate : candidates()) {
     if (available(candidate)) best = candidate.kernels;

@@ -26,8 +26,8 @@ from onward.lab.compare.setting import parse_setting
 from onward.lab.report import Chart, Curve
 from onward.lab.report import write as write_chart
 from onward.load.hub import find_model
-from onward.load.packing import pack_model
-from onward.load.weights import open_checkpoint, packed
+from onward.load.packing import pack_model, write_pack
+from onward.load.weights import open_checkpoint
 from onward.quantization.folder_output import write_folder
 from onward.quantization.gguf_output import require_gguf, write_gguf
 
@@ -69,9 +69,9 @@ def _pack(models: Path, ends: ExitStack) -> Save:
     )
 
 
-def _packed_weights(models: Path, ends: ExitStack) -> Save:
+def _cached_pack(models: Path, ends: ExitStack) -> Save:
     content = memoryview(bytes(range(256)) * 400)
-    return lambda path, version: packed.write(
+    return lambda path, version: write_pack(
         path, {"version": str(version)}, [("weight", "int8", content)]
     )
 
@@ -139,7 +139,7 @@ def _tree(path: Path) -> object:
 
 WRITERS = {
     "pack": Writer("f.onward", _pack),
-    "packed weights": Writer(f"f{packed.SUFFIX}", _packed_weights, OSError),
+    "pack of packed_cache": Writer("f.onward", _cached_pack, OSError),
     "session": Writer("f.session", _session),
     "quantized GGUF file": Writer("f.gguf", _gguf_file, OSError, replaces=False, needs="gguf"),
     "quantized folder": Writer("f", _folder, OSError, replaces=False, read=_tree),

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from builders.kernel_arrays import assert_bits, kernels
+from builders.kernel_arrays import assert_bits
+from onward import _core
 
-ISAS: list[str] = kernels.available()
+ISAS: list[str] = _core.kernels.available()
 """The slowest is the first: "generic", the oracle."""
 
 SAME_SOURCE: dict[str, list[tuple[str, ...]]] = {

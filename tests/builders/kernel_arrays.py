@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onward_kernels
 from numpy.typing import NDArray
 
-from onward import _core
-
-kernels = _core.kernels
+kernels = onward_kernels
 F32, U16 = NDArray[np.float32], NDArray[np.uint16]
 
 

@@ -1,21 +1,19 @@
-// Adds to the submodule `kernels`: the rotation and the coding of keys and values, on plain numpy
-// arrays. For tests; knows nothing of models or of the cache's blocks as a whole.
+// Rotation and coding of keys and values: by the kernels for one block, and by a backend for whole
+// sequences of blocks.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cstring>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "arrays.h"
 #include "base/error.h"
-#include "bindings/bindings.h"
-#include "bindings/device_arrays.h"
 #include "cpu/encode.h"
-#include "cpu/kernels.h"
 #include "device/device.h"
+#include "device_arrays.h"
+#include "module.h"
 
 namespace py = pybind11;
 
@@ -24,13 +22,7 @@ namespace {
 using namespace onward::cpu;
 using onward::BlockEncoding;
 using onward::CacheLayout;
-using onward::DType;
 using onward::InvalidArgument;
-using onward::KvCodec;
-
-using Floats = py::array_t<float, py::array::c_style>;
-using Bytes = py::array_t<uint8_t, py::array::c_style>;
-using Bits = py::array_t<uint16_t, py::array::c_style>;
 
 void expect_rotatable(int64_t n) {
   if (n % 32 == 0 && n >= 32 && n <= 512) return;
@@ -62,41 +54,9 @@ Floats hadamard_lanes(const std::string& isa, const Floats& x) {
   return y;
 }
 
-KvCodec codec_of(const std::string& name) {
-  static const std::pair<const char*, KvCodec> kCodecs[] = {
-      {"exact", KvCodec::exact},   {"int8", KvCodec::int8},     {"q4_0", KvCodec::q4_0},
-      {"turbo4", KvCodec::turbo4}, {"turbo3", KvCodec::turbo3}, {"turbo2", KvCodec::turbo2}};
-  for (const auto& [known, codec] : kCodecs) {
-    if (name == known) return codec;
-  }
-  throw InvalidArgument("kernels: unknown codec '" + name +
-                        "', expected exact, int8, q4_0, turbo4, turbo3 or turbo2");
-}
-
-DType stored_dtype(const py::array& array) {
-  const char kind = array.dtype().kind();
-  if (kind == 'f' && array.itemsize() == 4) return DType::f32;
-  if (kind == 'f' && array.itemsize() == 2) return DType::f16;
-  if (kind == 'u' && array.itemsize() == 2) return DType::bf16;
-  throw InvalidArgument("kernels: keys have dtype " + std::string(py::str(array.dtype())) +
-                        ", expected float32, float16, or uint16 for bf16");
-}
-
-// One kv head of one layer, whose block lies among others' bytes.
-CacheLayout layout_of(DType dtype, int64_t head_dim, KvCodec key_codec, KvCodec value_codec) {
-  CacheLayout layout;
-  layout.num_kv_heads = 2;
-  layout.head_dim = head_dim;
-  layout.dtype = dtype;
-  layout.key_codec = key_codec;
-  layout.value_codec = value_codec;
-  layout.groups = {{1, 0, 0}};
-  layout.group_of = {0};
-  layout.place_of = {0};
-  return layout;
-}
-
-constexpr int64_t kOwnHead = 1;  // of the two
+// A block of one layer and two heads, of which the second is coded. The bytes of the first show
+// whether something else is written.
+constexpr int64_t kHeads = 2, kOwnHead = 1;
 
 // keys, values: (16, head_dim) of one head; values may be null.
 void fill_head(const CacheLayout& layout, int64_t layer, int64_t head, const void* keys,
@@ -115,7 +75,7 @@ void fill_head(const CacheLayout& layout, int64_t layer, int64_t head, const voi
   }
 }
 
-// An exact block, with NaN for the other head.
+// An exact block that holds NaN for the other head.
 std::vector<char> exact_block(const CacheLayout& layout, const py::array& keys,
                               const py::array* values) {
   std::vector<char> block(static_cast<size_t>(layout.exact_block_bytes(0)), '\xff');
@@ -130,21 +90,13 @@ Bytes copied(const char* begin, int64_t bytes) {
   return array;
 }
 
-void expect_alike(const char* name, const py::array& array, const py::array& keys,
-                  const std::vector<int64_t>& shape) {
-  expect_shape(name, array, shape);
-  if ((array.flags() & py::array::c_style) != 0 && array.dtype().equal(keys.dtype())) return;
-  throw InvalidArgument(std::string("kernels: ") + name + " are strided or of another dtype");
-}
-
 void expect_block(const char* name, const py::array& array, const py::array& keys) {
-  expect_alike(name, array, keys, {kBlockTokens, keys.shape(1)});
+  expect_shape(name, array, {kBlockTokens, keys.shape(1)});
+  expect_alike(name, array, keys);
 }
 
 void expect_sides(const py::array& keys, const py::array& values) {
-  if (keys.ndim() != 2 || keys.shape(1) < 2 || keys.shape(1) > 512) {
-    throw InvalidArgument("kernels: keys have other than 16 rows of 2 to 512");
-  }
+  expect_dimensions("keys", keys, 2);
   expect_block("keys", keys, keys);
   expect_block("values", values, keys);
 }
@@ -155,7 +107,7 @@ py::tuple encode_block(const std::string& isa, const py::array& keys, const py::
   const Kernels& kernels = kernels_of(isa);
   expect_sides(keys, values);
   CacheLayout layout =
-      layout_of(stored_dtype(keys), keys.shape(1), codec_of(key_codec), codec_of(value_codec));
+      cache_layout(1, kHeads, keys.shape(1), stored_dtype(keys), key_codec, value_codec);
   layout.first_centred_pair = first_centred_pair;
   const std::vector<char> exact = exact_block(layout, keys, &values);
   std::vector<char> first;
@@ -164,7 +116,7 @@ py::tuple encode_block(const std::string& isa, const py::array& keys, const py::
     expect_block("first_keys", given, keys);
     first = exact_block(layout, given, nullptr);
   }
-  // Room around the codes, to see that nothing else is written.
+  // The bytes around the codes show whether something else is written.
   const auto untouched = [](char byte) { return byte == 'u'; };
   std::vector<char> coded(static_cast<size_t>(layout.coded_block_bytes(0)), 'u');
   encode_head(kernels, layout, 0, kOwnHead,
@@ -186,31 +138,34 @@ py::tuple encode_block(const std::string& isa, const py::array& keys, const py::
   return found;
 }
 
-// What a backend makes of whole blocks. keys, values: (blocks, layers, heads, 16, head_dim);
-// group_of: of each layer; first_keys: of block 0, of the same layers, or none. For each group
-// (blocks, bytes), with 'u' wherever nothing was written.
+// Whole blocks, coded by a backend. keys, values: (blocks, layers, heads, 16, head_dim). group_of
+// has the layer group of each layer. first_keys: (layers, heads, 16, head_dim) of block 0, or None.
+// Returns (blocks, bytes) for each group, with 'u' wherever nothing was written.
 std::vector<Bytes> encode_blocks(const py::array& keys, const py::array& values,
                                  const std::string& key_codec, const std::string& value_codec,
                                  const std::vector<int64_t>& group_of, const py::object& first_keys,
                                  int threads, int64_t first_centred_pair,
                                  const std::string& device) {
   if (keys.ndim() != 5 || keys.shape(0) < 1) {
-    throw InvalidArgument("kernels: keys have other than 5 dimensions, or there are none");
+    throw InvalidArgument("kernels: keys have " + std::to_string(keys.ndim()) +
+                          " dimensions, expected 5 and at least 1 block");
   }
   const std::vector<int64_t> shape(keys.shape(), keys.shape() + 5);
   const std::vector<int64_t> first_shape = {shape[1], shape[2], kBlockTokens, shape[4]};
-  expect_alike("keys", keys, keys,
+  expect_shape("keys", keys,
                {shape[0], static_cast<int64_t>(group_of.size()), shape[2], kBlockTokens, shape[4]});
-  expect_alike("values", values, keys, shape);
+  expect_shape("values", values, shape);
+  expect_alike("keys", keys, keys);
+  expect_alike("values", values, keys);
   py::array first;
   if (!first_keys.is_none()) {
     first = py::array::ensure(first_keys);
-    expect_alike("first_keys", first, keys, first_shape);
+    expect_shape("first_keys", first, first_shape);
+    expect_alike("first_keys", first, keys);
   }
   const int64_t count = shape[0], layers = shape[1], heads = shape[2];
   CacheLayout layout =
-      layout_of(stored_dtype(keys), shape[4], codec_of(key_codec), codec_of(value_codec));
-  layout.num_kv_heads = heads;
+      cache_layout(layers, heads, shape[4], stored_dtype(keys), key_codec, value_codec);
   layout.first_centred_pair = first_centred_pair;
   layout.groups.assign(1 + static_cast<size_t>(*std::max_element(group_of.begin(), group_of.end())),
                        {});
@@ -223,7 +178,7 @@ std::vector<Bytes> encode_blocks(const py::array& keys, const py::array& values,
   const auto backend = onward::Device(device).make_backend(threads);
   DeviceArrays arrays(*backend);
   const int64_t head_bytes = kBlockTokens * shape[4] * layout.value_bytes();
-  // Layers of a group in one block; number `count` is block 0 of the sequence.
+  // The layers of a group in one block. Number `count` is block 0 of the sequence.
   const auto exact_block = [&](int64_t group, int64_t b) {
     std::vector<char> block(static_cast<size_t>(layout.exact_block_bytes(group)));
     for (int64_t layer = 0; layer < layers; ++layer) {
@@ -263,45 +218,20 @@ std::vector<Bytes> encode_blocks(const py::array& keys, const py::array& values,
   return coded;
 }
 
-// Of this thread's processor time.
-double thread_seconds() {
-  timespec now = {};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-double encode_seconds(const std::string& isa, const py::array& keys, const py::array& values,
-                      const std::string& key_codec, const std::string& value_codec, int times) {
-  const Kernels& kernels = kernels_of(isa);
-  expect_sides(keys, values);
-  const CacheLayout layout =
-      layout_of(stored_dtype(keys), keys.shape(1), codec_of(key_codec), codec_of(value_codec));
-  const std::vector<char> exact = exact_block(layout, keys, &values);
-  std::vector<char> coded(static_cast<size_t>(layout.coded_block_bytes(0)));
-  const double begin = thread_seconds();
-  for (int i = 0; i < times; ++i) {
-    encode_head(kernels, layout, 0, kOwnHead, {0, exact.data(), coded.data(), exact.data()});
-  }
-  return (thread_seconds() - begin) / times;
-}
-
 }  // namespace
 
-void bind_codes(py::module_& k) {
-  k.def("hadamard", &hadamard, py::arg("isa"), py::arg("x"), py::arg("inverse") = false,
-        "The rotation of one vector, or the way back.");
-  k.def("hadamard_lanes", &hadamard_lanes, py::arg("isa"), py::arg("x"),
-        "The rotation of sixteen vectors, the columns of x (n, 16).");
-  k.def("encode_block", &encode_block, py::arg("isa"), py::arg("keys"), py::arg("values"),
+void bind_codes(py::module_& m) {
+  m.def("hadamard", &hadamard, py::arg("isa"), py::arg("x"), py::arg("inverse") = false,
+        "The rotation of one vector, or its inverse.");
+  m.def("hadamard_lanes", &hadamard_lanes, py::arg("isa"), py::arg("x"),
+        "The rotation of sixteen vectors: the columns of x (n, 16).");
+  m.def("encode_block", &encode_block, py::arg("isa"), py::arg("keys"), py::arg("values"),
         py::arg("key_codec"), py::arg("value_codec"), py::arg("first_keys") = py::none(),
         py::arg("first_centred_pair") = 0,
         "Bytes of key codes, key scales, value codes and value scales of 16 tokens of one head.");
-  k.def("encode_blocks", &encode_blocks, py::arg("keys"), py::arg("values"), py::arg("key_codec"),
+  m.def("encode_blocks", &encode_blocks, py::arg("keys"), py::arg("values"), py::arg("key_codec"),
         py::arg("value_codec"), py::arg("group_of"), py::arg("first_keys"), py::arg("threads"),
         py::arg("first_centred_pair") = 0, py::arg("device") = "cpu",
-        "Coded blocks as a device makes them of keys and values (blocks, layers, heads, 16, "
-        "head_dim): for each layer group (blocks, bytes).");
-  k.def("encode_seconds", &encode_seconds, py::arg("isa"), py::arg("keys"), py::arg("values"),
-        py::arg("key_codec"), py::arg("value_codec"), py::arg("times"),
-        "What encode_block takes of one processor, without its arrays.");
+        "Blocks that a device codes from keys and values (blocks, layers, heads, 16, head_dim). "
+        "Returns (blocks, bytes) for each layer group.");
 }

@@ -1,17 +1,18 @@
-// The verbs of a backend on plain numpy arrays, on any device: for tests that hold one device
-// against another. What a model has around a verb, packing and padding, is here as it is there.
+// The verbs of a backend on numpy arrays, on any device, so that tests can compare devices. Weights
+// are packed and rows are padded as a model does it.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "arrays.h"
 #include "base/error.h"
-#include "bindings/bindings.h"
 #include "device/device.h"
+#include "device_arrays.h"
+#include "module.h"
 
 namespace py = pybind11;
 
@@ -25,26 +26,19 @@ using onward::Matrix;
 using onward::TensorSource;
 using onward::Vector;
 
-using Floats = py::array_t<float, py::array::c_style>;
-using Bytes = py::array_t<uint8_t, py::array::c_style>;
-using Ids = py::array_t<int32_t, py::array::c_style>;
-
-// A backend, and memory on it that is given back at the end.
+// A device with a backend, a store of weights, and arrays on it.
 class Bench {
  public:
   explicit Bench(const std::string& name)
       : device_(name),
         backend_(device_.make_backend(kThreads)),
-        store_(device_.make_weight_store(kThreads)) {}
-  ~Bench() {
-    for (void* memory : taken_) backend_->release(memory);
-  }
-  Bench(const Bench&) = delete;
-  Bench& operator=(const Bench&) = delete;
+        store_(device_.make_weight_store(kThreads)),
+        arrays_(*backend_) {}
 
   Backend& backend() { return *backend_; }
+  DeviceArrays& arrays() { return arrays_; }
 
-  // weights: (rows, bytes of a row), cut into equal parts.
+  // weights: (rows, bytes of a row), cut into `parts` equal parts.
   Matrix pack(const Bytes& weights, const std::string& stored, const std::string& dtype,
               int64_t parts) {
     const DType from = onward::parse_dtype(stored), to = onward::parse_dtype(dtype);
@@ -65,7 +59,7 @@ class Bench {
     return store_->pack_matrix(sources, to);
   }
 
-  // values: (parts, n), each part padded.
+  // values: (parts, n). Each part is padded.
   Vector vector(const std::optional<Floats>& values) {
     if (!values) return {};
     std::vector<TensorSource> sources;
@@ -80,33 +74,11 @@ class Bench {
     return store_->pack_vector(sources);
   }
 
-  template <typename T>
-  T* take(int64_t count) {
-    taken_.push_back(backend_->allocate(static_cast<size_t>(count) * sizeof(T)));
-    return static_cast<T*>(taken_.back());
-  }
-
-  // (rows, n) in rows of `width`.
-  float* bring(const Floats& rows, int64_t width) {
-    const int64_t count = rows.shape(0) * width;
-    std::vector<float> padded(static_cast<size_t>(count));
-    for (py::ssize_t row = 0; row < rows.shape(0); ++row) {
-      std::copy_n(rows.data() + row * rows.shape(1), rows.shape(1), padded.begin() + row * width);
-    }
-    float* memory = take<float>(count);
-    backend_->upload(memory, padded.data(), padded.size() * sizeof(float));
-    return memory;
-  }
-
-  // The first `columns` of rows of `width`.
+  // The first `columns` of each of the rows of `width`.
   Floats fetch(const float* memory, int64_t rows, int64_t width, int64_t columns) {
     std::vector<float> padded(static_cast<size_t>(rows * width));
     backend_->download(padded.data(), memory, padded.size() * sizeof(float));
-    Floats result({rows, columns});
-    for (int64_t row = 0; row < rows; ++row) {
-      std::copy_n(padded.begin() + row * width, columns, result.mutable_data() + row * columns);
-    }
-    return result;
+    return cut_rows(padded.data(), rows, width, columns);
   }
 
  private:
@@ -114,7 +86,7 @@ class Bench {
   onward::Device device_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<onward::WeightStore> store_;
-  std::vector<void*> taken_;
+  DeviceArrays arrays_;
 };
 
 Floats product_on(const std::string& device, const Bytes& weights, const std::string& stored,
@@ -127,19 +99,21 @@ Floats product_on(const std::string& device, const Bytes& weights, const std::st
   const int64_t rows = x.ndim() == 2 ? x.shape(0) : 0, columns = rows > 0 ? x.shape(1) : 0;
   const int64_t outputs = weights.shape(0) / parts;
   if (activation_stride(columns) != matrix.inputs || rows == 0 || (gated && add)) {
-    throw InvalidArgument("kernels: x is not of the weights' columns, or a gate is added to");
+    throw InvalidArgument(
+        "kernels: x has no rows or another width than the weights, or `gated` comes with `add`");
   }
   if (norm) expect_shape("norm", *norm, {1, columns});
   if (bias) expect_shape("bias", *bias, {parts, outputs});
   if (add) expect_shape("add", *add, {rows, outputs});
   onward::LinearInput input;
-  input.x = bench.bring(x, matrix.inputs);
+  input.x = bench.arrays().copy_of(padded_rows(x, matrix.inputs));
   input.norm = bench.vector(norm);
   input.norm_eps = eps;
   input.size = columns;
   const Vector biases = bench.vector(bias);
   const int64_t width = matrix.outputs / parts;
-  float* y = add ? bench.bring(*add, width) : bench.take<float>(rows * width);
+  float* y = add ? bench.arrays().copy_of(padded_rows(*add, width))
+                 : bench.arrays().floats(rows * width);
   if (gated) {
     bench.backend().gated_linear(matrix, biases, input, rows, y);
   } else {
@@ -158,19 +132,19 @@ Floats embed_on(const std::string& device, const Bytes& table, const std::string
       throw InvalidArgument("kernels: an id is outside the table");
     }
   }
-  int32_t* on_device = bench.take<int32_t>(rows);
-  bench.backend().upload(on_device, ids.data(), static_cast<size_t>(rows) * sizeof(int32_t));
-  float* x = bench.take<float>(rows * matrix.inputs);
+  const auto* on_device = static_cast<const int32_t*>(
+      bench.arrays().copy_of(static_cast<const void*>(ids.data()), rows * 4));
+  float* x = bench.arrays().floats(rows * matrix.inputs);
   bench.backend().embed(matrix, on_device, rows, x);
   return bench.fetch(x, rows, matrix.inputs, matrix.inputs);
 }
 
 }  // namespace
 
-void bind_verbs(py::module_& k) {
-  k.def("product_on", &product_on, py::arg("device"), py::arg("weights"), py::arg("stored"),
+void bind_verbs(py::module_& m) {
+  m.def("product_on", &product_on, py::arg("device"), py::arg("weights"), py::arg("stored"),
         py::arg("dtype"), py::arg("x"), py::arg("norm") = py::none(), py::arg("eps") = 0.0f,
         py::arg("bias") = py::none(), py::arg("add") = py::none(), py::arg("gated") = false);
-  k.def("embed_on", &embed_on, py::arg("device"), py::arg("table"), py::arg("stored"),
+  m.def("embed_on", &embed_on, py::arg("device"), py::arg("table"), py::arg("stored"),
         py::arg("dtype"), py::arg("ids"));
 }

@@ -1,5 +1,4 @@
-// The scans of a row, and what sampling makes of one, on plain numpy arrays, in the submodule
-// `kernels`. For tests and benchmarks; knows nothing of models or of the engine.
+// The scans of a row of logits, and the steps of sampling that use them.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
@@ -14,9 +13,10 @@
 #include <utility>
 #include <vector>
 
+#include "arrays.h"
 #include "backend/row_scans.h"
 #include "base/error.h"
-#include "bindings/bindings.h"
+#include "module.h"
 #include "sampling/filters.h"
 #include "sampling/log_probability.h"
 #include "sampling/sampler.h"
@@ -27,16 +27,7 @@ namespace {
 
 using namespace onward;
 
-using Floats = py::array_t<float, py::array::c_style>;
-using Ids = py::array_t<int32_t, py::array::c_style>;
 using Steps = std::vector<std::pair<std::string, double>>;
-
-void expect_rows(const char* name, const py::array& array, py::ssize_t size) {
-  if (array.ndim() == 1 && array.size() == size) return;
-  throw InvalidArgument(std::string("kernels: ") + name + " has " + std::to_string(array.size()) +
-                        " elements in " + std::to_string(array.ndim()) + " dimensions, expected " +
-                        std::to_string(size) + " in one");
-}
 
 const RowScans& scans_of(const std::string& isa) { return kernels_of(isa).scans; }
 
@@ -62,26 +53,26 @@ std::pair<Floats, double> exponentials(const std::string& isa, const Floats& x) 
 }
 
 double dot(const std::string& isa, const Floats& a, const Floats& b) {
-  expect_rows("b", b, a.size());
+  expect_shape("b", b, {a.size()});
   return scans_of(isa).dot(a.data(), b.data(), a.size());
 }
 
 double sum_at_least(const std::string& isa, const Floats& key, const Floats& value, float least) {
-  expect_rows("value", value, key.size());
+  expect_shape("value", value, {key.size()});
   return scans_of(isa).sum_at_least(key.data(), value.data(), least, key.size());
 }
 
 std::pair<Floats, Ids> gather_range(const std::string& isa, const Floats& key, float low,
                                     float high, const Floats& value, const std::optional<Ids>& id) {
   const RowScans& scans = scans_of(isa);
-  expect_rows("value", value, key.size());
-  if (id) expect_rows("id", *id, key.size());
+  expect_shape("value", value, {key.size()});
+  if (id) expect_shape("id", *id, {key.size()});
   const int64_t n = key.size();
   std::vector<float> values(static_cast<size_t>(n + RowScans::kGatherRoom));
   std::vector<int32_t> ids(values.size());
   const int64_t kept = scans.gather_range(key.data(), low, high, value.data(),
                                           id ? id->data() : nullptr, n, values.data(), ids.data());
-  // Once more, in place.
+  // The same again, in place.
   std::vector<float> own_values(value.data(), value.data() + n);
   own_values.resize(values.size());
   std::vector<int32_t> own_ids(ids.size());
@@ -165,9 +156,9 @@ std::vector<int32_t> draws(const Floats& scores, const Steps& steps,
   return tokens;
 }
 
-// Seconds of each step of a sampler; step i has row i of the logits, over and over. That they
-// differ matters: a processor learns the branches of a row that it sees again. Copying is not
-// counted.
+// Seconds of each step of a sampler. Step i samples from row i modulo the number of rows: the rows
+// must differ, because a processor learns the branches of a row that it sees again. The time to
+// copy a row is not counted.
 std::vector<double> sampler_seconds(const Floats& logits, const SamplingOptions& options,
                                     const std::vector<int32_t>& prompt, int64_t steps) {
   if (logits.ndim() != 2 || logits.size() == 0) {
@@ -192,37 +183,37 @@ std::vector<double> sampler_seconds(const Floats& logits, const SamplingOptions&
 
 }  // namespace
 
-void bind_scans(py::module_& k) {
-  k.def("all_finite", &all_finite, py::arg("isa"), py::arg("x"));
-  k.def("largest", &largest, py::arg("isa"), py::arg("x"));
-  k.def("rescale", &rescale, py::arg("isa"), py::arg("x"), py::arg("shift"), py::arg("factor"),
-        "(x - shift) * factor, and the smallest of them.");
-  k.def("exponentials", &exponentials, py::arg("isa"), py::arg("x"), "exp(x), and their sum.");
-  k.def("dot", &dot, py::arg("isa"), py::arg("a"), py::arg("b"));
-  k.def("sum_at_least", &sum_at_least, py::arg("isa"), py::arg("key"), py::arg("value"),
+void bind_scans(py::module_& m) {
+  m.def("all_finite", &all_finite, py::arg("isa"), py::arg("x"));
+  m.def("largest", &largest, py::arg("isa"), py::arg("x"));
+  m.def("rescale", &rescale, py::arg("isa"), py::arg("x"), py::arg("shift"), py::arg("factor"),
+        "(x - shift) * factor, and the smallest of these values.");
+  m.def("exponentials", &exponentials, py::arg("isa"), py::arg("x"), "exp(x), and the sum.");
+  m.def("dot", &dot, py::arg("isa"), py::arg("a"), py::arg("b"));
+  m.def("sum_at_least", &sum_at_least, py::arg("isa"), py::arg("key"), py::arg("value"),
         py::arg("least"));
-  k.def("gather_range", &gather_range, py::arg("isa"), py::arg("key"), py::arg("low"),
+  m.def("gather_range", &gather_range, py::arg("isa"), py::arg("key"), py::arg("low"),
         py::arg("high"), py::arg("value"), py::arg("id") = py::none(),
         "value and id where low <= key < high.");
 
-  k.def(
+  m.def(
       "first_largest", [](const Floats& x) { return first_largest(x.data(), x.size()); },
       py::arg("scores"));
-  k.def(
+  m.def(
       "best_tokens",
       [](const Floats& x, int64_t k) { return arrays(best_tokens(x.data(), x.size(), k)); },
       py::arg("scores"), py::arg("k"), "Ids and scores, best first.");
-  k.def(
+  m.def(
       "log_sum_exp", [](const Floats& x) { return log_sum_exp(x.data(), x.size()); },
       py::arg("scores"));
-  k.def("log_softmax", &log_softmax_of, py::arg("scores"));
-  k.def("filter", &filter, py::arg("scores"), py::arg("steps"),
-        "Ids and log-probabilities that the (name, value) steps of a chain leave.");
-  k.def("best_filtered", &best_filtered, py::arg("scores"), py::arg("steps"), py::arg("k"),
-        "The k likeliest of what `filter` gives.");
-  k.def("draws", &draws, py::arg("scores"), py::arg("steps"), py::arg("uniforms"),
-        "The token that each number from 0 to 1 draws of what `filter` gives.");
-  k.def("sampler_seconds", &sampler_seconds, py::arg("logits"), py::arg("options"),
+  m.def("log_softmax", &log_softmax_of, py::arg("scores"));
+  m.def("filter", &filter, py::arg("scores"), py::arg("steps"),
+        "Ids and log-probabilities of the tokens that remain after the (name, value) steps.");
+  m.def("best_filtered", &best_filtered, py::arg("scores"), py::arg("steps"), py::arg("k"),
+        "The k most likely tokens that `filter` returns.");
+  m.def("draws", &draws, py::arg("scores"), py::arg("steps"), py::arg("uniforms"),
+        "The token that each number from 0 to 1 draws from the result of `filter`.");
+  m.def("sampler_seconds", &sampler_seconds, py::arg("logits"), py::arg("options"),
         py::arg("prompt"), py::arg("steps"),
-        "Seconds of each of so many sampling steps over logits (rows, vocab_size).");
+        "Seconds of each sampling step over logits (rows, vocab_size).");
 }

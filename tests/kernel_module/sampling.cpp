@@ -1,5 +1,4 @@
-// Sampling from rows of logits on any device, in the submodule `kernels`. For tests; knows nothing
-// of models or of the engine.
+// Sampling from rows of logits by any device.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
@@ -11,10 +10,12 @@
 #include <utility>
 #include <vector>
 
+#include "arrays.h"
 #include "backend/backend.h"
 #include "base/error.h"
-#include "bindings/bindings.h"
 #include "device/device.h"
+#include "device_arrays.h"
+#include "module.h"
 #include "sampling/sampler.h"
 
 namespace py = pybind11;
@@ -23,44 +24,18 @@ namespace {
 
 using namespace onward;
 
-using Floats = py::array_t<float, py::array::c_style>;
-// Prompt, then output, of one row.
+// Prompt and output of one row.
 using Tokens = std::pair<std::vector<int32_t>, std::vector<int32_t>>;
-// The token and its log-probabilities, of the logits and after the chain; those are there where
-// the options ask for them.
-using Told = std::tuple<int32_t, std::optional<double>, std::optional<double>>;
+// The token, and its log-probabilities of the logits and after the chain, where the options ask for
+// log-probabilities.
+using Sampled = std::tuple<int32_t, std::optional<double>, std::optional<double>>;
 
-Told told(const Choice& choice) {
+Sampled sampled(const Choice& choice) {
   if (!choice.logprobs) return {choice.token, std::nullopt, std::nullopt};
   return {choice.token, choice.logprobs->raw, choice.logprobs->chain};
 }
 
-// Device memory for as long as it is looked at.
-class DeviceRows {
- public:
-  DeviceRows(Backend& backend, const float* rows, int64_t count, int64_t size)
-      : backend_(backend), stride_(activation_stride(size)) {
-    const auto bytes = static_cast<size_t>(count * stride_) * sizeof(float);
-    memory_ = static_cast<float*>(backend.allocate(bytes));
-    for (int64_t row = 0; row < count; ++row) {
-      backend.upload(memory_ + row * stride_, rows + row * size,
-                     static_cast<size_t>(size) * sizeof(float));
-    }
-  }
-  ~DeviceRows() { backend_.release(memory_); }
-  DeviceRows(const DeviceRows&) = delete;
-  DeviceRows& operator=(const DeviceRows&) = delete;
-
-  const float* data() const { return memory_; }
-  int64_t stride() const { return stride_; }
-
- private:
-  Backend& backend_;
-  int64_t stride_;
-  float* memory_ = nullptr;
-};
-
-std::vector<std::optional<Told>> sample_rows(const std::string& device, const Floats& logits,
+std::vector<std::optional<Sampled>> sample_rows(const std::string& device, const Floats& logits,
                                              const std::vector<SamplingOptions>& options,
                                              const std::vector<Tokens>& tokens, int threads) {
   const auto rows = static_cast<int64_t>(options.size());
@@ -82,16 +57,18 @@ std::vector<std::optional<Told>> sample_rows(const std::string& device, const Fl
     said.back().insert(said.back().end(), output.begin(), output.end());
     for (const int32_t token : output) samplers.back().remember(token);
   }
-  std::vector<std::optional<Told>> found(options.size());
+  std::vector<std::optional<Sampled>> found(options.size());
   if (!backend->samples_rows()) {
     std::vector<float> row(static_cast<size_t>(vocab_size));
     for (size_t i = 0; i < options.size(); ++i) {
       std::copy_n(logits.data() + static_cast<int64_t>(i) * vocab_size, vocab_size, row.begin());
-      found[i] = told(samplers[i].sample(row.data(), said[i]));
+      found[i] = sampled(samplers[i].sample(row.data(), said[i]));
     }
     return found;
   }
-  const DeviceRows on_device(*backend, logits.data(), rows, vocab_size);
+  DeviceArrays arrays(*backend);
+  const int64_t stride = activation_stride(vocab_size);
+  const float* const on_device = arrays.copy_of(padded_rows(logits, stride));
   std::vector<RowSampling> asked;
   std::vector<size_t> row_of;
   for (size_t i = 0; i < options.size(); ++i) {
@@ -102,19 +79,19 @@ std::vector<std::optional<Told>> sample_rows(const std::string& device, const Fl
     row_of.push_back(i);
   }
   const std::vector<RowChoice> choices =
-      backend->sample_rows(on_device.data(), on_device.stride(), vocab_size, asked);
+      backend->sample_rows(on_device, stride, vocab_size, asked);
   for (size_t i = 0; i < choices.size(); ++i) {
-    if (choices[i].token >= 0) found[row_of[i]] = told(samplers[row_of[i]].take(choices[i]));
+    if (choices[i].token >= 0) found[row_of[i]] = sampled(samplers[row_of[i]].take(choices[i]));
   }
   return found;
 }
 
 }  // namespace
 
-void bind_sampling(py::module_& k) {
-  k.def("sample_rows", &sample_rows, py::arg("device"), py::arg("logits"), py::arg("options"),
+void bind_sampling(py::module_& m) {
+  m.def("sample_rows", &sample_rows, py::arg("device"), py::arg("logits"), py::arg("options"),
         py::arg("tokens"), py::arg("threads") = 1,
-        "A token for each row of logits (rows, vocab_size), by options and (prompt, output) of its "
-        "own, and where they ask for them its log-probabilities, of the logits and after the "
-        "chain. None for a row that the device leaves to the host.");
+        "For each row of logits (rows, vocab_size), with its own options and its own (prompt, "
+        "output): the token, and where the options ask for them its log-probabilities of the "
+        "logits and after the chain. None for a row that the device leaves to the host.");
 }

@@ -1,5 +1,5 @@
-// Memory of a backend's device for the functions that try its verbs: taken, filled from arrays and
-// read back; given back with the object. Knows nothing of what the bytes mean.
+// Memory of a backend's device, for the functions that try its verbs: filled from arrays, read
+// back, and released with the object.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ class DeviceArrays {
   DeviceArrays(const DeviceArrays&) = delete;
   DeviceArrays& operator=(const DeviceArrays&) = delete;
 
-  // Zeros.
+  // Memory of zeros.
   void* take(int64_t bytes) {
     taken_.reserve(taken_.size() + 1);
     taken_.push_back(backend_.allocate(static_cast<size_t>(bytes)));
@@ -27,8 +27,12 @@ class DeviceArrays {
     backend_.upload(memory, bytes, static_cast<size_t>(count));
     return memory;
   }
-  const float* copy_of(const float* values, int64_t count) {
-    return static_cast<const float*>(copy_of(static_cast<const void*>(values), count * 4));
+  float* floats(int64_t count) { return static_cast<float*>(take(count * 4)); }
+  float* copy_of(const float* values, int64_t count) {
+    return static_cast<float*>(copy_of(static_cast<const void*>(values), count * 4));
+  }
+  float* copy_of(const std::vector<float>& values) {
+    return copy_of(values.data(), static_cast<int64_t>(values.size()));
   }
 
  private:

@@ -1,0 +1,154 @@
+// Kernels that take one row, or the rows of one key-value head: attention of exact blocks, RMSNorm,
+// the gate's activation, rounding. Blocks are filled here element by element, in the plainest way,
+// so this file says what the layouts of cpu/kernels.h mean.
+#include <pybind11/numpy.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "arrays.h"
+#include "base/buffer.h"
+#include "base/error.h"
+#include "module.h"
+
+namespace py = pybind11;
+
+namespace {
+
+using namespace onward::cpu;
+using onward::DType;
+using onward::InvalidArgument;
+using onward::round_up;
+
+void expect_lanes(const char* name, const py::array& array) {
+  expect_dimensions(name, array, 1);
+  if (array.size() % kLane == 0) return;
+  throw InvalidArgument(std::string("kernels: ") + name + " has " + std::to_string(array.size()) +
+                        " elements, expected a multiple of 16");
+}
+
+// Blocks as cpu/kernels.h describes them: NaN wherever no position was written, and none at all
+// below `first_block`.
+struct Blocks {
+  std::vector<std::vector<char>> bytes;
+  std::vector<const void*> pointers;
+  int64_t k_offset;
+  int64_t v_offset;
+};
+
+// keys, values: (positions, head_dim)
+template <class Element>
+Blocks make_blocks(const py::array& keys, const py::array& values, int64_t first_block) {
+  const int64_t positions = keys.shape(0), head_dim = keys.shape(1);
+  const int64_t v_stride = round_up(head_dim, kLane), element_bytes = sizeof(Element);
+  Blocks blocks;
+  blocks.k_offset = 64;  // the bytes before belong to other layers and heads
+  blocks.v_offset = blocks.k_offset + head_dim * kBlockTokens * element_bytes;
+  const int64_t block_bytes = blocks.v_offset + kBlockTokens * v_stride * element_bytes;
+  const Element* k = static_cast<const Element*>(keys.data());
+  const Element* v = static_cast<const Element*>(values.data());
+  for (int64_t block = 0; block * kBlockTokens < positions; ++block) {
+    blocks.bytes.emplace_back();
+    blocks.pointers.push_back(nullptr);
+    if (block < first_block) continue;
+    blocks.bytes.back().assign(static_cast<size_t>(block_bytes), '\xff');
+    char* bytes = blocks.bytes.back().data();
+    blocks.pointers.back() = bytes;
+    Element* block_keys = reinterpret_cast<Element*>(bytes + blocks.k_offset);
+    Element* block_values = reinterpret_cast<Element*>(bytes + blocks.v_offset);
+    const int64_t begin = block * kBlockTokens;
+    for (int64_t t = 0; t < kBlockTokens && begin + t < positions; ++t) {
+      for (int64_t d = 0; d < head_dim; ++d) {
+        block_keys[d * kBlockTokens + t] = k[(begin + t) * head_dim + d];
+        block_values[t * v_stride + d] = v[(begin + t) * head_dim + d];
+      }
+      std::fill(block_values + t * v_stride + head_dim, block_values + (t + 1) * v_stride,
+                Element(0));
+    }
+  }
+  return blocks;
+}
+
+Floats attend(const std::string& isa, const Floats& q, const py::array& keys,
+              const py::array& values, int64_t first_position, int64_t window, float scale) {
+  const Kernels& kernels = kernels_of(isa);
+  const DType dtype = stored_dtype(keys);
+  expect_dimensions("q", q, 3);
+  expect_dimensions("keys", keys, 2);
+  expect_alike("keys", keys, keys);
+  expect_alike("values", values, keys);
+  const int64_t tokens = q.shape(0), group = q.shape(1), head_dim = q.shape(2);
+  const int64_t positions = keys.shape(0);
+  expect_shape("keys", keys, {positions, head_dim});
+  expect_shape("values", values, {positions, head_dim});
+  if (first_position < 0 || first_position + tokens > positions) {
+    throw InvalidArgument(
+        "kernels: first_position is " + std::to_string(first_position) +
+        ", expected 0 to positions - tokens = " + std::to_string(positions - tokens));
+  }
+  if (window < 0 || head_dim < 2 || head_dim > 512) {
+    throw InvalidArgument("kernels: window is " + std::to_string(window) + " and head_dim " +
+                          std::to_string(head_dim) + ", expected 0 or more, and 2 to 512");
+  }
+  const int64_t first_key = window > 0 ? std::max<int64_t>(0, first_position - window + 1) : 0;
+  const int64_t first_block = first_key / kBlockTokens;
+  const Blocks blocks = dtype == DType::f32 ? make_blocks<float>(keys, values, first_block)
+                                            : make_blocks<uint16_t>(keys, values, first_block);
+  // Padding after each row shows whether a kernel writes more than head_dim elements per head.
+  const int64_t row = group * head_dim, out_stride = row + kLane;
+  std::vector<float> padded(static_cast<size_t>(tokens * out_stride), -1.0f);
+  (dtype == DType::f32   ? kernels.attend_f32
+   : dtype == DType::f16 ? kernels.attend_f16
+                         : kernels.attend_bf16)(
+      {q.data(), row, padded.data(), out_stride, blocks.pointers.data(), blocks.k_offset,
+       blocks.v_offset, round_up(head_dim, kLane), round_up(head_dim, kLane), head_dim, group,
+       tokens, first_position, window, scale});
+  Floats out({tokens, group, head_dim});
+  for (int64_t t = 0; t < tokens; ++t) {
+    const float* begin = padded.data() + t * out_stride;
+    std::copy(begin, begin + row, out.mutable_data() + t * row);
+    if (std::any_of(begin + row, begin + out_stride, [](float x) { return x != -1.0f; })) {
+      throw onward::Error("kernels: attend wrote beyond the end of a row");
+    }
+  }
+  return out;
+}
+
+Floats rms_norm(const std::string& isa, const Floats& x, const Floats& weight, float eps) {
+  const Kernels& kernels = kernels_of(isa);
+  expect_dimensions("x", x, 1);
+  expect_shape("weight", weight, {x.size()});
+  Floats y(x.size());
+  kernels.rms_norm(x.data(), weight.data(), eps, x.size(), y.mutable_data());
+  return y;
+}
+
+Floats silu_mul(const std::string& isa, const Floats& gate, const Floats& up) {
+  const Kernels& kernels = kernels_of(isa);
+  expect_lanes("gate", gate);
+  expect_shape("up", up, {gate.size()});
+  Floats y(gate.size());
+  kernels.silu_mul(gate.data(), up.data(), gate.size(), y.mutable_data());
+  return y;
+}
+
+Halves round_bf16(const std::string& isa, const Floats& x) {
+  const Kernels& kernels = kernels_of(isa);
+  expect_lanes("x", x);
+  Halves y(x.size());
+  kernels.round_bf16(x.data(), x.size(), y.mutable_data());
+  return y;
+}
+
+}  // namespace
+
+void bind_rows(py::module_& m) {
+  m.def("attend", &attend, py::arg("isa"), py::arg("q"), py::arg("keys"), py::arg("values"),
+        py::arg("first_position"), py::arg("window"), py::arg("scale"),
+        "q (tokens, group, head_dim); keys, values (positions, head_dim): float32, float16, or "
+        "bf16 as uint16. Cache slots without a position hold NaN.");
+  m.def("rms_norm", &rms_norm, py::arg("isa"), py::arg("x"), py::arg("weight"), py::arg("eps"));
+  m.def("silu_mul", &silu_mul, py::arg("isa"), py::arg("gate"), py::arg("up"));
+  m.def("round_bf16", &round_bf16, py::arg("isa"), py::arg("x"));
+}
