@@ -13,8 +13,8 @@ import sys
 import onward
 from onward.lab.report import Chart, Curve, write
 
-LENGTHS = (16, 64, 256, 1024)
-COUNTED = (16, 64, 128)
+LENGTHS = (16, 64, 256)
+COUNTED = (8, 16, 32)
 WAYS = {True: "with the cache", False: "without the cache"}
 TEXT = "The apple fell, as apples do, and this time a girl looked up. " * 100
 

@@ -155,9 +155,15 @@ def llama_of(
     return config, tensors, weights
 
 
-@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
-@pytest.mark.parametrize("mix", MIXES)
+@pytest.mark.parametrize(
+    ("mix", "dtype"),
+    [
+        *((mix, ("f32", "f16", "bf16")[number % 3]) for number, mix in enumerate(MIXES)),
+        *(("all", dtype) for dtype in ("f32", "f16", "bf16")),
+    ],
+)
 def test_a_model_is_that_of_its_dequantised_weights(tmp_path: Path, mix: str, dtype: str) -> None:
+    """Every format with one dtype, in turns; all formats together with every dtype."""
     config, tensors, weights = llama_of(MIXES[mix])
     path = tmp_path / "blocks.gguf"
     sizes = {"llama.embedding_length": 256, "llama.feed_forward_length": 512}

@@ -47,7 +47,7 @@ def test_there_are_headers() -> None:
     assert {"onward.h", "onward_c.h", "model.h", "engine.h", "request.h", "error.h"} <= {*HEADERS}
 
 
-@pytest.mark.parametrize("standard", ["c++17", "c++20"])
+@pytest.mark.parametrize("standard", ["c++17", pytest.param("c++20", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("header", HEADERS)
 def test_each_compiles_alone(header: str, standard: str) -> None:
     source = f"#include <onward/{header}>\n#include <onward/{header}>\n"
@@ -78,7 +78,7 @@ def test_only_names_of_ours_are_macros() -> None:
     assert ours == {"ONWARD_C_H", "ONWARD_API"}
 
 
-@pytest.mark.parametrize("standard", ["c++17", "c++20"])
+@pytest.mark.parametrize("standard", [pytest.param("c++17", marks=pytest.mark.slow), "c++20"])
 def test_two_files_of_one_program_may_include_them(standard: str, tmp_path: Path) -> None:
     """Nothing is defined twice, and all that is left to link is the C interface."""
     objects = []

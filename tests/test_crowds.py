@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, note, settings
 from builders.crowds import Crowd, Heard, Plan, alone, crowds
 
 MOST_STEPS = 50_000
-EXAMPLES, MANY_EXAMPLES = 150, 1000
+EXAMPLES, MANY_EXAMPLES = 50, 1000
 common = settings(
     deadline=None,
     derandomize=True,

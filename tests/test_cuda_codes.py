@@ -27,7 +27,7 @@ CACHES: dict[str, dict[str, Any]] = {
     "sinks": {"attention_window": 48},
     "sinks and turbo4": {"kv_keys": "turbo4", "kv_values": "turbo4", "attention_window": 80},
 }
-PROMPT, NEW_TOKENS = 150, 20
+PROMPT, NEW_TOKENS = 105, 12
 
 
 @functools.cache

@@ -29,6 +29,7 @@ def test_float32_is_bit_identical_on_both(capsys: pytest.CaptureFixture[str]) ->
     assert {"what": "device", "a": "cpu", "b": "cuda-host"} in found["differences"]
 
 
+@pytest.mark.slow
 def test_bf16_is_no_fault(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", "cpu:bf16", "cuda-host:bf16", *FEW]) == 0
     found = json.loads(capsys.readouterr().out)

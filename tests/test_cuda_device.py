@@ -143,7 +143,16 @@ class TestSmolLM2:
 
     PROMPTS = json.loads((HERE / "fixtures" / "smollm2" / "expected.json").read_text())["prompts"]
 
-    @each_device
+    @pytest.mark.parametrize(
+        "device",
+        [
+            pytest.param(
+                "cuda-host",
+                marks=[pytest.mark.slow, pytest.mark.skipif(bool(REASON), reason=REASON)],
+            ),
+            pytest.param("cuda:0", marks=pytest.mark.cuda),
+        ],
+    )
     def test_greedy_tokens_in_float32(self, device: str) -> None:
         prompts, tokens = self.PROMPTS, 64
         if device == "cuda-host":  # a step takes it a second

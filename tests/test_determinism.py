@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from builders.core_engine import (
     ALL_CHUNK,
-    ISAS,
     PACKED,
     Shape,
     complete,
@@ -28,6 +27,8 @@ from builders.core_engine import (
     seeded_model,
     submit,
 )
+from builders.covering import pairwise
+from builders.instruction_sets import ISAS
 
 PROMPT_TOKENS = 150
 NEW_TOKENS = 24
@@ -48,6 +49,7 @@ def model(dtype: str, attention: str):
 
 
 every_case = pytest.mark.parametrize(("dtype", "attention"), CASES)
+"""Where a test also takes chunks, threads or batches, it covers pairs of them: covering.py."""
 every_dtype = pytest.mark.parametrize("dtype", PACKED)
 
 
@@ -84,10 +86,9 @@ def assert_same_bits(found: NDArray[np.float32], expected: NDArray[np.float32]) 
     assert different.size == 0, f"{different.size} of {found.size} values differ"
 
 
-@every_case
-@pytest.mark.parametrize("threads", [1, 2, 4])
-@pytest.mark.parametrize("chunk", CHUNKS)
-def test_logits_do_not_depend_on_chunk_or_threads(dtype, attention, chunk, threads):
+@pairwise(case=CASES, chunk=CHUNKS, threads=[1, 2, 4])
+def test_logits_do_not_depend_on_chunk_or_threads(case, chunk, threads):
+    dtype, attention = case
     engine = new_engine(model(dtype, attention), threads=threads, chunk=chunk)
     found = engine.logits(random_prompt(PROMPT_TOKENS))
     assert_same_bits(found, reference_logits(dtype, attention))
@@ -102,32 +103,23 @@ def test_logits_of_a_prefix_are_a_prefix_of_the_logits(dtype, attention):
         assert_same_bits(found, reference_logits(dtype, attention)[:length])
 
 
-@every_case
-@pytest.mark.parametrize("batch", [1, 2, 7, 32])
-@pytest.mark.parametrize("threads", [1, 2, 4])
-def test_tokens_do_not_depend_on_the_batch(dtype, attention, batch, threads):
+@pairwise(case=CASES, batch=[1, 2, 7, 32], threads=[1, 2, 4])
+def test_tokens_do_not_depend_on_the_batch(case, batch, threads):
+    dtype, attention = case
     engine = new_engine(model(dtype, attention), threads=threads, chunk=64)
     prompts = [batch_prompt(index) for index in range(batch)]
     found = complete(engine, prompts, max_new_tokens=NEW_TOKENS)
     assert found == [reference_tokens(dtype, attention, index) for index in range(batch)]
 
 
-@every_case
-@pytest.mark.parametrize("chunk", CHUNKS)
-def test_tokens_do_not_depend_on_the_chunk_in_a_batch(dtype, attention, chunk):
+@pairwise(case=CASES, chunk=CHUNKS, cache=[True, False])
+def test_tokens_of_a_batch_do_not_depend_on_chunk_or_cache(case, chunk, cache):
     """A chunk of 1 makes seven sequences take turns, one token a step."""
+    dtype, attention = case
     engine = new_engine(model(dtype, attention), chunk=chunk)
-    found = complete(engine, [batch_prompt(i) for i in range(7)], max_new_tokens=NEW_TOKENS)
-    assert found == [reference_tokens(dtype, attention, index) for index in range(7)]
-
-
-@every_case
-@pytest.mark.parametrize("chunk", CHUNKS)
-def test_tokens_do_not_depend_on_the_cache(dtype, attention, chunk):
-    engine = new_engine(model(dtype, attention), chunk=chunk)
-    prompts = [batch_prompt(i) for i in range(5)]
-    found = complete(engine, prompts, max_new_tokens=NEW_TOKENS, cache=False)
-    assert found == [reference_tokens(dtype, attention, index) for index in range(5)]
+    prompts = [batch_prompt(i) for i in range(7 if cache else 5)]
+    found = complete(engine, prompts, max_new_tokens=NEW_TOKENS, cache=cache)
+    assert found == [reference_tokens(dtype, attention, i) for i in range(len(prompts))]
 
 
 @every_case
@@ -207,25 +199,25 @@ class TestInstructionSets:
                 engine.logits(random_prompt(PROMPT_TOKENS)), reference_logits(dtype, attention)
             )
 
-    @every_case
-    def test_bits_do_not_depend_on_chunk_threads_batch_or_cache(self, isa, dtype, attention):
-        if isa == "generic" and attention != "mixed":
-            pytest.skip("slow without instructions for it")
+    @pairwise(case=CASES, cut=[(2, 1), (4, 7), (2, 64)])
+    def test_bits_do_not_depend_on_chunk_threads_batch_or_cache(self, isa, case, cut):
+        """The generic instruction set, which is slow, takes one cut and three prompts."""
+        dtype, attention = case
         slow = isa == "generic"
-        cuts = [(4, 7)] if slow else [(2, 1), (4, 7), (2, 64)]
+        if slow and (attention != "mixed" or cut != (4, 7)):
+            pytest.skip("slow without instructions for it")
+        threads, chunk = cut
         with instruction_set(isa):
-            prompts = [batch_prompt(index) for index in range(3 if slow else 7)]
+            prompts = [batch_prompt(index) for index in range(3)]
             alone = new_engine(model(dtype, attention), threads=1, chunk=ALL_CHUNK)
-            logits = alone.logits(prompts[0])
             tokens = [complete(alone, [p], max_new_tokens=8)[0] for p in prompts]
-            for threads, chunk in cuts:
-                engine = new_engine(model(dtype, attention), threads=threads, chunk=chunk)
-                assert_same_bits(engine.logits(prompts[0]), logits)
-                assert complete(engine, prompts, max_new_tokens=8) == tokens
-                few = slice(1 if slow else 0, 3)
-                assert complete(engine, prompts[few], max_new_tokens=8, cache=False) == tokens[few]
+            engine = new_engine(model(dtype, attention), threads=threads, chunk=chunk)
+            assert_same_bits(engine.logits(prompts[0]), reference_logits(dtype, attention))
+            assert complete(engine, prompts, max_new_tokens=8) == tokens
+            few = slice(1, 3)
+            assert complete(engine, prompts[few], max_new_tokens=8, cache=False) == tokens[few]
 
-    @pytest.mark.parametrize("dtype", ["bf16", "int4"])
+    @pytest.mark.parametrize("dtype", ["int4"])
     def test_a_child_process_computes_the_same(self, isa, dtype, run_python):
         """The environment variable as a user sets it, from the start of the process."""
         with instruction_set(isa):

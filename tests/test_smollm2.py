@@ -22,7 +22,8 @@ import numpy as np
 import pytest
 
 import onward
-from builders.core_engine import ISAS, instruction_set, new_engine
+from builders.core_engine import instruction_set, new_engine
+from builders.instruction_sets import ISAS
 from onward.load.hub import find_model
 from onward.load.loading import load_model
 

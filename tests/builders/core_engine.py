@@ -20,10 +20,6 @@ from onward.errors import Error
 
 ALL_CHUNK = 1 << 20
 """A chunk size that is larger than every prompt of these tests."""
-ISAS = (
-    *("generic", "neon", "neondot", "avx2", "avx2vnni"),
-    *("avx512", "avx512vnni", "avx512bf16"),
-)
 PACKED = {
     **{"f32": "f32", "f16": "f16", "bf16": "bf16"},
     **{"int8": "q8_0", "int4": "q4_0", "int4-min": "q4_1"},
