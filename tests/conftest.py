@@ -15,6 +15,12 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).parent
+LONGEST_FILES = (
+    *("test_smollm2.py", "test_cuda_engine.py", "test_examples.py", "test_hub_server.py"),
+    *("test_kv_check.py", "test_docs.py", "test_chat_terminal.py", "test_neon_compiles.py"),
+    *("test_cuda_codes.py", "test_quantize_models.py", "test_memory.py"),
+)
+"""They run first, so that no process works on one of them alone at the end."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -34,7 +40,9 @@ def pytest_collect_file(file_path: Path) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests marked ``cuda`` with the reason if there is no GPU."""
+    """Move the longest files to the front. Skip tests marked ``cuda`` with the reason if there is
+    no GPU."""
+    items.sort(key=lambda item: item.path.name not in LONGEST_FILES)
     marked = [item for item in items if item.get_closest_marker("cuda") is not None]
     if not marked:
         return

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from builders.core_engine import (
     ALL_CHUNK,
-    PACKED,
     Shape,
     complete,
     drain,
@@ -42,7 +41,6 @@ SHAPES = {
 }
 PROMPT_TOKENS = 100
 SPANS_PROMPT = 1100  # three spans of 512 keys
-every_dtype = pytest.mark.parametrize("dtype", PACKED)
 
 
 @functools.cache
@@ -131,7 +129,13 @@ def test_a_row_that_decodes_over_spans_has_the_bits_of_the_processor() -> None:
     assert told[0] == told[1]
 
 
-@every_dtype
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        *("f32", "bf16", "int4"),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("f16", "int8", "int4-min")),
+    ],
+)
 def test_who_is_beside_a_request_moves_no_token(dtype: str) -> None:
     """Decoding, too: from the third token on a step is a recorded one."""
     prompts = [random_prompt(length, seed=length) for length in (40, 1, 17, 64)]

@@ -273,7 +273,7 @@ class TestSmolLM2:
     )
 
     @pytest.mark.parametrize("options", [{}, {"temperature": 0.8, "seed": 3}], ids=["greedy", "T"])
-    @pytest.mark.parametrize("dtype", ["f32", "bf16"])
+    @pytest.mark.parametrize("dtype", [pytest.param("f32", marks=pytest.mark.slow), "bf16"])
     def test_the_output_is_the_same_bit_for_bit(self, dtype, options):
         prompt = tokens_of(self.TEXT)
         other = "bf16" if dtype == "f32" else "f32"

@@ -190,6 +190,7 @@ class TestCpp:
         assert done.returncode == 1
         assert "999999" in done.stderr
 
+    @pytest.mark.slow
     def test_address_sanitizer_finds_nothing(self, build: Build, model: Path) -> None:
         """Of the headers and the example; and no leak of the library's, whose memory is seen."""
         folder = build("cpp", "-DCMAKE_CXX_FLAGS=-fsanitize=address,undefined -g")
@@ -262,6 +263,7 @@ def extension(native: Installation, tmp_path_factory: pytest.TempPathFactory) ->
     return folder / "site"
 
 
+@pytest.mark.slow
 def test_an_extension_generates_on_the_engine_of_python(
     native: Installation, extension: Path, endless: Path
 ) -> None:

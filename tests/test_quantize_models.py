@@ -123,9 +123,11 @@ class TestFolder:
         llm = open_llm(tmp_path / "out")
         assert llm.generate("Hi", max_new_tokens=3).usage.completion_tokens == 3
 
+    @pytest.mark.slow
     def test_calibration_brings_the_logits_nearer(
         self, folder: Path, tmp_path: Path, open_llm: Callable[..., Any]
     ) -> None:
+        """Of the whole model; ``test_calibrated`` compares the errors of its matrices."""
         ids = [*b"An ordinary sentence that nobody has calibrated with."]
         expected = open_llm(folder).logits(ids)
         errors = {}
@@ -239,7 +241,10 @@ class TestGguf:
         assert (kinds[Q_PROJ], kinds[EMBED]) == ("Q8_0", dtype)
         assert np.array_equal(values(out, EMBED), values(source, EMBED))
 
-    @pytest.mark.parametrize("dtype", ["Q4_K", "Q6_K", "Q5_1"])
+    @pytest.mark.parametrize(
+        "dtype",
+        ["Q4_K", *(pytest.param(name, marks=pytest.mark.slow) for name in ("Q6_K", "Q5_1"))],
+    )
     def test_calibrated_from_blocks(
         self, tmp_path: Path, open_llm: Callable[..., Any], dtype: str
     ) -> None:
