@@ -23,6 +23,25 @@ def test_links_lead_to_files(document: Path) -> None:
     assert [link for link in links if not (document.parent / link).exists()] == []
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_to_headings(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)#:]*)#([^)]+)\)", text)
+    missing = [
+        (file, heading)
+        for file, heading in links
+        if heading not in _headings(document.parent / file if file else document)
+    ]
+    assert missing == []
+
+
+def _headings(document: Path) -> set[str]:
+    """The anchors of a document, in the spelling of GitHub."""
+    text = re.sub(r"(?ms)^```.*?^```", "", document.read_text(encoding="utf-8"))
+    titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
 def test_every_option_is_explained() -> None:
     text = (ROOT / "docs/generation.md").read_text(encoding="utf-8")
     first_cells = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", text, re.MULTILINE)
