@@ -1,4 +1,5 @@
-"""agenerate and astream: the loop stays alive, calls share steps, giving up frees the engine.
+"""agenerate and astream: the event loop stays responsive, calls share steps, and a cancelled task
+frees the engine.
 
 The model is M-SEEN, which repeats the largest id of the prompt.
 """

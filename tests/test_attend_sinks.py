@@ -1,4 +1,6 @@
-"""Attention sinks: the first tokens stay visible beside the window, to a query of their own."""
+"""Attention sinks: the first tokens stay visible in addition to the window, with a separate
+query.
+"""
 
 from __future__ import annotations
 

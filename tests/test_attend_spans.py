@@ -1,7 +1,8 @@
-"""Attention over spans of 512 keys (csrc/cpu/kernels.h), around the edges of spans.
+"""Attention over spans of 512 keys (csrc/cpu/kernels.h), at the edges of spans.
 
 The generic kernels are compared with float64; the other instruction sets and the CUDA kernels must
-give the bits of generic. An engine must give the same bits whichever thread computes which span.
+give the bits of generic. An engine must give the same bits for every assignment of spans to
+threads.
 """
 
 from __future__ import annotations

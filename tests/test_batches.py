@@ -1,4 +1,4 @@
-"""``onward generate --jsonl``: rows in, rows out, errors in their rows, runs that are resumed."""
+"""``onward generate --jsonl``: rows, errors of rows, and runs that are resumed."""
 
 from __future__ import annotations
 

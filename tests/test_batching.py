@@ -1,4 +1,6 @@
-"""Prompts side by side: ragged batches, repeated prompts and long conversations leave no trace."""
+"""Prompts in one batch: ragged batches, repeated prompts and long conversations do not affect each
+other.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Beam search in the engine: the same bits in any company, blocks that beams share, sampled beams,
-and what log-probabilities add up to."""
+"""Beam search in the engine: the same bits with any other requests, shared blocks, sampled beams,
+and the sum of the log-probabilities.
+"""
 
 from __future__ import annotations
 

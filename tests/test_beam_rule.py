@@ -1,5 +1,6 @@
-"""The engine's beam search equals the rule said plainly (builders/beam_oracle.py): every hypothesis
-and its score, on random models, with processors, with groups, and when tokens are settled."""
+"""The engine's beam search equals the simple implementation (builders/beam_oracle.py): every
+hypothesis and its score, on random models, with processors, with groups, and the settled tokens.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Beam search as a caller meets it: known answers, streams, ends, refusals."""
+"""Beam search through the API: known answers, streams, ends, refusals."""
 
 from __future__ import annotations
 

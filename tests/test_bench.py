@@ -1,4 +1,4 @@
-"""``onward bench``: what it counts, hashes, refuses and prints. No test looks at a time."""
+"""``onward bench``: its counts, hashes, refusals and output. No test depends on time."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""``onward bench --cache on|off|both``: what each way computes, by the engine's own counter.
-
-And what is refused, printed and drawn. No test looks at how long anything took.
+"""``onward bench --cache on|off|both``: the computations of each way, by the engine's own counter;
+refusals, output and plots. No test depends on time.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The C interface says what Python says: the same ids for the same options, and every event once.
+"""The C interface agrees with Python: the same ids for the same options, and every event once.
 
-What is refused, and who may share an engine, is in test_c_api_damage.py and test_shared_engine.py.
+Refusals and shared engines are tested in test_c_api_damage.py and test_shared_engine.py.
 """
 
 from __future__ import annotations

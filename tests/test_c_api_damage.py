@@ -1,6 +1,5 @@
-"""What the C interface refuses: each with its status, a message that names it, and nothing written.
-
-Afterwards the engine serves the next call as if nothing had been.
+"""Refusals of the C interface: each has its status and a message that names the cause, and writes
+no result. Afterwards the engine serves the next call normally.
 """
 
 from __future__ import annotations

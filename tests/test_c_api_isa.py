@@ -1,5 +1,6 @@
-"""A pack gives a native program the same ids, and the same bits, on every instruction set that this
-machine runs: each in a process of its own, chosen as a user chooses it, through the C interface."""
+"""A pack gives a native program the same ids and bits on every instruction set of this machine.
+Each runs in its own process, selected with ONWARD_CPU_ISA, through the C interface.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Packs through the C interface: the same ids as Python's, what they tell of themselves, and what
-is refused. The example of docs/c-interface.md, as it stands there."""
+"""Packs through the C interface: the same ids as in Python, their metadata, and refusals. The
+example of docs/c-interface.md runs unchanged.
+"""
 
 from __future__ import annotations
 

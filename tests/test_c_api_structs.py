@@ -1,7 +1,7 @@
-"""Callers of another age than the library: structs that are shorter or longer than here.
+"""Callers with an older or newer header than the library: structs that are shorter or longer.
 
-A shorter one gets the defaults of what it lacks; a longer one is refused where it asks for what is
-not known; of results each gets what it has room for, and nothing beyond is written.
+A shorter struct gets defaults for missing fields. A longer struct is refused if an unknown field is
+set. Results are written only up to the size of the caller's struct.
 """
 
 from __future__ import annotations

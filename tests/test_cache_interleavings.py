@@ -1,8 +1,9 @@
-"""Whatever callers do with one engine, each gets the bits of a fresh one that keeps nothing.
+"""For every sequence of calls on one engine, each request gets the bits of a new engine that keeps
+nothing.
 
-Conversations that are gone on from, cut, changed in the middle and forked; given up at any step;
-stored, restored, forgotten and driven out by tiny budgets; with every codec, window and sink. The
-engine that answers for the right bits has no prefix cache and no budget.
+Conversations are continued, cut, changed in the middle and forked; cancelled at any step; stored,
+restored, forgotten and evicted by tiny memory limits; with every codec, window and sink. The engine
+that gives the expected bits has no prefix cache and no limit.
 """
 
 from __future__ import annotations

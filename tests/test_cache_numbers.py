@@ -1,4 +1,4 @@
-"""What the KV cache costs and what it saves, in numbers.
+"""The memory of the KV cache and the computations that it saves, in numbers.
 
 The shape of Llama 3.1 8B: 32 layers, 32 query heads on 8 kv heads of 128, values of 2 bytes.
 """

@@ -1,5 +1,6 @@
-"""Values of every kind in the calls of Python: numpy's and torch's where the meaning is plain, and
-nested or strange ones, which are errors of this package."""
+"""Values of every kind as arguments in Python: values of numpy and torch where their meaning is
+clear, and nested or unusual values, which are errors of this package.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""``onward chat`` without a terminal: commands, options, sampling, stdin, and what is saved."""
+"""``onward chat`` without a terminal: commands, options, sampling, stdin, and saved
+conversations.
+"""
 
 from __future__ import annotations
 

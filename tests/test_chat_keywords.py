@@ -1,5 +1,6 @@
-"""The keywords of chat, sessions and ``onward.chat``: what reaches the template, what is refused
-and where the right place is, and what signatures and types say."""
+"""The keywords of chat, sessions and ``onward.chat``: the input of the template, refusals that name
+the right place, and signatures and types.
+"""
 
 from __future__ import annotations
 

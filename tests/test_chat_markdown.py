@@ -1,4 +1,4 @@
-"""Answers as rendered Markdown on a terminal, piece by piece."""
+"""Answers that are rendered as Markdown on a terminal, piece by piece."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chat templates: finding them, rendering them, BOS, and templates that mean harm."""
+"""Chat templates: finding them, rendering them, BOS, and hostile templates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ``onward`` command: what goes to stdout and stderr, exit codes, Ctrl-C, pipes, the REPL."""
+"""The ``onward`` command: output on stdout and stderr, exit codes, Ctrl-C, pipes, the REPL."""
 
 from __future__ import annotations
 

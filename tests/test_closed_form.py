@@ -1,7 +1,7 @@
-"""Models whose answer is known by hand, through the whole engine: files, spec, weights, attention.
+"""Models with known answers through the whole engine: files, spec, weights, attention.
 
-Each model is described in closed_form.py. The same tests run in float32 and bfloat16 wherever the
-answer does not hang on more than 8 bits.
+closed_form.py describes each model. The same tests run in float32 and bfloat16 if the answer does
+not depend on more than 8 bits.
 """
 
 from __future__ import annotations

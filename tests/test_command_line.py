@@ -1,5 +1,6 @@
-"""Conventions of the command line: every flag has help and a default, a mistake is one line with
-the nearest name, lists have commas, sizes have units, and texts come from files."""
+"""Conventions of the command line: every flag has help and a default, an error is one line with the
+nearest name, lists have commas, sizes have units, and texts come from files.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Saved sides of ``onward compare`` that are damaged or hostile: LoadError, and memory in
-proportion to the file."""
+"""Damaged and hostile saved sides of ``onward compare``: LoadError, and memory in proportion to the
+file.
+"""
 
 from __future__ import annotations
 

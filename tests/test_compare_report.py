@@ -1,6 +1,6 @@
 """``onward compare``: the report as table, markdown, JSON and page, and the exit codes.
 
-Two saved results, made of synthetic logits, so that every figure is known. No model is loaded.
+Two saved results with synthetic logits, so that every figure is known. No model is loaded.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""``onward compare``: how settings and conditions are typed, and what is refused before a model is
-loaded."""
+"""``onward compare``: the syntax of settings and conditions, and refusals before a model is
+loaded.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""``onward compare``: what a side says, in this process, in another one and from a file.
+"""``onward compare``: the results of a side in this process, in another process and from a file.
 
-The model is a small llama with random weights that reads and writes bytes.
+The model is a small llama with random weights over bytes.
 """
 
 from __future__ import annotations

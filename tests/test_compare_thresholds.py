@@ -1,7 +1,7 @@
-"""``onward compare``: what happens just below and just above each threshold of a verdict, and what
-the first sentence of a report says for known figures.
+"""``onward compare``: verdicts just below and just above each threshold, and the first sentence of
+a report for known figures.
 
-The expected numbers stand here as literals: a threshold that is changed by mistake fails.
+The expected numbers are literals, so a threshold that is changed by mistake fails.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""``onward compare``: figures of agreement against hand-computed ones, and verdicts on synthetic
-logits. No model is loaded."""
+"""``onward compare``: figures of agreement compared with a hand calculation, and verdicts on
+synthetic logits. No model is loaded.
+"""
 
 from __future__ import annotations
 

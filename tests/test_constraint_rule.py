@@ -1,4 +1,6 @@
-"""The rule of a request: where it ends, special tokens, many outputs at once, and its scores."""
+"""The rule of a constrained request: its end, special tokens, many outputs at once, and its
+scores.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The covering arrays that the kernel tests are cut down by cover what they say."""
+"""The covering arrays of the kernel tests contain every pair of values."""
 
 from __future__ import annotations
 

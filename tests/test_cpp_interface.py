@@ -1,7 +1,8 @@
-"""The C++ headers do what they say: a program over them (cpp_interface.cpp) sees what Python sees.
+"""The C++ headers agree with Python: a program that uses them (cpp_interface.cpp) gets the same
+results.
 
-It is built against the headers of the source and the library that the package runs with, under the
-address sanitizer, since much of it is about who lives how long.
+It is compiled with the headers of the source tree and linked with the library of the package, with
+the address sanitizer, because many tests are about lifetimes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The host takes no pointer of a device for one of its own.
+"""The host never dereferences a device pointer.
 
-On a GPU that is the end of the process; on the processor it would go unnoticed, so that the test
-build can keep the device's memory out of the host's reach. A child process does everything there.
+On a GPU this would end the process; on the CPU it would not be noticed. So the test build can make
+the device memory inaccessible to the host. All tests run in a child process.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The CUDA library as nvcc makes it, on a machine without a GPU: it compiles for all that it is
-made for, no kernel spills, it shows one symbol, and it opens and says why it has nothing to run on.
+"""The CUDA library from nvcc on a machine without a GPU: it compiles for all its architectures, no
+kernel spills, it exports one symbol, and it opens and reports why there is no device.
 """
 
 from __future__ import annotations

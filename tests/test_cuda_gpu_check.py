@@ -1,4 +1,4 @@
-"""scripts/gpu_check.sh as far as it goes without a GPU: each step runs and is in the summary."""
+"""scripts/gpu_check.sh without a GPU: each step runs and is in the summary."""
 
 from __future__ import annotations
 

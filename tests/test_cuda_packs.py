@@ -1,4 +1,6 @@
-"""Packs for a device: made for "cuda-host", opened there by Python and through the C interface."""
+"""Packs for a device: made for "cuda-host" and opened there by Python and through the C
+interface.
+"""
 
 from __future__ import annotations
 

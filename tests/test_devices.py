@@ -1,4 +1,4 @@
-"""What there is to compute on, and what is said about what there is not."""
+"""The list of devices, and the reasons for missing devices."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Beam search under a grammar: hypotheses that spell the same text are one.
+"""Beam search under a grammar: hypotheses with the same text count as one.
 
-The model's logits depend on the last token alone, so that the score of every spelling of every text
-is known without running anything.
+The logits of the model depend only on the last token, so the score of every spelling of every text
+is known.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The documents hold: links lead to files, options are explained, named tests exist."""
+"""The documents are correct: links lead to files and headings, options are explained, named tests
+exist.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Every ``onward`` line of the documents runs as it stands there and prints what it should.
+"""Every ``onward`` line of the documents runs unchanged and prints the expected output.
 
-A tiny model takes the place of the default model and of the files that the documents name; the
-lines of a document run in order in one folder, so that a later one finds what an earlier one wrote.
-What cannot run here is listed with its reason.
+A tiny model replaces the default model and the files that the documents name. The lines of a
+document run in order in one folder, so that a later line finds the files of an earlier one. Lines
+that cannot run here are listed with the reason.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every file in examples/ runs to its end by itself."""
+"""Every program in examples/ runs to its end."""
 
 from __future__ import annotations
 

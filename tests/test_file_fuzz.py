@@ -1,5 +1,6 @@
-"""Damaged files of every format end in success or in an onward.Error, quickly and without the
-memory growing."""
+"""Damaged files of every format end in success or in an onward.Error, quickly and without growing
+memory.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Every writer of the package: a kill or a full disk costs no file and leaves no temporaries."""
+"""Every writer of the package: a kill or a full disk destroys no file and leaves no temporary
+file.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a new user reads first: commands for missing packages, documents, the doctor's advice."""
+"""The first texts for a new user: commands for missing packages, documents, the advice of the
+doctor.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Which files of a folder count, and a tied model that has an output head as well: as in
-transformers 5.24."""
+"""Which files of a folder are used, and a tied model that also has an output head: as in
+transformers 5.24.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Forks of a process that uses the engine, and spawned ones: the right answer or a clear error."""
+"""Forked and spawned processes of a process that uses the engine: the right answer or a clear
+error.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""GGUF files: metadata as a config, tensors under Hugging Face's names, and every broken file."""
+"""GGUF files: metadata as a config, tensors with Hugging Face names, and every kind of broken
+file.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Control tokens and ends of answers of GGUF files whose types and ids are incomplete or wrong."""
+"""Control tokens and ends of answers in GGUF files with incomplete or wrong types and ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""GGUF models as a user calls them: where answers end, markers in prompts, and no tokenizer."""
+"""GGUF models through the API: ends of answers, markers in prompts, and files without a
+tokenizer.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""GGUF models in several parts: read from any part, checked against each other, written as one."""
+"""GGUF models in several parts: opened from any part, checked against each other, written as
+one.
+"""
 
 from __future__ import annotations
 

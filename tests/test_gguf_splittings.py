@@ -1,4 +1,4 @@
-"""Pre-tokenizers of GGUF files: the words of each, derived by hand from its regular expressions."""
+"""Pre-tokenizers of GGUF files: their words, derived by hand from their regular expressions."""
 
 from __future__ import annotations
 

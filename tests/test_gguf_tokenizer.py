@@ -1,4 +1,4 @@
-"""Tokenizers from GGUF metadata, and the one of the default model."""
+"""Tokenizers from GGUF metadata, and the tokenizer of the default model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a grammar may be, what is said about one that cannot be used, and a model's token table."""
+"""Grammars: legal ones, errors for unusable ones, and the token table of a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Grammars that llguidance reads for too long are refused; the rest of the process goes on."""
+"""Grammars that llguidance reads for too long are refused; the rest of the process continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model's name stands for: a folder, a .gguf file, a hub id, or the default model."""
+"""The meaning of a model's name: a folder, a .gguf file, a hub id, or the default model."""
 
 from __future__ import annotations
 

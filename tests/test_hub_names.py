@@ -1,4 +1,4 @@
-"""How models of the hub are spelled, and which files of a repository a name means."""
+"""The spelling of hub models, and the files of a repository that a name selects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tests that interrupt also hold where the parent of pytest ignores SIGINT, as shells do."""
+"""The tests with interrupts also work if the parent of pytest ignores SIGINT, as shells do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``onward kv``: what it prints, in every format, and what it refuses."""
+"""``onward kv``: its output in every format, and its refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory that a process may still take: files of a system that each test writes for itself."""
+"""The memory that a process may still take, from system files that each test writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures of ``benchmarks/kv_numerics.py``: ratios, promises, tables, the picture, the cuts.
+"""The figures of ``benchmarks/kv_numerics.py``: ratios, bounds, tables, the chart, the texts.
 
 Nothing is measured and nothing is fetched.
 """

@@ -1,6 +1,6 @@
-"""The picture of ``onward kv --plot``: the bytes of sequences, and the file of the documents.
+"""The chart of ``onward kv --plot``: the bytes of sequences, and the file in the documents.
 
-How lines are drawn and files are written is in test_plotting.py.
+test_plotting.py tests the drawing of lines and the writing of files.
 """
 
 from __future__ import annotations

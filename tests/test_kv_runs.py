@@ -1,6 +1,7 @@
-"""What ``benchmarks/kv_cache.py`` measures, on tiny models: figures, tables, and a filled cache.
+"""The measurements of ``benchmarks/kv_cache.py`` on tiny models: figures, tables, and a filled
+cache.
 
-No test looks at a time; where a table shows times, they are made up.
+No test depends on time; times in tables are invented.
 """
 
 from __future__ import annotations

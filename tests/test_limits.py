@@ -1,5 +1,6 @@
 """Limits and hostile arguments: counts, the context, empty prompts, token ids. The model is M-SEEN,
-which after every refusal must still answer as a fresh one does."""
+which must still answer like a new one after every refusal.
+"""
 
 from __future__ import annotations
 

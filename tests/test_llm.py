@@ -1,4 +1,4 @@
-"""The LLM class as a caller sees it: arguments, properties, chat, results, closing, progress."""
+"""The LLM class through its API: arguments, properties, chat, results, closing, progress."""
 
 from __future__ import annotations
 

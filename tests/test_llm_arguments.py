@@ -1,5 +1,6 @@
-"""Every argument of ``LLM`` with values of every kind: it is taken, or an error of this package
-names the argument. The arguments come from the signature, so a new one is tested as well."""
+"""Every argument of ``LLM`` with values of every kind: it is accepted, or an error of this package
+names the argument. The arguments come from the signature, so a new argument is tested, too.
+"""
 
 from __future__ import annotations
 

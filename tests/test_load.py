@@ -1,4 +1,6 @@
-"""Memory under load: many threads, mixed requests, and what is left of it (benchmarks/load.py)."""
+"""Memory under load: many threads, mixed requests, and the memory afterwards
+(benchmarks/load.py).
+"""
 
 from __future__ import annotations
 

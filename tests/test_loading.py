@@ -1,4 +1,4 @@
-"""From files to the core: the dtype that is chosen, progress, and the memory it takes."""
+"""Loading: the chosen dtype, progress, and memory."""
 
 from __future__ import annotations
 

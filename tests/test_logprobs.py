@@ -1,6 +1,7 @@
-"""Log-probabilities of what was chosen and of what was not: as the model said, and after the chain.
+"""Log-probabilities of chosen tokens and alternatives: in the model's distribution and after the
+chain.
 
-The table's rows are the logarithms of known probabilities, so every value is known by hand.
+The rows of the table are logarithms of known probabilities, so every value is known.
 """
 
 from __future__ import annotations

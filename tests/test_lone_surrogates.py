@@ -1,4 +1,6 @@
-"""Half of a surrogate pair, which no UTF-8 text can have, is an error of ours in every argument."""
+"""Half of a surrogate pair, which UTF-8 text cannot contain, is an error of onward in every
+argument.
+"""
 
 from __future__ import annotations
 

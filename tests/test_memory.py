@@ -1,7 +1,7 @@
-"""Memory and open files stay where they are, however often the engine is called, loaded or dropped.
+"""Memory and open files do not grow, however often the engine is called, loaded or dropped.
 
-Each measurement runs in a child process of its own, where nothing else moves the figures. The short
-versions run always; the long ones are marked slow.
+Each measurement runs in its own child process, where nothing else changes the figures. The short
+versions always run; the long ones are marked slow.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Calls of every kind to one LLM, from threads and coroutines: each hears what it hears alone."""
+"""Calls of every kind to one LLM, from threads and coroutines: each gets the output that it gets
+alone.
+"""
 
 from __future__ import annotations
 

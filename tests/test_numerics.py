@@ -1,4 +1,4 @@
-"""Weights that are not finite: an error that names what is wrong, in that request alone."""
+"""Weights that are not finite: an error that names the cause, only in that request."""
 
 from __future__ import annotations
 

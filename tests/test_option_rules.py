@@ -1,6 +1,6 @@
-"""The options of the decoding strategies: legal values, and which go together.
+"""The options of the decoding strategies: legal values and combinations.
 
-What holds for every option is in test_options.py, what constrains the output in test_grammar.py.
+test_options.py tests rules for every option; test_grammar.py tests constrained output.
 """
 
 from __future__ import annotations

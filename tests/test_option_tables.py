@@ -1,4 +1,6 @@
-"""The tables of options: each fact stands in one place, and all that is derived from it agrees."""
+"""The tables of options: each fact is written once, and everything that is derived from it
+agrees.
+"""
 
 from __future__ import annotations
 

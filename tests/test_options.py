@@ -1,4 +1,4 @@
-"""The options of a call: legal values, precedence, and what the model's files may say."""
+"""The options of a call: legal values, precedence, and values from the model's files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packs: the same model as the files they were made of, in place, shared and lazily read."""
+"""Packs: the same model as their source, mapped, shared and read when needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""onward pack: what it writes, says and refuses, and the other commands given a pack."""
+"""onward pack: its output, messages and refusals, and other commands with a pack."""
 
 from __future__ import annotations
 

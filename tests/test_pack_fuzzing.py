@@ -1,7 +1,7 @@
 """The fuzzer of packs (fuzz/pack_fuzzer.cpp) runs for a while and finds nothing.
 
 It needs clang with libFuzzer and the headers of nlohmann/json (on Debian clang-14,
-libclang-rt-14-dev, nlohmann-json3-dev), and is skipped where they are absent.
+libclang-rt-14-dev, nlohmann-json3-dev), and is skipped if they are missing.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The metadata of a pack with values of wrong types, signed with the right checksum: an error of
-this package, from loading to the first answer."""
+"""Packs whose metadata has values of wrong types with a correct checksum: an error of this package,
+from loading to the first answer.
+"""
 
 from __future__ import annotations
 

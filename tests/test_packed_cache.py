@@ -1,4 +1,4 @@
-"""A folder of packs: the same bits, and no tensor is read while the model is unchanged."""
+"""A folder of packs: the same bits, and no tensor is read if the model has not changed."""
 
 from __future__ import annotations
 

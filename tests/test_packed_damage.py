@@ -1,4 +1,4 @@
-"""Folders of packs that are damaged, hostile, full, closed or shared: never an error."""
+"""Folders of packs that are damaged, hostile, full, write-protected or shared: never an error."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The figures of ``benchmarks/peers.py``: ratios within a round, heats, tables and bars.
+"""The figures of ``benchmarks/peers.py``: ratios within a round, groups, tables and bars.
 
-No engine and no peer is needed, and no test looks at a time.
+No engine is needed, and no test depends on time.
 """
 
 from __future__ import annotations

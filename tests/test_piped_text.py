@@ -1,4 +1,4 @@
-"""Text on stdin beside a prompt that is an argument, in child processes with a real stdin."""
+"""Text on stdin in addition to a prompt argument, in child processes with a real stdin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Charts: marks at the right places in the frame, as SVG and as PNG, and what cannot be written."""
+"""Charts: the positions of marks in the frame, as SVG and as PNG, and refusals."""
 
 from __future__ import annotations
 

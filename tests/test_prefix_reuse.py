@@ -1,4 +1,4 @@
-"""What a request finds of earlier ones, and what it does not compute again."""
+"""Requests reuse the keys and values of earlier ones and do not compute them again."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Every command as a process whose streams are closed, full or gone, that gets signals, or is given
-bytes that are not UTF-8: an exit code and one line at most, never a traceback."""
+"""Every command as a process with closed, full or lost streams, with signals, or with bytes that
+are not UTF-8: an exit code and at most one line, never a traceback.
+"""
 
 from __future__ import annotations
 

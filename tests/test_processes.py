@@ -1,4 +1,4 @@
-"""Processes: clean exits, closing, and how many threads are taken."""
+"""Processes: clean exits, closing, and the number of threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Biases, penalties and bans: they change the scores that greedy choice and sampling both see."""
+"""Biases, penalties and bans: they change the scores for greedy choice and for sampling."""
 
 from __future__ import annotations
 

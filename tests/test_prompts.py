@@ -1,4 +1,4 @@
-"""Prompts: which ids and texts are taken, and what is a batch of them."""
+"""Prompts: accepted ids and texts, and batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offline quantisation: blocks against the gguf package's, GPTQ against rounding."""
+"""Offline quantisation: blocks compared with the gguf package, GPTQ compared with rounding."""
 
 from __future__ import annotations
 

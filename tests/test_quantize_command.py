@@ -1,4 +1,4 @@
-"""What onward.quantize has written, loaded again, and the command that writes it."""
+"""Files of onward.quantize, loaded again, and the command that writes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The rotary frequencies of every rope kind, against transformers' and against hand-worked ones."""
+"""The rotary frequencies of every rope kind, compared with transformers and with hand
+calculations.
+"""
 
 from __future__ import annotations
 

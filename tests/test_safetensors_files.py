@@ -1,4 +1,6 @@
-"""Folders with safetensors weights: which files count, what they hold, and every broken file."""
+"""Folders with safetensors weights: which files are used, their content, and every kind of broken
+file.
+"""
 
 from __future__ import annotations
 

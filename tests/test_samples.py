@@ -1,6 +1,6 @@
 """Several outputs of one prompt: num_return_sequences and best_of.
 
-The prompt is read once; output k is what stream k gives; each output ends on its own.
+The prompt is read once; output k is the output of stream k; each output ends independently.
 """
 
 from __future__ import annotations

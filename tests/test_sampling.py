@@ -1,8 +1,8 @@
-"""The sampler that really runs, on distributions whose filtered form is known.
+"""The real sampler on distributions with a known filtered form.
 
-The distribution of the explanation this project began from: each 40 %, the 30 %, everything 18 %,
-them 12 %. 20,000 draws are held against the expected shares with a chi-square that a right sampler
-fails once in a million (and the seeds are fixed, so it does not).
+The distribution is: each 40 %, the 30 %, everything 18 %, them 12 %. 20,000 draws are compared with
+the expected shares by a chi-square that a correct sampler exceeds once in a million (the seeds are
+fixed, so it never does).
 """
 
 from __future__ import annotations

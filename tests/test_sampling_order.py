@@ -1,7 +1,7 @@
-"""sampling_order: the same stages in another order, where the order changes what comes out.
+"""sampling_order: the same stages in another order, in cases where the order changes the result.
 
-Orders: Hugging Face's generate, vLLM's V1 sampler, llama.cpp's default chain. Each case below is
-worked out for every preset from the same four probabilities.
+Orders: generate of Hugging Face, the V1 sampler of vLLM, the default chain of llama.cpp. Each case
+is computed by hand for every preset from the same four probabilities.
 """
 
 from __future__ import annotations

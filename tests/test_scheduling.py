@@ -1,6 +1,6 @@
-"""Who is served when: turns in a step's budget, priorities, and places among the sequences.
+"""The order of service: turns in the budget of a step, priorities, and places for sequences.
 
-The bounds are those that csrc/engine/scheduler.h promises, asserted step by step.
+The bounds are documented in csrc/engine/scheduler.h and are asserted step by step.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """LLM.score: log-probabilities and perplexity, whole and in windows.
 
-On M-TABLE the probability of a token is a row of a table, known without running anything.
+In M-TABLE the probability of a token is in a row of a table, so it is known.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Random numbers: a pure function of (seed, stream, step), in any company and any process."""
+"""Random numbers: a pure function of (seed, stream, step), with any other requests and in any
+process.
+"""
 
 from __future__ import annotations
 

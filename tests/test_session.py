@@ -1,4 +1,4 @@
-"""Sessions: what is remembered, in which tokens, and what is taken back."""
+"""Sessions: their messages and token ids, and rewinding."""
 
 from __future__ import annotations
 

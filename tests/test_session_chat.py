@@ -1,4 +1,4 @@
-"""onward chat with sessions: the file it goes on from, and the commands that take back."""
+"""onward chat with sessions: the file that it continues, and the commands that remove messages."""
 
 from __future__ import annotations
 

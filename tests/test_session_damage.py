@@ -1,4 +1,4 @@
-"""Session files, damaged or hostile: an error of ours, and the engine serves the next call."""
+"""Damaged and hostile session files: an error of onward, and the engine serves the next call."""
 
 from __future__ import annotations
 

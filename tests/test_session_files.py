@@ -1,4 +1,4 @@
-"""Sessions in files: they go on as if they had never been saved, or say why they cannot."""
+"""Saved sessions: they continue as if they had never been saved, or report why they cannot."""
 
 from __future__ import annotations
 

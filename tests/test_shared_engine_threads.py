@@ -1,5 +1,6 @@
-"""Several threads at one engine, through handles of their own and through one: nobody starves, no
-event is lost or told twice, and who waits hears of what happens meanwhile."""
+"""Several threads on one engine, through their own handles and through one: no thread starves, no
+event is lost or repeated, and a waiting thread gets the events that happen meanwhile.
+"""
 
 from __future__ import annotations
 

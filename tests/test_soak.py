@@ -1,7 +1,7 @@
-"""Thousands of requests of every kind through one LLM: nothing grows, and nothing is left over.
+"""Thousands of requests of every kind through one LLM: memory does not grow, and nothing remains.
 
-Threads and coroutines at once; a tenth is given up half-way and a tenth fails. In a child process
-of its own, where nothing else moves the figures.
+Threads and coroutines run at once; a tenth of the requests is cancelled early and a tenth fails.
+The test runs in a child process, where nothing else changes the figures.
 """
 
 from __future__ import annotations

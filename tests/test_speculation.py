@@ -1,7 +1,7 @@
-"""Speculation in the engine: guesses change how many steps an output takes, and never the output.
+"""Speculation in the engine: guesses change the number of steps of an output, and never the output.
 
-Every guess is checked against the choice that would have been made anyway, with the same random
-number, so tokens and log-probabilities are compared bit for bit with those without guesses.
+Every guess is compared with the token that would have been chosen with the same random number. So
+tokens and log-probabilities are compared bit for bit with a run without guesses.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What ends a text: end-of-sequence ids wherever a model's files name them, stop ids, stop strings.
+"""The ends of a text: end-of-sequence ids from every file of a model, stop ids, stop strings.
 
-Through the whole engine; how text is cut has tests of its own (test_stop_strings.py).
+These tests use the whole engine; test_stop_strings.py tests how a text is cut.
 """
 
 from __future__ import annotations

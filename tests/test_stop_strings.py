@@ -1,4 +1,4 @@
-"""Stop strings: the first to be complete wins, and no part of it is ever shown."""
+"""Stop strings: the first complete one ends the output, and no part of it is ever shown."""
 
 from __future__ import annotations
 

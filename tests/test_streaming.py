@@ -1,4 +1,4 @@
-"""Text as it comes: whatever the ids, the pieces joined are what decoding all of them gives."""
+"""Streamed text: for all ids, the joined pieces equal the text that decodes all ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``continue_final_message``: the prompt ends exactly after the final message, whatever it is."""
+"""``continue_final_message``: the prompt ends exactly after the final message, for any message."""
 
 from __future__ import annotations
 

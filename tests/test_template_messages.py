@@ -1,4 +1,4 @@
-"""What a chat template receives: reasoning under every name, parts of a content, plain values."""
+"""The input of a chat template: reasoning under every name, parts of a content, plain values."""
 
 from __future__ import annotations
 

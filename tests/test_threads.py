@@ -1,4 +1,6 @@
-"""One model, many threads; a Python that stays alive while the engine computes; interruptions."""
+"""One model with many threads; other Python threads run while the engine computes;
+interruptions.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""onward tokenize and detokenize, as a program beside them uses them; and where the files are."""
+"""onward tokenize and detokenize as child processes of a program; and the paths of native files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokenizer: folders, special tokens, BOS, arguments, files that are broken on purpose."""
+"""Tokenizer: folders, special tokens, BOS, arguments, deliberately broken files."""
 
 from __future__ import annotations
 

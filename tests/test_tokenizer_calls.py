@@ -1,4 +1,4 @@
-"""What a tokenizer's files do to the calls of a model: ends of prompts, panics, ids after a gap."""
+"""Effects of tokenizer files on the calls of a model: ends of prompts, panics, ids after a gap."""
 
 from __future__ import annotations
 

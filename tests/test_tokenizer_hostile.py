@@ -1,4 +1,4 @@
-"""Hostile tokenizer.json files are refused at once, and no failure of the library gets through."""
+"""Hostile tokenizer.json files are refused at once, and every failure of the library is caught."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ids of added tokens, and which tokens are special, from each file that can say so."""
+"""The ids of added tokens, and which tokens are special, from each file that can define them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How results look in a shell and in a notebook."""
+"""The display of results in a shell and in a notebook."""
 
 from __future__ import annotations
 

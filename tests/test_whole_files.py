@@ -1,4 +1,6 @@
-"""whole_files: content appears whole or not at all, and nothing else in the folder is touched."""
+"""whole_files: content is written whole or not at all, and other files of the folder are not
+changed.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What a clone or a download that went wrong leaves under a model file's name: the error says what
-the file is and what to do."""
+"""Wrong files after a failed clone or download under the name of a model file: the error names the
+kind of file and the next step.
+"""
 
 from __future__ import annotations
 
