@@ -235,7 +235,7 @@ def test_a_small_array_loses_no_event(model, engine, capacity):
         )
 
 
-def test_cached_tokens_are_told_once(engine):
+def test_cached_tokens_are_reported_once(engine):
     prompt = random_prompt(64, seed=9)
     engine.complete(prompt, max_new_tokens=1)
     request = engine.submit(prompt, max_new_tokens=3)
@@ -324,7 +324,7 @@ def test_the_options_of_an_engine_are_pythons():
             assert found != exact.complete(prompt, max_new_tokens=30)
 
 
-def test_the_models_end_tokens_are_told(core):
+def test_the_end_tokens_of_the_model(core):
     with CEngine.of(core, eos=[4, 5, 6]) as knowing, knowing.model() as model:
         assert model.info().num_eos_token_ids == 3
         for capacity in (0, 2, 3, 8):

@@ -122,8 +122,8 @@ def test_results_of_callers_that_know_less_and_more(engine):
         ctypes.c_size_t.from_buffer(buffer).value = size
         assert lib.onward_engine_stats(engine.handle, buffer) == 0
         words = np.frombuffer(buffer.raw, np.int64)
-        told = [size, *whole.values(), 0, 0][: size // 8]
-        assert words.tolist() == told + [0x5555555555555555] * (32 - len(told))
+        known = [size, *whole.values(), 0, 0][: size // 8]
+        assert words.tolist() == known + [0x5555555555555555] * (32 - len(known))
 
 
 @pytest.mark.parametrize("size", [16, 40, 160])

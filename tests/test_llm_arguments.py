@@ -149,7 +149,7 @@ def test_a_wrong_draft_model_is_found_before_the_model_loads(
     def load(*arguments: object) -> Any:
         raise AssertionError("loaded")
 
-    monkeypatch.setattr("onward.llm.load_model", load)
+    monkeypatch.setattr("onward.llm.load_with_cache", load)
     for value in (7, b"x", "no such model"):
         with pytest.raises((*REFUSED, ModelNotFound)):
             LLM(folder, draft_model=value)

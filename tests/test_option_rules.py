@@ -153,7 +153,7 @@ def test_wrong_types_are_type_errors(name: str, value: object) -> None:
         ("priorty", "priority"),
     ],
 )
-def test_names_from_elsewhere_are_told_ours(name: str, meant: str) -> None:
+def test_names_of_other_libraries_suggest_ours(name: str, meant: str) -> None:
     with pytest.raises(TypeError, match=rf"^{name}: no such option, did you mean .*{meant}"):
         resolve(**{name: 1})
 
@@ -165,7 +165,7 @@ SAMPLED: dict[str, Any] = {"temperature": 1.0}
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"num_beam_groups": 2}, "num_beam_groups: is given without beams, expected num_beams"),
         ({"length_penalty": 2}, "length_penalty: is given without beams"),
@@ -192,8 +192,8 @@ SAMPLED: dict[str, Any] = {"temperature": 1.0}
         ({"cache": False, "num_assistant_tokens": 2}, "num_assistant_tokens: .* with cache=False"),
     ],
 )
-def test_contradictions_name_the_option(options: dict[str, Any], told: str) -> None:
-    with pytest.raises(InvalidArgument, match=f"^{told}"):
+def test_contradictions_name_the_option(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"^{message}"):
         resolve(**options)
 
 
@@ -236,7 +236,7 @@ def test_numbers_of_any_size_are_bounded_by_what_they_count() -> None:
     assert (speculation.draft_tokens, request["max_new_tokens"]) == (64, 64)
 
 
-def test_what_the_engine_is_told() -> None:
+def test_the_request_of_the_engine() -> None:
     request = request_options(resolve(priority=3), vocab_size=VOCAB, context=64, stream=7)
     assert (request["num_sequences"], request["priority"], request["cache"]) == (1, 3, True)
     assert (request["sampling"].stream, request["prompt_logprobs"]) == (7, -1)
@@ -264,7 +264,7 @@ def test_every_name_of_the_cores_options_is_an_option() -> None:
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
-def test_an_object_of_no_sense_is_a_type_error_that_names_the_option(option: Option) -> None:
+def test_an_object_of_a_wrong_type_is_a_type_error_that_names_the_option(option: Option) -> None:
     with pytest.raises(TypeError, match=rf"^{option.name}: .*expected"):
         resolve(**{option.name: object()})
 
@@ -272,7 +272,7 @@ def test_an_object_of_no_sense_is_a_type_error_that_names_the_option(option: Opt
 @pytest.mark.parametrize(
     "option", [o for o in OPTIONS if math.isfinite(o.low)], ids=lambda option: option.name
 )
-def test_what_lies_outside_the_range_is_a_value_error_that_names_the_option(option: Option) -> None:
+def test_a_number_outside_the_range_is_a_value_error_that_names_the_option(option: Option) -> None:
     outside: list[float] = [option.low - 1]
     if option.above_low:
         outside.append(option.low)

@@ -492,7 +492,7 @@ def test_hostile_generation_config_is_a_config_error_that_names_the_field(
     assert len(str(caught.value)) < 250
 
 
-def test_fields_without_counterpart_are_told_unless_neutral() -> None:
+def test_fields_without_counterpart_are_reported_unless_neutral() -> None:
     neutral = {"penalty_alpha": 0.0, "guidance_scale": 1.0, "begin_suppress_tokens": None}
     assert without_counterpart(neutral) == []
     assert without_counterpart({"guidance_scale": 4}) == ["guidance_scale=4"]

@@ -284,7 +284,7 @@ class TestBestOf:
             assert best.logprobs is None
         assert len({len(tokens) for tokens in means}) > 1
 
-    def test_log_probabilities_are_told_where_they_are_asked_for(self, skewed):
+    def test_log_probabilities_are_returned_on_request(self, skewed):
         best = skewed.generate([1], best_of=4, num_return_sequences=2, logprobs=0, **SAMPLED)
         for sequence in best.sequences:
             told = [each.logprob for each in sequence.logprobs]

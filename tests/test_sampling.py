@@ -202,7 +202,7 @@ class TestMinNewTokens:
     TABLE = np.tile([-100.0, -100.0, 1.0, 0.0, -1.0], (5, 1))
 
     @pytest.mark.parametrize("minimum", [0, 1, 5, 7])
-    def test_no_stop_token_before_so_many(self, minimum):
+    def test_no_stop_token_before_the_minimum(self, minimum):
         engine = table_engine(self.TABLE)
         request = submit(engine, [1], max_new_tokens=7, min_new_tokens=minimum, stop_token_ids=[2])
         output = drain(engine, [request])[request]

@@ -164,8 +164,8 @@ class TestTemperatureAndFilters:
         engine = table_engine(np.tile(P, (4, 1)))
         request = submit(engine, [0], sampling_order=order, max_new_tokens=1, **options)
         [found] = drain(engine, [request])[0].logprobs
-        told = [value for _, value in found.chain_top]
-        np.testing.assert_allclose(told, np.log(powers / powers.sum()), atol=1e-5)
+        found_top = [value for _, value in found.chain_top]
+        np.testing.assert_allclose(found_top, np.log(powers / powers.sum()), atol=1e-5)
 
 
 class TestFiltersAmongThemselves:
