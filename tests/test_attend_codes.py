@@ -105,7 +105,7 @@ def test_codecs_shapes_and_windows(
 
 @pytest.mark.parametrize("last", [1, 16, 17, 32, 33, 34, 64, 65, 80])
 def test_short_contexts(places: list[str], last: int) -> None:
-    """Before anything is coded, the bits are those of a cache without codes."""
+    """Before any block is coded, the bits equal a cache without codes."""
     cache = CodedCache(last, "turbo4", "turbo4", group=4)
     check(places, cache, 0, last)
     plain = min(last, 32)

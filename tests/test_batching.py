@@ -29,7 +29,7 @@ def model():
 
 @pytest.fixture(params=["f32", "bf16"])
 def seen(request, tmp_path, open_llm):
-    """M-SEEN: says the largest id it can see; id 0 is what padding would make it say."""
+    """M-SEEN: generates the largest visible id; with a leak of padding it would generate id 0."""
     return open_llm(write_seen(tmp_path / "seen"), dtype=request.param)
 
 

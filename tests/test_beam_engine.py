@@ -61,7 +61,7 @@ def options_of(index: int) -> dict[str, Any]:
 
 @functools.cache
 def alone(dtype: str, index: int) -> Any:
-    """All tokens and scores, one thread, the prompt in one step, nobody else there."""
+    """All tokens and scores with one thread, the prompt in one step, and no other request."""
     engine = engine_for(dtype, threads=1, chunk=512)
     return search(engine, prompt_of(index), **options_of(index)).scored
 

@@ -88,7 +88,7 @@ def assert_equal(found: Beams, expected: Search, rule: Rule) -> None:
 
 @pytest.mark.parametrize("seed", range(MODELS))
 def test_all_hypotheses_and_scores_of_a_random_model(seed):
-    """And each token is told in the very step in which all results still possible share it."""
+    """Each token is reported in the step in which all possible results share it."""
     case = Case(seed)
     assert_equal(case.found(), case.expected(), case.rule)
 

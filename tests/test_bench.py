@@ -138,7 +138,7 @@ class TestCounts:
     def test_a_window_hides_keys(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(SHAPES, "windowed", {**TINY, "sliding_window": 4})
         costs = tiny_costs("windowed")
-        # Positions 3, 4, 5 see 4 keys each; together they see those of 0 to 5.
+        # Positions 3, 4, 5 see 4 keys each; together they see the keys of 0 to 5.
         assert costs([Slice(3, 3, 0)]) == Cost(
             LAYERS * LAYER_BYTES + LAYERS * KEY_BYTES * 6,
             3 * LAYERS * LAYER_MULTIPLY_ADDS + LAYERS * KEY_MULTIPLY_ADDS * 12,

@@ -266,7 +266,7 @@ def test_a_cancelled_sequence_leaves_the_others(model, engine):
     request = engine.submit(
         PROMPT, max_new_tokens=6, num_sequences=3, sampling={"temperature": 1.0, "seed": 3}
     )
-    engine.step(1)  # of sequence 0; those of 1 and 2 stay in the mailbox
+    engine.step(1)  # of sequence 0; the events of 1 and 2 stay in the mailbox
     engine.cancel(request, 1)
     found: dict[int, list[int]] = {}
     ended = False
@@ -361,7 +361,7 @@ def test_traces_add_up_to_the_counters(engine, core):
     engine.set_trace(trace)
     engine.submit(PROMPT, max_new_tokens=4)
     events = sum(len(engine.step()) for _ in range(6))
-    submit(core, PROMPT[::-1], max_new_tokens=3)  # somebody else's, whose steps are told too
+    submit(core, PROMPT[::-1], max_new_tokens=3)  # of another handle, whose steps are traced, too
     while core.stats()["running"]:
         events += len(core.step())
     stats = engine.stats()

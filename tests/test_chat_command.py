@@ -111,7 +111,7 @@ class TestCommands:
     )
     def test_a_wrong_command_says_what_is_right(self, chat: Chat, line: str, told: str) -> None:
         code, out, err = chat(f"{line}\n")
-        if told == "/set: stop":  # a text that is not in quotes on both sides is as it stands
+        if told == "/set: stop":  # a text without quotes on both sides is unchanged
             assert (code, out) == (0, "") and '(stop "\\"a"  (set))' in err
             return
         assert (code, out) == (2, "") and told in err and err.count("\n") == 1

@@ -164,7 +164,7 @@ class Logits:
         return rows.astype(np.float32)
 
     def noisy(self, scale: float) -> list[Any]:
-        """B's: noise of so many standard deviations of A's logits."""
+        """The logits of B: noise of this many standard deviations of A's logits."""
         return [
             (a + scale * a.std() * self.random.standard_normal(a.shape)).astype(np.float32)
             for a in self.a

@@ -134,7 +134,7 @@ class TestManyOutputs:
         schema = SCHEMAS["nested"]
         constraint = constraint_of(tokenizer, json_schema=schema)
         rng = np.random.default_rng(states)
-        # A tree of outputs: each goes on from a random beginning of an earlier one.
+        # A tree of outputs: each continues a random beginning of an earlier one.
         outputs: list[list[int]] = [[]]
         expected: dict[tuple[int, ...], tuple[set[int], bool]] = {}
         for _ in range(120):

@@ -113,7 +113,7 @@ class TestObedience:
             for seed in range(10):
                 try:
                     output = draw(constraint, rows_of(tokenizer), prompt, [stop], seed)
-                except AssertionError:  # the text cannot be gone on with, the engine would say
+                except AssertionError:  # the engine would report that the text cannot continue
                     continue
                 drawn += 1
                 assert re.fullmatch(regex, text_of(tokenizer, prompt, output, True))

@@ -117,7 +117,7 @@ def test_shared_memory_moves_no_bit(head_dim: int, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_row_that_decodes_over_spans_has_the_bits_of_the_processor() -> None:
-    """float32: the last row's spans are cut among blocks, those of the prompt are not."""
+    """float32: the spans of the last row are split over blocks, the spans of the prompt are not."""
     told = []
     for device in ("cuda-host", "cpu"):
         engine = new_engine(

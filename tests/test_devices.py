@@ -75,7 +75,7 @@ def test_the_processor_works_after_a_device_did_not() -> None:
 
 @pytest.mark.parametrize("damage", ["absent", "no library", "another library"])
 def test_a_library_that_is_none(damage: str, tmp_path: Path, run_python: RunPython) -> None:
-    """Nothing but that device is lost, and what is wrong is told."""
+    """Only that device is unavailable, and the reason is reported."""
     library = tmp_path / "libonward_cuda.so"
     if damage == "no library":
         library.write_bytes(b"no library at all")

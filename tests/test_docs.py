@@ -52,7 +52,7 @@ def test_every_option_is_explained() -> None:
 
 
 def test_the_python_of_the_readme_runs() -> None:
-    """Pasted as it stands, without any extra."""
+    """The block runs unchanged, without any extra."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (source,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
     absent = "import sys; sys.modules.update(huggingface_hub=None, llguidance=None, gguf=None)\n"
@@ -69,7 +69,7 @@ def test_the_python_of_the_readme_runs() -> None:
 
 
 def test_the_page_on_the_command_line_has_every_flag() -> None:
-    """As the parser has them: after a change, python scripts/command_line_doc.py writes it anew."""
+    """The flags equal the parser's; after a change, run python scripts/command_line_doc.py."""
     script = ROOT / "scripts" / "command_line_doc.py"
     run = subprocess.run(
         [sys.executable, str(script), "--check"],

@@ -38,7 +38,8 @@ def draft(tmp_path):
 
 @pytest.fixture
 def copies(tmp_path, open_llm):
-    """M-COPY: says what came three tokens before the last, so four tokens go round for ever."""
+    """M-COPY: copies the token three positions before the last, so four tokens repeat without
+    end."""
     folder = write_copy(tmp_path / "copy", 1, rope_theta=4.0, eos_token_id=None)
     write_pieces_tokenizer(folder, LETTERS)
     return open_llm(folder)
@@ -146,7 +147,8 @@ class TestLookup:
         assert copies.stats()["running"] == copies.stats()["cache_blocks_in_use"] == 0
 
     def test_end_tokens_and_min_new_tokens(self, tmp_path, open_llm):
-        """1 3 4 5 6 2 is said once; the text that begins anew in the prompt is guessed from it."""
+        """1 3 4 5 6 2 is generated once; the text that begins again in the prompt is guessed from
+        it."""
         folder = write_script(tmp_path / "script", ["<pad>", "<s>", "</s>", "a", "b", "c", "d"])
         llm = open_llm(folder)
         prompt = [3, 4, 5, 6, 2, 3, 4]

@@ -152,7 +152,7 @@ def test_cancelling_while_another_thread_steps_takes_effect_when_that_step_ends(
 def test_who_wants_the_engine_pauses_the_one_who_runs_it(
     driver: Driver, engine: ScriptedEngine, way: str
 ) -> None:
-    """A turn may be many steps: the engine ends it when it is told to."""
+    """A turn may have many steps; the engine ends it on request."""
     inside, go_on = threading.Event(), threading.Event()
 
     def pause() -> None:

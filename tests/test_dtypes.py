@@ -229,7 +229,7 @@ class TestModels:
     def test_a_quantised_file_is_computed_as_it_is(
         self, kind: str, name: str, tmp_path: Path
     ) -> None:
-        """Its weights are those of float32, or all but; inputs and the cache are rounded."""
+        """Its weights equal float32, or nearly; inputs and the cache are rounded."""
         config = config_of(hidden_size=256, intermediate_size=512, vocab_size=128, rope_theta=500.0)
         generator = np.random.default_rng(3)
         tensors: dict[str, Stored] = {}

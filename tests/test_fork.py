@@ -109,7 +109,7 @@ class TestFork:
         assert child == "2"
 
     def test_the_child_may_close_what_it_has_not_opened(self, llm):
-        """Before its first call too, when the pool's threads are still those of the parent."""
+        """Also before its first call, when the threads of the pool belong to the parent."""
         expected = tokens_of(llm)
         assert in_forked_child(llm.close) == "None"
         assert in_forked_child(lambda: (tokens_of(llm), llm.close())) == str((expected, None))

@@ -230,7 +230,7 @@ class TestBesideEachOther:
             assert llm.stats()["steps"] == steps + 60, "its first 40 tokens had arrived"
 
     def test_a_stream_hears_each_token_while_others_gather(self, llm: LLM) -> None:
-        """And whoever wants the engine has it after a step, however long the answer."""
+        """Another caller gets the engine after one step, for answers of any length."""
         alone = list(llm.stream([5, 6], max_new_tokens=20))
         call, generations, _ = llm._submitter.begin(BATCH[:3], {"max_new_tokens": ENDLESS})
         with ThreadPoolExecutor(1) as pool:
@@ -310,7 +310,8 @@ def test_a_fork_does_not_wait_for_the_answer(llm: LLM) -> None:
 
 
 def test_interrupts_at_random_moments_lose_nothing(llm: LLM) -> None:
-    """Ctrl-C in a gathered call: those of other threads end as alone, and nothing stays behind."""
+    """Ctrl-C in a gathered call: calls of other threads end as they do alone, and nothing
+    remains."""
     expected = [llm.generate(prompt, max_new_tokens=200).token_ids for prompt in BATCH[:3]]
     wrong: list[object] = []
     stop = threading.Event()

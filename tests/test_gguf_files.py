@@ -42,7 +42,7 @@ from onward.spec import DecoderSpec
 gguf = pytest.importorskip("gguf")
 
 HEAD = "lm_head.weight"
-AUTO = {  # stored as -> what the model says it is, and what its matrices are packed in
+AUTO = {  # stored as -> the dtype of the model, and the dtypes of its packed matrices
     **{"F32": ("f32", "f32"), "F16": ("f16", "f16"), "BF16": ("bf16", "bf16")},
     **{"Q8_0": ("int8", "q8_0"), "Q4_0": ("int4", "q4_0"), "Q4_1": ("int4", "q4_1")},
     **{"Q5_0": ("int8", "q8_0"), "Q5_1": ("int8", "q8_0"), "MXFP4": ("int8", "q8_0")},

@@ -173,7 +173,7 @@ def test_silu_mul() -> None:
 
 
 def test_exponential() -> None:
-    """Seen through silu(-x) = -x / (1 + exp(x)), which adds two roundings to those of exp."""
+    """Tested through silu(-x) = -x / (1 + exp(x)), which adds two roundings to the ones of exp."""
     x = np.random.default_rng(1).uniform(17, 87, 16_000).astype(np.float32)
     y = everywhere(lambda isa: kernels.silu_mul(isa, -x, np.ones_like(x))).astype(np.float64)
     wide = x.astype(np.float64)

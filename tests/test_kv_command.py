@@ -54,7 +54,7 @@ def squeezed(text: str) -> list[str]:
 
 
 class TestNumbers:
-    """Those of the explanation that the project began from."""
+    """The figures of the explanation on which this project is based."""
 
     def test_the_formula_step_by_step(self, printed: Printed) -> None:
         out = printed(*LLAMA, "--context", "4096,128000")

@@ -71,7 +71,7 @@ def expect_twin(
     codec: str,
     first: NDArray[Any] | None,
 ) -> None:
-    """Codes, scales and bytes of both sides are those of numpy."""
+    """Codes, scales and bytes of both sides equal numpy."""
     first_keys = None if first is None else value(first)
     with np.errstate(all="ignore"):
         coded = [
@@ -289,7 +289,7 @@ def test_errors_are_those_of_the_best_quantiser_of_a_normal_distribution(
 @each_isa
 @pytest.mark.parametrize("n", ROTATED)
 def test_rotation(isa: str, n: int) -> None:
-    """Its bits are those of numpy; lengths stay; the inverse leads back."""
+    """Its bits equal numpy; lengths do not change; the inverse restores the input."""
     x = normal(n, n, 16)
     rows = [kernels.hadamard(isa, x[:, t].copy()) for t in range(16)]
     assert_bits(np.array(rows), kv_codes.hadamard(x.T))

@@ -65,7 +65,7 @@ def test_where_nothing_is_told(tmp_path: Path) -> None:
         # The group above has less left, or the one above that.
         (group_v2("a/b", 8 * GIB, GIB) | group_v2("a", 9 * GIB, 7 * GIB), 2 * GIB),
         (group_v2("a/b", "max", GIB) | group_v2("", 4 * GIB, GIB), 3 * GIB),
-        # A sister's limit is nobody's business.
+        # The limit of a sibling group does not matter.
         (group_v2("a/c", GIB, 0), 24 * GIB),
         ({"sys/fs/cgroup/a/b/memory.max": "1000\n"}, 24 * GIB),  # and no memory.current
     ],

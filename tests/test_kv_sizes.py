@@ -193,7 +193,7 @@ dtype_pairs = st.sampled_from(
 
 
 def counted(spec: DecoderSpec, dtypes: KvDtypes, tokens: int, policy: Policy) -> int:
-    """Group by group and block by block, from the rules as they are told."""
+    """Computed group by group and block by block from the documented rules."""
     total = 0
     blocks = -(-tokens // 16)
     exact_newest = -(-policy.window_tokens // 16) + 1

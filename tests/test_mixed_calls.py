@@ -75,7 +75,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def alone(folder):
-    """What every call gets from an LLM that serves nobody else meanwhile."""
+    """The result of every call from an LLM without other calls."""
     with LLM(folder, dtype="f32", threads=1) as llm:
         return [heard(llm.generate(prompt_of(i), **options)) for i, options in enumerate(calls())]
 

@@ -253,7 +253,7 @@ except RuntimeError as error:
 
 @pytest.fixture(scope="session")
 def extension(native: Installation, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that the extension is installed to. Nobody tells it where onward is."""
+    """The folder of the installed extension. The build is not given the path of onward."""
     folder = tmp_path_factory.mktemp("extension")
     # pip leaves a build folder in the source.
     source = shutil.copytree(EXAMPLES / "extension", folder / "source")
@@ -285,7 +285,7 @@ def test_ctypes_gives_the_ids_of_python(native: Installation, model: Path) -> No
 def test_valgrind_finds_nothing(
     native: Installation, build: Build, model: Path, example: str
 ) -> None:
-    """In the library too: no byte read that nobody wrote, none outside, none lost."""
+    """Also inside the library: no read of uninitialised or foreign memory, and no leak."""
     command = [
         str(build(example) / "generate"),
         str(model),

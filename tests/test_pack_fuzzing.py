@@ -57,7 +57,8 @@ def run(fuzzer: Path, seconds: int) -> int:
     corpus = fuzzer.parent / "corpus"
     corpus.mkdir(exist_ok=True)
     limits = ["-rss_limit_mb=1500", "-malloc_limit_mb=256", "-timeout=20"]
-    # A process is told the peak memory of the one it was forked from, too; the shell's is small.
+    # The peak memory of a process includes that of the process it was forked from; the shell's is
+    # small.
     through_shell = ["sh", "-c", '"$@"; exit $?', "sh"]
     ran = subprocess.run(
         [

@@ -159,7 +159,7 @@ def test_progress_reaches_all(tmp_path: Path) -> None:
     assert calls == sorted(calls)
 
 
-# When the kept weights are not those of the model.
+# When the kept weights do not belong to the model.
 
 
 def test_models_dtypes_and_places_have_files_of_their_own(

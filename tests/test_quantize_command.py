@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class TestLoading:
-    """Folders whose quantization_config says what cannot be."""
+    """Folders with an impossible quantization_config."""
 
     @pytest.fixture
     def written(self, folder: Path, tmp_path: Path) -> Path:

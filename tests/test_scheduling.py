@@ -40,7 +40,7 @@ def beams(count: int) -> _core.BeamOptions:
 
 
 def steps_until(engine: _core.Engine, request: int, most: int) -> int:
-    """Steps until the request is first heard of, at most so many."""
+    """Run steps until the first event of the request, at most this number."""
     for steps in range(1, most + 1):
         if any(event.request == request for event in engine.step()):
             return steps
@@ -48,7 +48,7 @@ def steps_until(engine: _core.Engine, request: int, most: int) -> int:
 
 
 def decoding(engine: _core.Engine, count: int, **options: int) -> list[int]:
-    """So many requests that are past their prompts."""
+    """This number of requests whose prompts are read."""
     requests = [submit(engine, [1 + i], max_new_tokens=LONG, **options) for i in range(count)]
     silent = set(requests)
     while silent:

@@ -50,7 +50,7 @@ def test_the_next_prompt_begins_with_the_ids_of_the_last_one_and_its_answer(llm:
     said = text_of(llm, session.messages[:-1])
     assert llm.detokenize(result.prompt_token_ids) == said + "<assistant>"
     assert [m["role"] for m in session.messages] == ["system", *["user", "assistant"] * 4]
-    # The text alone would give others: what was said is not UTF-8.
+    # The text alone would give other ids, because the output is not UTF-8.
     assert "\ufffd" in said
     assert list(result.prompt_token_ids) != llm.chat_token_ids(session.messages[:-1])
 

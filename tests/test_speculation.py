@@ -364,7 +364,7 @@ class TestDistribution:
 
 class TestEnds:
     def test_a_stop_token_inside_an_accepted_run(self, models):
-        """Wherever in a run of 5 it falls; what is behind it is not told."""
+        """At any position in a run of 5; tokens after it are not reported."""
         model = models["f32"]
         [whole] = complete(new_engine(model), [REPEATS], max_new_tokens=30, **SAMPLED)
         for stop in set(whole):

@@ -18,7 +18,7 @@ from onward.text.tokenizer.tokenizer import Tokenizer
 def _run(
     tokenizer: Tokenizer, ids: list[int], stop: Any, skip: bool = True, prompt: tuple[int, ...] = ()
 ) -> tuple[list[str], str | None]:
-    """The pieces up to the stop, without those of ids after it."""
+    """The pieces up to the stop, without the pieces of later ids."""
     stream = TextStream(tokenizer, prompt, stop, skip)
     pieces = []
     for token_id in ids:

@@ -38,7 +38,7 @@ def zipped() -> bytes:
     return file.getvalue()
 
 
-# Content: (bytes, what the error says of it, what it says to do)
+# Content: (bytes, the kind in the error, the next step in the error)
 CONTENTS: dict[str, tuple[bytes, str, str]] = {
     "pointer": (POINTER, "a git-lfs pointer", "git lfs pull"),
     "html": (b"<!DOCTYPE html>\n<html><body>Sign in</body></html>", "an HTML page", "download"),

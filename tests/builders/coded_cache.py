@@ -84,7 +84,7 @@ class CodedCache:
     def exact_numbers(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """Keys and values as stored, (blocks * 16, kv_heads, head_dim)."""
         shape = (self.blocks * BLOCK, self.kv_heads, self.head_dim)
-        # Keys have a mean, as those of models do.
+        # Keys have a mean, like the keys of models.
         keys = normal(self.seed, *shape) + normal(self.seed + 1, *shape[1:]) * np.float32(0.5)
         return self._stored(keys), self._stored(normal(self.seed + 2, *shape))
 
