@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from builders.scripted_engine import FakeEvent, Spelled
+from builders.fake_events import FakeEvent, Spelled
 from onward.calls.generation import Generation
 from onward.calls.result import Result
 from onward.options.resolution import ModelDefaults, resolve

@@ -25,17 +25,18 @@ from builders.core_engine import (
     seeded_model,
     submit,
 )
-from builders.scripted_engine import FakeEvent, Spelled
+from builders.fake_events import FakeEvent, Spelled
 from builders.seeded_folder import write_seeded
 from closed_form import write_pieces_tokenizer
 from onward import LLM, _core
-from onward.calls.driver import Call, Driver
+from onward.calls import submission
+from onward.calls.call import Call
 from onward.calls.generation import Generation
 from onward.errors import Error
-from onward.machine.process import FORK_PATIENCE_S
 from onward.options.resolution import ModelDefaults, resolve
 
 ENDLESS = 100_000
+FORK_PATIENCE_S = 2.0
 BATCH = [[k, 7, 9] for k in range(1, 17)]
 
 
@@ -145,21 +146,29 @@ def llm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LLM]:
 
 
 @pytest.fixture
-def counts(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """How often a caller has been woken, and how many events Python has seen."""
-    counted = {"turns": 0, "events": 0}
-    advance, next_event = Driver.advance, Call.next_event
+def counts(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """How many events Python has seen, and how many of them it had to wait for."""
+    counted = {"waits": 0, "events": 0}
 
-    def counting_advance(self: Driver, call: Call) -> None:
-        counted["turns"] += 1
-        advance(self, call)
+    class Counting:
+        def __init__(self, client: _core.EngineClient) -> None:
+            self._client = client
 
-    def counting_next_event(self: Call) -> _core.Event:
-        counted["events"] += 1
-        return next_event(self)
+        def next_event(self) -> _core.Event:
+            steps = llm.stats()["steps"]
+            event = self._client.next_event()
+            counted["events"] += 1
+            counted["waits"] += llm.stats()["steps"] > steps
+            return event
 
-    monkeypatch.setattr(Driver, "advance", counting_advance)
-    monkeypatch.setattr(Call, "next_event", counting_next_event)
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._client, name)
+
+    class CountedCall(Call):
+        def __init__(self, client: _core.EngineClient, *call: Any, **options: Any) -> None:
+            super().__init__(Counting(client), *call, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(submission, "Call", CountedCall)
     return counted
 
 
@@ -167,7 +176,7 @@ class TestWhoIsWoken:
     def test_generate_is_woken_once_for_all_tokens(self, llm: LLM, counts: dict[str, int]) -> None:
         results = llm.generate(BATCH, max_new_tokens=100)
         assert {len(result.token_ids) for result in results} == {100}
-        assert counts == {"turns": 1, "events": 16}
+        assert counts == {"waits": 1, "events": 16}
 
     @pytest.mark.parametrize(
         "options",
@@ -185,16 +194,16 @@ class TestWhoIsWoken:
         if "regex" in options:
             pytest.importorskip("llguidance")
         result = llm.generate([1, 2, 3], max_new_tokens=40, **options)
-        assert counts["turns"] <= len(result.sequences)
+        assert counts["waits"] <= len(result.sequences)
         assert counts["events"] == len(result.sequences)
 
     def test_a_stream_and_stop_strings_see_every_token(
         self, llm: LLM, counts: dict[str, int]
     ) -> None:
         assert len(list(llm.stream([1, 2, 3], max_new_tokens=40))) == 40
-        assert counts == {"turns": 40, "events": 40}
+        assert counts == {"waits": 40, "events": 40}
         llm.generate([1, 2, 3], max_new_tokens=40, stop="<999>")
-        assert counts == {"turns": 80, "events": 80}
+        assert counts == {"waits": 80, "events": 80}
 
     def test_results_have_their_times(self, llm: LLM) -> None:
         before = time.perf_counter()
@@ -232,9 +241,9 @@ class TestBesideEachOther:
     def test_a_stream_hears_each_token_while_others_gather(self, llm: LLM) -> None:
         """Another caller gets the engine after one step, for answers of any length."""
         alone = list(llm.stream([5, 6], max_new_tokens=20))
-        call, generations, _ = llm._submitter.begin(BATCH[:3], {"max_new_tokens": ENDLESS})
+        call = llm._submitter.submit(BATCH[:3], {"max_new_tokens": ENDLESS})
         with ThreadPoolExecutor(1) as pool:
-            endless = pool.submit(llm._submitter.finish, call, generations)
+            endless = pool.submit(call.results)
             try:
                 seen = []
                 for piece in llm.stream([5, 6], max_new_tokens=20):
@@ -283,9 +292,9 @@ class TestBesideEachOther:
 def test_a_fork_does_not_wait_for_the_answer(llm: LLM) -> None:
     """It waits for the present step: the child gets a whole engine, with nothing to do."""
     expected = llm.generate(BATCH[0], max_new_tokens=5).token_ids
-    call, generations, _ = llm._submitter.begin(BATCH[:3], {"max_new_tokens": ENDLESS})
+    call = llm._submitter.submit(BATCH[:3], {"max_new_tokens": ENDLESS})
     with ThreadPoolExecutor(1) as pool:
-        endless = pool.submit(llm._submitter.finish, call, generations)
+        endless = pool.submit(call.results)
         try:
             before = llm.stats()["steps"]
             while llm.stats()["steps"] < before + 3:

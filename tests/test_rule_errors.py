@@ -217,7 +217,7 @@ class TestErrors:
         def rule(token_ids, scores=None):
             call(llm)
 
-        with pytest.raises(Error, match=r"engine: called by .*expected that call to end first"):
+        with pytest.raises(Error, match=r"engine: called by .*expected that step to end first"):
             llm.generate([0], **{kind: rule})
         assert at_rest(llm)
         assert llm.generate([0], max_new_tokens=2).token_ids == (1, 1)

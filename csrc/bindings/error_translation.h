@@ -28,6 +28,8 @@ inline void translate_errors(std::exception_ptr pointer) {
     raise_as("NumericsError", error.what());
   } catch (const onward::DeviceError& error) {
     raise_as("DeviceError", error.what());
+  } catch (const onward::Closed& error) {
+    raise_as("ClosedError", error.what());
   } catch (const onward::Error& error) {
     raise_as("Error", error.what());
   }

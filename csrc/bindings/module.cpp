@@ -24,7 +24,9 @@ PYBIND11_MODULE(_core, m) {
   bind_model(m);
   bind_requests(m);
   bind_events(m);
+  bind_client(m);
   bind_engine(m);
+  bind_process(m);
   bind_observing(m);
   bind_kernels(m);
 }

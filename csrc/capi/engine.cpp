@@ -107,7 +107,7 @@ onward_status onward_engine_submit(onward_engine engine, const onward_request* r
     const std::shared_ptr<EngineHandle> handle = capi::find(engine);
     require_pointer("id", id);
     Request read = capi::read_request(request, *handle->pack(), handle->engine().max_context());
-    *id = handle->client().submit(std::move(read), nullptr);
+    *id = handle->client().submit(std::move(read), {});
   });
 }
 
@@ -181,7 +181,7 @@ onward_status onward_engine_stats(onward_engine engine, onward_stats* stats) {
   return guarded([&] {
     const std::shared_ptr<EngineHandle> handle = capi::find(engine);
     require_pointer("stats", stats);
-    const EngineStats core = handle->client().alone(nullptr, [](Engine& e) { return e.stats(); });
+    const EngineStats core = handle->client().alone({}, [](Engine& e) { return e.stats(); });
     onward_stats found{};
     found.steps = core.steps;
     found.prefill_tokens = core.prefill_tokens;
@@ -209,6 +209,6 @@ onward_status onward_engine_set_trace(onward_engine engine, onward_trace trace, 
         trace(context, &passed);
       };
     }
-    handle->client().set_trace(std::move(pass), nullptr);
+    handle->client().set_trace(std::move(pass), {});
   });
 }

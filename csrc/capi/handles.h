@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/shared_engine.h"
+#include "engine/engine_client.h"
 #include "onward/onward_c.h"
 #include "pack/pack.h"
 

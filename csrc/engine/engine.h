@@ -65,6 +65,8 @@ class Engine {
   void forget_prefixes();
 
   EngineStats stats() const;
+  // Whether all requests have ended.
+  bool idle() const { return generations_.empty(); }
   const Model& model() const { return *model_; }
   const std::shared_ptr<const Model>& shared_model() const { return model_; }
   // Tokens of a prompt and its output together.

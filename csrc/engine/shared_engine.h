@@ -1,24 +1,21 @@
-// One engine for several clients, from any thread. A client has requests of its own and a mailbox
-// for their events; a step that any of them runs is a step for all. Whoever wants the engine takes
-// turns, first come, first served; who only waits for events goes away as soon as some are there.
-// Knows neither Python nor C, and starts no thread.
+// One engine for several clients (engine_client.h), from any thread. It starts no thread: a client
+// that waits for events runs the next step, for all clients. Clients take turns at the engine in the
+// order of arrival, except that work between two steps, such as a submission, goes before steps.
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
+#include <chrono>
 #include <cstdint>
-#include <deque>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <thread>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/turn_queue.h"
 
 namespace onward {
 
@@ -35,13 +32,23 @@ struct StepTrace {
   double seconds = 0;
 };
 
-class EngineClient;
+// How a caller can end its own wait or computation early: both functions may throw, and both may be
+// empty.
+struct Interrupts {
+  using Poll = Decoder::Poll;
+
+  Interrupts() = default;
+  Interrupts(const Poll& poll) : computing(poll), waiting(poll) {}  // NOLINT: a poll is enough
+
+  Poll computing;  // called between the verbs of every layer
+  Poll waiting;    // called while the caller waits for its turn, without a lock
+  std::chrono::milliseconds interval{50};  // between two calls of `waiting`; 0: only after nudge()
+};
 
 class SharedEngine {
  public:
-  // Called by a client that waits for its turn, every 50 ms, and between the verbs of what it
-  // computes. May throw to give up; may be empty where there is nothing to compute.
-  using Poll = Decoder::Poll;
+  using Clock = std::chrono::steady_clock;
+  using Poll = Interrupts::Poll;
   using Trace = std::function<void(const StepTrace&)>;
 
   SharedEngine(std::shared_ptr<const Model> model, std::unique_ptr<Backend> backend,
@@ -49,36 +56,38 @@ class SharedEngine {
   SharedEngine(const SharedEngine&) = delete;
   SharedEngine& operator=(const SharedEngine&) = delete;
 
-  // For what never changes: its model and backend.
+  // For the parts that never change: its model and backend.
   const Engine& engine() const { return engine_; }
 
-  // In a forked child: the parent's requests are not the child's, and a turn that another thread
-  // had never ends: then every later use is an error. A child that is used without this call does
-  // it by itself.
+  // Makes every caller that waits for a turn call its Interrupts::waiting.
+  void nudge();
+
+  // A fork of the process, in three parts, all on the thread that forks. hold_for_fork() waits for
+  // the present step and keeps the turn; false where that step does not end before the deadline, or
+  // is this thread's own. Then lock_for_fork(), the fork, and release_after_fork() in the parent.
+  bool hold_for_fork(Clock::time_point deadline);
+  void lock_for_fork();
+  void release_after_fork();
+  // In a forked child: gives up the requests of the parent. Where the fork fell into a turn of
+  // another thread, that turn never ends, and every later use throws Closed. A child that uses the
+  // engine without this call makes it then.
   void reset_after_fork();
 
  private:
   friend class EngineClient;
   using Lock = std::unique_lock<std::mutex>;
 
-  struct Waiter {
-    EngineClient* client = nullptr;
-    bool until_mail = false;
-    bool granted = false;  // has the turn
-    bool over = false;     // has no need of it any more
-    std::condition_variable changed;
-  };
-  // What is done to the engine by whoever has the turn next.
+  // Work on the engine that the next holder of the turn does.
   struct Chore {
     int64_t request = -1;
-    int64_t sequence = -1;               // -1: the whole request
-    const EngineClient* gone = nullptr;  // its trace goes
-    bool ended = false;                  // the request, with its last sequence
+    int64_t sequence = -1;               // -1: cancel the whole request
+    const EngineClient* gone = nullptr;  // its trace is removed
+    bool ended = false;                  // the request ended with its last sequence
   };
   // The turn, given back at the end of a scope.
   class Turn {
    public:
-    Turn(SharedEngine& engine, EngineClient& client, const Poll& waiting);
+    Turn(SharedEngine& engine, EngineClient& client, const Interrupts& interrupts);
     Turn(SharedEngine& engine, Lock& lock) : engine_(engine), lock_(&lock) {}  // is taken already
     ~Turn();
     Turn(const Turn&) = delete;
@@ -90,108 +99,48 @@ class SharedEngine {
     Lock* lock_;
   };
 
-  // False in a child whose parent forked at the wrong moment.
+  // False in a child whose parent forked during a step of another thread.
   bool usable();
-  // Closed in such a child.
+  // Throws Closed in such a child.
   Lock enter();
-  // False where until_mail and the client has mail.
-  bool take_turn(Lock& lock, EngineClient& client, bool until_mail, const Poll& waiting);
+
+  // False where the client got events meanwhile, or was closed.
+  bool take_turn(Lock& lock, EngineClient& client, TurnFor purpose, const Interrupts& interrupts);
+  bool wait_for_turn(Lock& lock, TurnQueue::Waiter& self, const Interrupts& interrupts);
   void end_turn(Lock& lock) noexcept;
-  void do_chores(Lock& lock) noexcept;
-  // A request has ended.
-  void forget(int64_t request) noexcept;
-  // Has the chores done, now or at the end of the present turn.
-  void poke(Lock& lock) noexcept;
-  void wake(const std::function<bool(const Waiter&)>& who) noexcept;
-  // Sorts what has arrived into mailboxes; what nobody wants goes to `lost`, to be destroyed
-  // without the lock.
-  void deliver(std::vector<Event>& lost);
-  bool run_step(const Poll& poll, StepTrace& trace);
   bool inside() const { return busy_ && holder_ == std::this_thread::get_id(); }
 
-  // Used by whoever has the turn.
+  // With the turn: one step for all clients, whose events are delivered. The lock is free meanwhile.
+  void step(Lock& lock, const Poll& poll);
+  bool compute(const Poll& poll, StepTrace& trace);
+  // Moves what has arrived to the clients. Events without an owner go to `lost`, to be destroyed
+  // without the lock.
+  void deliver(std::vector<Event>& lost);
+  void settle(Lock& lock) noexcept;
+  void do_chores(Lock& lock) noexcept;
+  // Has the chores done, now or at the end of the present step.
+  void poke(Lock& lock) noexcept;
+  // A request has ended.
+  void forget(int64_t request) noexcept;
+
+  // Used by the holder of the turn.
   Engine engine_;
   std::unordered_map<const EngineClient*, Trace> traces_;
 
   std::atomic<unsigned> forks_;
-  std::unique_ptr<std::mutex> mutex_;  // guards what follows and every client's mailbox; held
-                                       // shortly, and never while anything is called or destroyed
+  // Guards all that follows and every client's mailbox. It is held for short moments only, and never
+  // while anything is called or destroyed.
+  std::unique_ptr<std::mutex> mutex_;
+  bool locked_for_fork_ = false;
   bool broken_by_fork_ = false;
-  bool busy_ = false;  // somebody has the turn
+  bool busy_ = false;  // a caller has the turn
   std::thread::id holder_;
-  std::deque<Waiter*> queue_;
+  TurnQueue queue_;
   std::set<EngineClient*> clients_;
   std::unordered_map<int64_t, EngineClient*> owners_;  // of requests that have not ended
   std::vector<Chore> chores_;
   std::vector<Event> arrived_;  // not yet delivered
-  size_t delivered_ = 0;        // of them
-};
-
-// One caller's place in a shared engine. May be used from several threads: each event is handed out
-// once. Everything but what closes or gives up throws Closed once it is closed.
-class EngineClient {
- public:
-  using Poll = SharedEngine::Poll;
-  static constexpr size_t kAll = std::numeric_limits<size_t>::max();
-
-  explicit EngineClient(std::shared_ptr<SharedEngine> engine);
-  ~EngineClient();  // as close()
-  EngineClient(const EngineClient&) = delete;
-  EngineClient& operator=(const EngineClient&) = delete;
-
-  const std::shared_ptr<SharedEngine>& shared() const { return engine_; }
-
-  // As Engine's; ids are never the same in one engine.
-  int64_t submit(Request request, const Poll& waiting);
-
-  // The client's events in order, `most` at most. Runs a step first, for everybody, if there are
-  // none. A step that is given up loses no event of anybody.
-  std::vector<Event> step(const Poll& poll, size_t most = kAll);
-  // Whether events of its requests are still to be handed out.
-  bool expects() const;
-  // Events that step has handed out and that could not be used: the next step hands them out again.
-  void give_back(std::vector<Event> events);
-
-  // No event of the request, or of one of its sequences, follows. Requests of others are left
-  // alone. Waits for nobody: a step that runs now goes on to call the request's rules.
-  void cancel(int64_t request);
-  void cancel(int64_t request, int64_t sequence);
-  // Gives up all requests; whoever waits in this client hears Closed.
-  void close();
-  bool closed() const { return closed_.load(std::memory_order_relaxed); }
-  // Returns when the step that runs now has ended; at once inside that very step.
-  void wait_for_step();
-
-  // Whom every step of the engine is told to, whoever runs it, by the thread that ran it; null:
-  // nobody. What was there before is not called once this returns.
-  void set_trace(SharedEngine::Trace trace, const Poll& waiting);
-
-  // body(engine), between two steps.
-  template <typename Body>
-  auto alone(const Poll& waiting, const Body& body) {
-    const SharedEngine::Turn turn(*engine_, *this, waiting);
-    return body(engine_->engine_);
-  }
-
- private:
-  friend class SharedEngine;
-
-  bool drops(const Event& event) const {
-    return dropped_.count({event.request, event.sequence}) > 0;
-  }
-  // Moves the events that match out of the mailbox.
-  std::vector<Event> purge(const std::function<bool(const Event&)>& matches);
-  std::vector<Event> take_mail(size_t most);
-  // Its last event in the mailbox, if any, now says that it has ended.
-  void pass_on_end(int64_t request);
-  std::vector<Event> give_up(SharedEngine::Lock& lock);
-  void require_open() const;
-
-  std::shared_ptr<SharedEngine> engine_;
-  std::atomic<bool> closed_{false};
-  // Guarded by the engine's mutex.
-  std::deque<Event> mail_;
-  std::set<std::pair<int64_t, int64_t>> dropped_;  // sequences of requests that have not ended
+  size_t delivered_ = 0;        // how many of them are
 };
 
 }  // namespace onward

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onward import _core
-from onward.calls.driver import Driver
 from onward.calls.prefix_cache import PrefixCache
 from onward.calls.prompts import PromptReader, TokenIds
 from onward.calls.requests import RequestWriter
@@ -168,23 +167,21 @@ class LLM(TextCalls):
         if draft_files is not None:
             draft = load(draft_files, None if draft_files.kind == "pack" else packed_cache)
         mapped = loaded.mapped_bytes + (0 if draft is None else draft.mapped_bytes)
-        self._driver = Driver(
-            _core.Engine(
-                loaded.core,
-                threads=self._threads,
-                prefill_chunk_tokens=chunk,
-                max_sequences=most_sequences,
-                draft=None if draft is None else draft.core,
-                **cache_options.engine_arguments(
-                    loaded.kv, mapped, _core.device_free_bytes(self._device)
-                ),
-            )
+        self._engine = _core.Engine(
+            loaded.core,
+            threads=self._threads,
+            prefill_chunk_tokens=chunk,
+            max_sequences=most_sequences,
+            draft=None if draft is None else draft.core,
+            **cache_options.engine_arguments(
+                loaded.kv, mapped, _core.device_free_bytes(self._device)
+            ),
         )
         self._kv = loaded.kv
-        self._cache = PrefixCache(self._driver)
+        self._cache = PrefixCache(self._engine)
         self._origin = origin_of(loaded, cache_options, _core.__version__)
         self._submitter = Submitter(
-            self._driver,
+            self._engine,
             self._reader,
             requests,
             defaults,
@@ -210,9 +207,9 @@ class LLM(TextCalls):
 
     def logits(self, token_ids: TokenIds) -> NDArray[np.float32]:
         """Logits after each token: (len(token_ids), vocab_size). Row i predicts token i + 1."""
-        self._driver.check_open()
+        self._engine.check_open()
         ids = self._reader.read("token_ids", token_ids, None)
-        return self._driver.run(lambda engine: engine.logits(ids))
+        return self._engine.logits(ids)
 
     def score(
         self, text: str | TokenIds, *, window: int | None = None, stride: int | None = None
@@ -227,7 +224,7 @@ class LLM(TextCalls):
             InvalidArgument: there are fewer than two tokens.
             NumericsError: the logits of the model are not finite.
         """
-        self._driver.check_open()
+        self._engine.check_open()
         size = self.context if window is None else check_integer("window", window, 2, self.context)
         step = max(size // 2, 1)
         if stride is not None:
@@ -239,7 +236,7 @@ class LLM(TextCalls):
         scores: list[float] = []
         for begin, end, first in windows(len(ids), size, step):
             part = ids[begin:end]
-            found = self._driver.run(partial(_score, part))
+            found = self._engine.score(part)
             scores.extend(found[first - begin - 1 :].tolist())
         return Score(tuple(ids.tolist()), tuple(scores))
 
@@ -313,20 +310,19 @@ class LLM(TextCalls):
 
     def stats(self) -> dict[str, int]:
         """The counters of the engine: steps, tokens, computed keys and values, cache blocks."""
-        return self._driver.run(lambda engine: engine.stats())
+        return self._engine.stats()
 
     def engine_handle(self) -> int:
         """A new ``onward_engine`` of the C interface for this engine, for native code (onward
         doctor --docs c-interface). Close it with ``onward_engine_close``. The engine lives at
         least as long as the handle."""
-        eos = self._submitter.defaults.eos_token_ids
-        return self._driver.run(lambda engine: engine.new_handle(eos))
+        return self._engine.new_handle(self._submitter.defaults.eos_token_ids)
 
     def close(self) -> None:
         """Free the engine and the weights. Every later call raises ClosedError."""
-        driver: Driver | None = getattr(self, "_driver", None)
-        if driver is not None:
-            driver.close()
+        engine: _core.Engine | None = getattr(self, "_engine", None)
+        if engine is not None:
+            engine.close()
             self._workers.close()
             trim_heap()
 
@@ -346,7 +342,3 @@ class LLM(TextCalls):
             f"<onward.LLM {self._name}: {self._spec.architecture}, {self.dtype}, "
             f"{self._threads} threads>"
         )
-
-
-def _score(ids: NDArray[np.int32], engine: _core.Engine) -> NDArray[np.float64]:
-    return engine.score(ids)

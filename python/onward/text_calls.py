@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onward.calls.generation import Stream
-from onward.calls.prompts import Prompt, TokenIds, prompts_of
+from onward.calls.prompts import Prompt, TokenIds
 from onward.calls.result import Result
-from onward.errors import ArgumentTypeError, InvalidArgument, TokenizerError, not_copied
+from onward.errors import ArgumentTypeError, TokenizerError, not_copied
 from onward.options.chat import CHAT_KEYWORDS, SESSION_KEYWORDS, conversation, split
 from onward.options.resolution import (
     check_each,
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from onward.calls.driver import Driver
     from onward.calls.submission import Submitter
     from onward.load.origin import Origin
     from onward.machine.workers import Workers
@@ -48,7 +47,6 @@ _OF_SESSIONS = (*SESSION_KEYWORDS, "system", "messages", "template_options")
 class TextCalls:
     """The calls. ``LLM`` sets the attributes that they need."""
 
-    _driver: Driver
     _submitter: Submitter
     _workers: Workers
     _origin: Origin
@@ -83,9 +81,7 @@ class TextCalls:
         error: it is a prompt without tokens. Prompts are continued unchanged; ``chat`` applies the
         chat template of the model.
         """
-        call, generations, batch = self._submitter.begin(prompt, options)
-        results = self._submitter.finish(call, generations)
-        return results if batch else results[0]
+        return self._submitter.submit(prompt, options).answer()
 
     @overload
     async def agenerate(
@@ -104,12 +100,11 @@ class TextCalls:
         """``generate`` for asyncio. The event loop continues, and calls that are awaited
         together share the steps of the engine. Cancelling the task frees the engine after the
         present step."""
-        call, generations, batch = await self._workers.run(self._submitter.begin, prompt, options)
+        call = await self._workers.run(self._submitter.submit, prompt, options)
         try:
-            results = await self._workers.run(self._submitter.finish, call, generations)
+            return await self._workers.run(call.answer)
         finally:
             call.close()
-        return results if batch else results[0]
 
     @with_options
     async def astream(
@@ -130,12 +125,7 @@ class TextCalls:
 
         Joined, the pieces are the ``text`` that ``generate`` returns for the same seed.
         """
-        self._driver.check_open()
-        prompts, batch = prompts_of(prompt)
-        if batch:
-            raise InvalidArgument("prompt: is a list of prompts, expected one prompt to stream")
-        call, generations = self._submitter.submit(prompts, False, options, streamed=True)
-        return Stream(call, generations[0])
+        return self._submitter.submit(prompt, options, streamed=True).stream()
 
     @overload
     def chat(
@@ -218,9 +208,7 @@ class TextCalls:
         refuse_unknown(options, _OF_SESSIONS)
         variables, generation = split(options, template_options)
         tokenizer, template = self._text_tokenizer(), self._chat_template()
-        model = SessionModel(
-            tokenizer, template, self._submitter, self._driver, self._origin, self._context
-        )
+        model = SessionModel(tokenizer, template, self._submitter, self._origin, self._context)
         return Session(model, system, messages, variables, generation)
 
     def __reduce_ex__(self, protocol: object) -> Any:
@@ -231,7 +219,7 @@ class TextCalls:
         )
 
     def _text_tokenizer(self) -> Tokenizer:
-        self._driver.check_open()
+        self._submitter.engine.check_open()
         if self._tokenizer is None:
             raise TokenizerError(self._no_tokenizer)
         return self._tokenizer

@@ -3,11 +3,9 @@
 Every call that computes or waits releases the GIL. Errors are the classes of ``onward.errors``.
 """
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import Any, Literal, NamedTuple, final
-from weakref import ReferenceType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -229,8 +227,51 @@ class SpeculationOptions:
     lookup_ngram: int
     draft_tokens: int
 
+class Request:
+    """One prompt and what is wanted of it."""
+
+    def __init__(
+        self,
+        prompt: _I32,
+        *,
+        max_new_tokens: int,
+        sampling: SamplingOptions,
+        num_sequences: int = 1,
+        beams: BeamOptions | None = None,
+        speculation: SpeculationOptions = ...,
+        end_rules: Sequence[StoppingCriterion] = (),
+        prompt_logprobs: int = -1,
+        priority: int = 0,
+        cache: bool = True,
+        progress: bool = False,
+        gather: bool = False,
+    ) -> None: ...
+
+class EngineClient:
+    """One caller's requests in an engine, and the mailbox of their events. May be used from any
+    thread. Letting go of it closes it."""
+
+    def submit(self, requests: Sequence[Request]) -> list[int]:
+        """The ids of the requests: all of them before the next step, or none with an error."""
+
+    def next_event(self) -> Event:
+        """The next event of any of its requests. Runs steps, for all clients, until there is one.
+        Requests that ``gather`` have one event for each sequence, at its end.
+
+        Raises ClosedError where the client or the engine is closed meanwhile, Error where no event
+        can come, and what a signal handler raises: then no request has moved."""
+
+    def cancel(self, request: int, sequence: int | None = None) -> None:
+        """Give up a request, or one of its sequences. Other ids are ignored. Never waits."""
+
+    def close(self) -> None:
+        """Give up all requests. Never waits, and may be called repeatedly."""
+
 class Engine:
-    """The one loop: submit, step, read events, cancel."""
+    """One engine: the model, its cache, and the loop of steps that all clients share.
+
+    ``submit``, ``step`` and ``cancel`` are a client of its own, for a caller that runs each step
+    by itself."""
 
     def __init__(
         self,
@@ -250,6 +291,13 @@ class Engine:
         prefix_cache: bool = True,
         prefix_cache_bytes: int | None = None,
     ) -> None: ...
+    def new_client(self) -> EngineClient: ...
+    def close(self) -> None:
+        """Close all clients and drop the model, now or after the present step. Never waits."""
+
+    def check_open(self) -> None:
+        """Raise ClosedError after ``close``."""
+
     def submit(
         self,
         prompt: _I32,
@@ -269,14 +317,6 @@ class Engine:
     def step(self) -> list[Event]:
         """Compute one step. Lets signal handlers run; interrupted, no request has moved."""
 
-    def run(self, mailboxes: dict[int, ReferenceType[deque[Event]]]) -> bool:
-        """Steps until there are events, none to come, or a pause: with the step that runs then, or
-        the next. Requests that ``gather`` have one event a sequence, at its end.
-
-        Each event goes to its request's mailbox, which leaves the dict with the last one; a request
-        without one is given up. Whether there were any, or may still be."""
-
-    def pause(self) -> None: ...
     def cancel(self, request: int, sequence: int | None = None) -> None:
         """Give a request up, or one of its sequences. Unknown ids are ignored."""
 
@@ -298,7 +338,6 @@ class Engine:
     def stats(self) -> dict[str, int]:
         """Counters since the engine was made, and what it holds now."""
 
-    def reset_after_fork(self) -> None: ...
     def new_handle(self, eos_token_ids: Sequence[int]) -> int:
         """An ``onward_engine`` of the C interface: one more client of this engine."""
 

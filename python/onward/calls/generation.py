@@ -1,7 +1,6 @@
-"""One request followed from submission to its result, and the stream that hands out its text.
+"""One request from its first event to its result, and the stream that hands out its text.
 
 A request has one output or several: samples of one prompt, or the hypotheses of a beam search.
-Knows events and text; does not know how the engine is driven, or where options came from.
 """
 
 from __future__ import annotations
@@ -31,8 +30,7 @@ from onward.text.distinct_texts import is_repeated
 
 if TYPE_CHECKING:
     from onward import _core
-    from onward._core import Event
-    from onward.calls.driver import Call
+    from onward._core import EngineClient, Event
     from onward.options.resolution import GenerationOptions
 
 
@@ -91,7 +89,7 @@ class _Output:
         return is_repeated(self._score, len(self.token_ids), length_penalty)
 
     def mean_logprob(self) -> float:
-        """By which best_of tells the outputs apart."""
+        """By this ``best_of`` chooses among the outputs."""
         if not self.logprobs:
             return -math.inf
         return math.fsum(each.logprob for each in self.logprobs) / len(self.logprobs)
@@ -109,7 +107,7 @@ class _Output:
 
 
 class Generation:
-    """What has come of one request so far."""
+    """One request so far."""
 
     def __init__(
         self,
@@ -125,7 +123,7 @@ class Generation:
         self._conversational = conversational
         self._prompt_token_ids = prompt_token_ids
         self._progress = options.prefill_progress
-        self._options = options.but(prefill_progress=None)  # of no account for the result
+        self._options = options.but(prefill_progress=None)  # not part of the result
         self._new_sink = new_sink
         self._outputs: dict[int, _Output] = {}
         self._prompt_logprobs: list[TokenLogprobs] = []
@@ -137,8 +135,8 @@ class Generation:
         self._last = self._started
 
     def push(self, event: Event) -> str:
-        """Take one event; returns the text of the first output that can be shown now. Raises what
-        the event tells."""
+        """Take one event; returns the text of the first output that can be shown now. Raises the
+        error of a request that failed."""
         finish = event.finish_reason
         if finish == "error":
             try:
@@ -149,7 +147,7 @@ class Generation:
                 raise type(error)(f"{self._where}: {error}") from None
             except StopIteration as error:  # would end a stream quietly, and asyncio cannot hold it
                 raise RuntimeError(f"{self._where}: a rule raised StopIteration") from error
-            raise Error(f"{self._where}: ended with an error that was told before")
+            raise Error(f"{self._where}: ended with an error that was raised before")
         if event.prompt_computed >= 0:
             assert self._progress is not None
             self._progress(event.prompt_computed, len(self._prompt_token_ids))
@@ -159,7 +157,7 @@ class Generation:
             output = _Output(self._new_sink(), self._options.stop_token_ids)
             self._outputs[event.sequence] = output
         if output.finish_reason is not None:
-            return ""  # computed before the engine heard of the stop string
+            return ""  # computed before the stop string was found
         self._last = event.time
         if event.cached_tokens > self._cached_tokens:
             self._cached_tokens = event.cached_tokens
@@ -190,7 +188,7 @@ class Generation:
 
     def ended_here(self, event: Event) -> bool:
         """Whether a stop string has ended the event's output, which the engine does not know."""
-        output = self._outputs.get(event.sequence)  # none yet: the event told of the prompt
+        output = self._outputs.get(event.sequence)  # none yet: the event was about the prompt
         return (
             event.finish_reason is None and output is not None and output.finish_reason is not None
         )
@@ -267,13 +265,13 @@ def _logprobs(found: _core.TokenLogprobs) -> TokenLogprobs:
 class Stream(Viewed):
     """An iterator over the text of one request, piece by piece as it is computed.
 
-    The request is handed in when the stream is made. Leaving it half-way (``close()``, the end of
-    a ``with`` block, or letting go of it) frees its place in the engine. Afterwards ``result`` has
-    the whole. One stream is for one thread at a time.
+    The request is submitted when the stream is made. Leaving the stream half-way (``close()``, the
+    end of a ``with`` block, or letting go of it) frees its place in the engine. At its end
+    ``result`` has the whole answer. Only one thread at a time may use a stream.
     """
 
-    def __init__(self, call: Call, generation: Generation) -> None:
-        self._call = call
+    def __init__(self, client: EngineClient, generation: Generation) -> None:
+        self._client = client
         self._generation = generation
         self._closed = False
         self._pieces: list[str] = []
@@ -283,12 +281,12 @@ class Stream(Viewed):
 
     def __next__(self) -> str:
         """The next piece of text, never empty."""
-        call, generation = self._call, self._generation
+        client, generation = self._client, self._generation
         try:
             while not (self._closed or generation.finished):
-                piece = generation.push(call.next_event())
+                piece = generation.push(client.next_event())
                 if generation.finished:
-                    call.close()
+                    client.close()
                 if piece:
                     self._pieces.append(piece)
                     return piece
@@ -306,9 +304,9 @@ class Stream(Viewed):
         return self._generation.result()
 
     def close(self) -> None:
-        """Stop generating. What was computed so far stays readable as the pieces handed out."""
+        """Stop generating. The pieces that were handed out stay valid."""
         self._closed = True
-        self._call.close()
+        self._client.close()
 
     def _texts(self) -> list[tuple[str, str]]:
         text, ids = "".join(self._pieces), self._generation.token_ids

@@ -1,7 +1,7 @@
-"""What an LLM keeps of earlier requests, as its user sees it: figures, and a way to let it go.
+"""``llm.cache``: the keys and values that an LLM keeps of earlier requests.
 
 A request that begins like an earlier one does not compute the common beginning again
-(``usage.cached_tokens``). Knows the engine's counters, not what is behind them.
+(``usage.cached_tokens``).
 """
 
 from __future__ import annotations
@@ -12,53 +12,54 @@ from typing import TYPE_CHECKING
 from onward.machine.memory import trim_heap
 
 if TYPE_CHECKING:
-    from onward.calls.driver import Driver
+    from onward._core import Engine
 
 
 @dataclass(frozen=True)
 class CacheStats:
-    """Of the cache, now and since the model was loaded."""
+    """Figures of the cache: sizes now, and counts since the model was loaded."""
 
     bytes: int
-    """Of keys and values: of running requests and of what is kept, each block once."""
+    """Keys and values of running requests and of kept beginnings; shared blocks count once."""
     limit_bytes: int
-    """What they may take."""
+    """The most bytes that they may take."""
     kept_tokens: int
-    """Of earlier requests, which later ones can begin with."""
+    """Tokens of earlier requests, which later ones can begin with."""
     kept_bytes: int
+    """Their keys and values."""
     lookups: int
     """Sequences that looked for their beginning."""
     hits: int
-    """Of these, those that found some of it."""
+    """Sequences that found some of it."""
     hit_tokens: int
-    """That were not computed again."""
+    """Tokens that were found, and not computed again."""
     lookup_tokens: int
-    """That could have been hit, had all been there."""
+    """Tokens that were looked for."""
     evictions: int
-    """Kept blocks that were let go because the memory was needed."""
+    """Kept blocks that were dropped because the memory was needed."""
     preemptions: int
     """Requests that lost their place to others and were computed again."""
 
     @property
     def hit_rate(self) -> float:
-        """Of the tokens looked for, those found; 0 where nothing was looked for."""
+        """The share of the tokens looked for that were found; 0 before the first lookup."""
         return self.hit_tokens / self.lookup_tokens if self.lookup_tokens else 0.0
 
 
 class PrefixCache:
-    """``llm.cache``."""
+    """What ``llm.cache`` offers."""
 
-    def __init__(self, driver: Driver) -> None:
-        self._driver = driver
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
 
     def clear(self) -> None:
-        """Let go of everything that is kept of finished requests, and give the memory back."""
-        self._driver.run(lambda engine: engine.forget_prefixes())
+        """Drop everything that is kept of finished requests, and give the memory back."""
+        self._engine.forget_prefixes()
         trim_heap()
 
     def stats(self) -> CacheStats:
         """Its figures."""
-        found = self._driver.run(lambda engine: engine.stats())
+        found = self._engine.stats()
         return CacheStats(
             bytes=found["cache_bytes"],
             limit_bytes=found["cache_bytes_limit"],

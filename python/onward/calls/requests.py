@@ -1,13 +1,14 @@
-"""Requests: the options of a call and one of its prompts as the engine takes them, rules included.
-
-Knows the model's tokenizer and sizes; not the engine, nor who calls.
-"""
+"""Writes the engine's requests: one prompt with the options of its call, rules included."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
+from onward._core import Request
 from onward.options.for_engine import request_options
 from onward.options.grammar import CONSTRAINT_OPTIONS, Grammar
 from onward.text.constraints import Constraint
@@ -29,8 +30,8 @@ class RequestWriter:
         self._context = context
 
     def constraint(self, options: GenerationOptions) -> Constraint | None:
-        """What an output has to be, compiled once a call. Needs the tokenizer where it is asked
-        for."""
+        """The form that every output must have, compiled once for a call; None for no form. A form
+        needs the tokenizer."""
         grammar = Grammar.of(**{name: getattr(options, name) for name in CONSTRAINT_OPTIONS})
         if grammar is None:
             return None
@@ -48,13 +49,15 @@ class RequestWriter:
     def write(
         self,
         options: GenerationOptions,
-        prompt_ids: Sequence[int],
+        ids: NDArray[np.int32],
         stream: int,
         constraint: Constraint | None,
         *,
         streamed: bool,
-    ) -> dict[str, Any]:
-        """The keyword arguments of ``Engine.submit``."""
+    ) -> Request:
+        """The request of one prompt. ``stream``: the first stream of random numbers it draws
+        from."""
+        prompt_ids = ids.tolist()
         end_rules: list[StoppingCriterion] = list(options.stopping_criteria)
         rule = None
         if constraint is not None:
@@ -65,11 +68,11 @@ class RequestWriter:
                 outputs=max(options.num_beams, options.best_of or options.num_return_sequences),
                 distinct=options.num_beams > 1 and options.num_beam_groups == 1,
             )
-            if options.num_beams > 1:  # those that spell one text are one in the result
+            if options.num_beams > 1:  # hypotheses that spell one text are one in the result
                 options = options.but(num_return_sequences=options.num_beams)
             end_rules.append(rule.ends)
         if options.stop and options.num_beams > 1:
-            # The hypotheses that a stop string ends compete with the others in the engine.
+            # The engine must see their ends: hypotheses that have ended compete with the others.
             sink = self.new_sink(options, prompt_ids)
             assert sink is not None
             end_rules.append(StopRule(sink, len(prompt_ids)).ends)
@@ -80,6 +83,6 @@ class RequestWriter:
             stream=stream,
             grammar=None if rule is None else rule.process,
         )
-        # Nobody looks at single tokens but a stream, and the text that may come upon a stop string.
+        # Single tokens are needed only for a stream, and to find a stop string.
         gather = not streamed and (not options.stop or options.num_beams > 1)
-        return {**request, "end_rules": end_rules, "gather": gather}
+        return Request(ids, **request, end_rules=end_rules, gather=gather)

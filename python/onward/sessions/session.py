@@ -43,7 +43,6 @@ from onward.text.template.template import chat_prompt_ids
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from onward.calls.driver import Driver
     from onward.calls.result import Result
     from onward.calls.submission import Submitter
     from onward.load.origin import Origin
@@ -59,7 +58,6 @@ class SessionModel:
     tokenizer: Tokenizer
     template: ChatTemplate
     submitter: Submitter
-    driver: Driver
     origin: Origin
     context: int
 
@@ -236,13 +234,9 @@ class Session(Viewed):
         state, file = self._ended(), session_path("path", path)
         ids = np.asarray(ids_of(state.segments), np.int32)
         with ProgressBar(f"saving {label(file.name)}") as progress:
-            backend, blocks = self._model.driver.run(
-                lambda engine: (
-                    engine.backend,
-                    engine.store_prefix(ids) if cache and len(ids) else [],
-                )
-            )
-            metadata = {**self._model.origin, "backend": backend}
+            engine = self._model.submitter.engine
+            blocks = engine.store_prefix(ids) if cache and len(ids) else []
+            metadata = {**self._model.origin, "backend": engine.backend}
             write_session(file, metadata, ids.tolist(), written_state(state), blocks, progress)
 
     def load(self, path: str | os.PathLike[str]) -> None:
@@ -258,7 +252,7 @@ class Session(Viewed):
         self._ended()
         file = session_path("path", path)
         name, model = label(file.name), self._model
-        backend = model.driver.run(lambda engine: engine.backend)
+        backend = model.submitter.engine.backend
         with (
             ProgressBar(f"loading {name}") as progress,
             opened_session(
@@ -327,10 +321,10 @@ class Session(Viewed):
         self, messages: list[Message], options: Mapping[str, Any], *, more: bool = False
     ) -> Result:
         submitter = self._model.submitter
-        submitter.driver.check_open()
+        submitter.engine.check_open()
         prompt = self._model.prompt(self._state, messages, more)
-        call, generations, _ = submitter.begin(prompt.token_ids(), {**self._options, **options})
-        result = submitter.finish(call, generations)[0]
+        call = submitter.submit(prompt.token_ids(), {**self._options, **options})
+        [result] = call.results()
         self._take(messages, prompt, Answer(result.text, result.token_ids, result.usage), more)
         return result
 
@@ -338,14 +332,13 @@ class Session(Viewed):
         self, messages: list[Message], options: Mapping[str, Any], *, more: bool = False
     ) -> SessionStream:
         submitter = self._model.submitter
-        submitter.driver.check_open()
+        submitter.engine.check_open()
         prompt = self._model.prompt(self._state, messages, more)
         ids = prompt.token_ids()
         given = {**self._options, **options}
-        call, generations = submitter.submit([ids], False, given, streamed=True)
+        call = submitter.submit(ids, given, streamed=True)
         stream = SessionStream(
             call,
-            generations[0],
             len(ids),
             lambda answer: self._take(messages, prompt, answer, more),
         )
@@ -395,7 +388,7 @@ class Session(Viewed):
         """Put the blocks of a file into the cache, if it has room for them."""
         ids: NDArray[np.int32] = np.asarray(token_ids, np.int32)
         try:
-            self._model.driver.run(lambda engine: engine.restore_prefix(ids, blocks))
+            self._model.submitter.engine.restore_prefix(ids, blocks)
         except InvalidArgument as failure:
             if not str(failure).startswith(
                 ("kv_cache_bytes", "prefix_cache_bytes", "blocks: are not all")

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from onward.calls.generation import Generation, Stream
+from onward.calls.generation import Stream
 from onward.calls.result import Usage
 
 if TYPE_CHECKING:
-    from onward.calls.driver import Call
+    from onward.calls.call import Call
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class SessionStream(Stream):
     def __init__(
         self,
         call: Call,
-        generation: Generation,
         prompt_tokens: int,
         ended: Callable[[Answer], None],
     ) -> None:
-        super().__init__(call, generation)
+        [generation] = call.generations.values()
+        super().__init__(call.client, generation)
         self._prompt_tokens = prompt_tokens
         self._cached_tokens = 0
         self._token_ids: list[int] = []
@@ -54,7 +54,7 @@ class SessionStream(Stream):
         piece = ""
         try:
             while not (piece or self._closed or self._generation.finished):
-                event = self._call.next_event()
+                event = self._client.next_event()
                 piece = self._generation.push(event)
                 if piece:
                     self._pieces.append(piece)
