@@ -79,10 +79,10 @@ template <typename T>
 constexpr const char* kind_of() {
   if constexpr (std::is_same_v<T, double>) return "number";
   if constexpr (std::is_same_v<T, int64_t>) return "integer";
-  if constexpr (std::is_same_v<T, onward::Biases>) return "biases";
-  if constexpr (std::is_same_v<T, onward::Ids>) return "ids";
-  if constexpr (std::is_same_v<T, std::optional<onward::Ids>>) return "allowed_ids";
-  if constexpr (std::is_same_v<T, onward::IdLists>) return "id_lists";
+  if constexpr (std::is_same_v<T, onward::LogitBiases>) return "biases";
+  if constexpr (std::is_same_v<T, onward::TokenIds>) return "ids";
+  if constexpr (std::is_same_v<T, std::optional<onward::TokenIds>>) return "allowed_ids";
+  if constexpr (std::is_same_v<T, onward::TokenIdLists>) return "id_lists";
   if constexpr (std::is_same_v<T, ChainOrder>) return "name";
   if constexpr (std::is_same_v<T, EarlyStopping>) return "early_stopping";
 }

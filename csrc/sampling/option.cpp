@@ -55,7 +55,7 @@ void check_value(const char* name, const Range& range, int64_t value, int64_t) {
   if (!holds(range, value)) refuse(name, value, expected(range, "an integer"));
 }
 
-void check_value(const char* name, const Range&, const Biases& biases, int64_t vocab_size) {
+void check_value(const char* name, const Range&, const LogitBiases& biases, int64_t vocab_size) {
   for (const auto& [id, bias] : biases) {
     check_id(name, id, vocab_size);
     // NaN fails this comparison too.
@@ -65,19 +65,20 @@ void check_value(const char* name, const Range&, const Biases& biases, int64_t v
   }
 }
 
-void check_value(const char* name, const Range&, const Ids& ids, int64_t vocab_size) {
+void check_value(const char* name, const Range&, const TokenIds& ids, int64_t vocab_size) {
   for (const int32_t id : ids) check_id(name, id, vocab_size);
 }
 
-void check_value(const char* name, const Range& range, const std::optional<Ids>& ids,
+void check_value(const char* name, const Range& range, const std::optional<TokenIds>& ids,
                  int64_t vocab_size) {
   if (!ids) return;
   if (ids->empty()) refuse(name, "an empty list", "at least one token id");
   check_value(name, range, *ids, vocab_size);
 }
 
-void check_value(const char* name, const Range& range, const IdLists& lists, int64_t vocab_size) {
-  for (const Ids& ids : lists) {
+void check_value(const char* name, const Range& range, const TokenIdLists& lists,
+                 int64_t vocab_size) {
+  for (const TokenIds& ids : lists) {
     if (ids.empty()) refuse(name, "an empty list", "token ids");
     check_value(name, range, ids, vocab_size);
   }

@@ -19,9 +19,9 @@ namespace onward {
 enum class ChainOrder : uint8_t;
 enum class EarlyStopping : uint8_t;
 
-using Biases = std::map<int32_t, double>;
-using Ids = std::vector<int32_t>;
-using IdLists = std::vector<Ids>;
+using LogitBiases = std::map<int32_t, double>;
+using TokenIds = std::vector<int32_t>;
+using TokenIdLists = std::vector<TokenIds>;
 
 // The legal values of a number. NaN and the infinities are never legal.
 struct Range {
@@ -43,10 +43,10 @@ constexpr Range either(double low, double high) {
 
 template <typename Owner>
 struct Option {
-  using Field = std::variant<double Owner::*, int64_t Owner::*, Biases Owner::*, Ids Owner::*,
-                             std::optional<Ids> Owner::*, IdLists Owner::*,
-                             std::shared_ptr<ScoreRule> Owner::*, ChainOrder Owner::*,
-                             EarlyStopping Owner::*>;
+  using Field = std::variant<double Owner::*, int64_t Owner::*, LogitBiases Owner::*,
+                             TokenIds Owner::*, std::optional<TokenIds> Owner::*,
+                             TokenIdLists Owner::*, std::shared_ptr<ScoreRule> Owner::*,
+                             ChainOrder Owner::*, EarlyStopping Owner::*>;
   const char* name = nullptr;
   Field field;
   const char* help = "";     // one line, for signatures and flags
@@ -58,10 +58,11 @@ struct Option {
 // InvalidArgument that names the option, what was found and what was expected.
 void check_value(const char* name, const Range& range, double value, int64_t vocab_size);
 void check_value(const char* name, const Range& range, int64_t value, int64_t vocab_size);
-void check_value(const char* name, const Range&, const Biases& biases, int64_t vocab_size);
-void check_value(const char* name, const Range&, const Ids& ids, int64_t vocab_size);
-void check_value(const char* name, const Range&, const std::optional<Ids>& ids, int64_t vocab_size);
-void check_value(const char* name, const Range&, const IdLists& lists, int64_t vocab_size);
+void check_value(const char* name, const Range&, const LogitBiases& biases, int64_t vocab_size);
+void check_value(const char* name, const Range&, const TokenIds& ids, int64_t vocab_size);
+void check_value(const char* name, const Range&, const std::optional<TokenIds>& ids,
+                 int64_t vocab_size);
+void check_value(const char* name, const Range&, const TokenIdLists& lists, int64_t vocab_size);
 
 template <typename Owner>
 void set_default(Owner& owner, const Option<Owner>& option) {

@@ -23,12 +23,12 @@ enum class ChainOrder : uint8_t { hf, vllm, llama_cpp };
 struct SamplingOptions : onward_sampling {
   SamplingOptions();
 
-  Biases logit_bias;
-  Ids dry_sequence_breakers;
-  IdLists bad_words_ids;
-  std::optional<Ids> allowed_token_ids;  // none: all are allowed
-  Ids suppress_tokens;
-  Ids stop_token_ids;
+  LogitBiases logit_bias;
+  TokenIds dry_sequence_breakers;
+  TokenIdLists bad_words_ids;
+  std::optional<TokenIds> allowed_token_ids;  // none: all are allowed
+  TokenIds suppress_tokens;
+  TokenIds stop_token_ids;
   int64_t min_new_tokens = 0;
   std::shared_ptr<ScoreRule> logits_processor;  // null: none
   std::shared_ptr<ScoreRule> grammar;           // null: none
