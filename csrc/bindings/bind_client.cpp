@@ -1,4 +1,5 @@
-// Requests and the clients that submit them, for Python. A client is one caller's place in an engine.
+// Requests and the clients that submit them, for Python. A client is one caller's place in an
+// engine.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 

@@ -1,6 +1,5 @@
-// Events for Python: what the engine answers. An event is a tuple whose places have names: made and
-// read in a fraction of the time of a bound class, and there is one for every token that is
-// streamed.
+// The engine's events for Python. An event is a named tuple: every streamed token has one, and it
+// is made and read in a fraction of the time of a bound class.
 #include <cmath>
 #include <exception>
 #include <memory>
@@ -64,8 +63,9 @@ py::object gathered(const Gathered* found) {
   return py::make_tuple(tokens, logprobs(found->logprobs), found->first_time);
 }
 
-// An exception knows the frames that it went through, and they know the event, in which the garbage
-// collector does not see it: so the event's is let go of when it is raised.
+// Raising an exception makes a cycle: it refers to its frames, the frames to the event, and the
+// event to the exception, where the garbage collector does not see it. So the event drops it when
+// it is raised.
 py::object failure(std::exception_ptr found) {
   if (!found) return py::none();
   auto held = std::make_unique<std::exception_ptr>(std::move(found));

@@ -1,6 +1,6 @@
-// Calls from the engine into Python. They come from inside a step, on the thread that runs it and
-// without the interpreter lock, which is taken for the call alone. What a callable raises ends the
-// request that it belongs to.
+// Calls from the engine into Python: inside a step, on the thread that runs it. They take the
+// interpreter lock for the call only. An exception of a callable ends the request that it belongs
+// to.
 #include "bindings/python_rules.h"
 
 #include <cstring>
@@ -14,7 +14,7 @@ namespace py = pybind11;
 namespace onward {
 namespace {
 
-// An object that is let go of with the interpreter lock, wherever its holder dies.
+// A Python object that is released with the interpreter lock, on whichever thread that happens.
 class Held {
  public:
   explicit Held(py::object object) : object_(std::move(object)) {}
@@ -42,8 +42,8 @@ class PythonScoreRule final : public ScoreRule {
   void change(const std::vector<int32_t>& tokens, float* scores, int64_t vocab_size) override {
     using Floats = py::array_t<float, py::array::c_style>;
     py::gil_scoped_acquire acquire;
-    // Memory that Python owns, so that a callable may keep it without harm: whoever did keeps what
-    // it saw, and the next call gets another array.
+    // The array owns its memory, so a callable may keep it: it keeps its values, and the next call
+    // gets a new array.
     if ((*scores_).is_none() || Py_REFCNT((*scores_).ptr()) > 1) *scores_ = Floats(vocab_size);
     auto view = py::reinterpret_borrow<Floats>(*scores_);
     const size_t bytes = static_cast<size_t>(vocab_size) * sizeof(float);

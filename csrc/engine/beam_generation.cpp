@@ -12,8 +12,8 @@
 namespace onward {
 namespace {
 
-// Standard Gumbel noise of one token of one beam, from a number that no other draw uses. The best k
-// of log p + noise are k draws without replacement from p (Kool et al. 2019).
+// Standard Gumbel noise for one token of one beam, from a random number that no other draw uses.
+// The best k of log p + noise are k draws without replacement from p (Kool et al. 2019).
 double gumbel(const Sampler& sampler, uint64_t step, uint64_t beam_and_token) {
   const uint64_t counter = step | (beam_and_token + 1) << 32;
   const double uniform = philox_uniform(sampler.options().seed, sampler.stream(), counter);
@@ -66,7 +66,7 @@ void BeamGeneration::choose(Sequence& sequence, float* logits, int64_t) {
       chain_top.push_back({left[i].token, static_cast<float>(left[i].score)});
     }
   }
-  // Every group begins with the prompt, and with draws of its own.
+  // Every group begins with the prompt and has its own random numbers.
   const int64_t twins = sequence.generated() == 0 ? search_.live() : 1;
   for (int64_t beam = sequence.index(); beam < sequence.index() + twins; ++beam) {
     std::vector<BeamCandidate> found = candidates(sequence, left, beam);
@@ -95,7 +95,7 @@ std::vector<BeamCandidate> BeamGeneration::left_by_chain(const Sequence& sequenc
   const Candidates& kept = sequence.sampler.candidates(scores, scores[best],
                                                        static_cast<uint64_t>(sequence.generated()));
   for (const ScoredToken& token : best_candidates(kept, kept.size())) {
-    // Like Hugging Face, not normalised after the filters.
+    // Not normalised after the filters, as in transformers.
     const double score = scores[token.id] / temperature;
     left.push_back({token.id, score, score, {}});
   }
@@ -140,14 +140,14 @@ void BeamGeneration::tell(std::vector<Event>& events) {
 void BeamGeneration::continue_beams(const std::vector<int64_t>& parents) {
   std::vector<std::unique_ptr<Sequence>> next;
   std::vector<int64_t> children(std::max<size_t>(sequences_.size(), 1));
-  const bool first = sequences_.size() == 1;  // which all groups' beams continue
+  const bool first = sequences_.size() == 1;  // the beams of all groups continue it
   const auto parent_of = [&](size_t beam) {
     return first ? size_t{0} : static_cast<size_t>(parents[beam]);
   };
   for (size_t beam = 0; beam < parents.size(); ++beam) ++children[parent_of(beam)];
   for (size_t beam = 0; beam < parents.size(); ++beam) {
     const size_t parent = parent_of(beam);
-    // The last child goes on in its parent's place, the others in a fork of it.
+    // The last child takes its parent's sequence, the others get forks of it.
     const int64_t index = static_cast<int64_t>(beam);
     if (--children[parent] > 0) {
       next.push_back(std::make_unique<Sequence>(sequences_[parent]->fork(index)));

@@ -1,7 +1,6 @@
-// Beam search: one sequence for each live beam. A step ends when every beam has its candidates;
-// then the sequences are forked and dropped as the search says, sharing their cache. Tells the
-// tokens that all results still possible have in common as soon as they are known, and the rest at
-// the end.
+// Beam search: one sequence for each live beam. When every beam has its candidates, the search
+// decides which sequences are forked and which are dropped; forks share their cache. Tokens that
+// all possible results have in common are reported at once, the others at the end.
 #pragma once
 
 #include <memory>
@@ -29,11 +28,11 @@ class BeamGeneration final : public Generation {
   void tell(std::vector<Event>& events) override;
 
  private:
-  // What the chain leaves to follow a sequence, best first; all of it where it draws, else at most
-  // so many.
+  // The tokens that the chain leaves as a sequence's next token, best first: at most `most`, or all
+  // of them where beams draw.
   std::vector<BeamCandidate> left_by_chain(const Sequence& sequence, const float* scores,
                                            int64_t most) const;
-  // The best of it for one beam; with sampling, as drawn for that beam.
+  // The best of them for one beam; with sampling, the ones drawn for that beam.
   std::vector<BeamCandidate> candidates(const Sequence& sequence, std::vector<BeamCandidate> left,
                                         int64_t beam) const;
   void continue_beams(const std::vector<int64_t>& parents);
@@ -42,8 +41,8 @@ class BeamGeneration final : public Generation {
 
   BeamSearch search_;
   std::vector<std::unique_ptr<Sequence>> sequences_;  // of the live beams, in their order
-  std::vector<uint8_t> considered_;                   // not bool: beams are considered side by side
-  int64_t told_ = 0;                                  // tokens of the best hypothesis
+  std::vector<uint8_t> considered_;                   // not bool: beams are computed in parallel
+  int64_t told_ = 0;                                  // reported tokens of the best one
   bool finished_ = false;
 };
 

@@ -23,7 +23,7 @@ void require(bool condition, const std::string& name, int64_t found, const std::
   throw InvalidArgument(name + ": found " + std::to_string(found) + ", expected " + expected);
 }
 
-// Endless where only so many of the newest tokens are seen: the model's positions never run out.
+// Unlimited with attention_window: the positions of the model never run out there.
 int64_t context_of(const DecoderSpec& spec, const EngineOptions& options) {
   const int64_t most =
       options.cache.attention_window > 0 ? std::numeric_limits<int32_t>::max() : spec.max_context;
@@ -111,16 +111,16 @@ void Engine::check(const Request& request) const {
   check_fits(request);
 }
 
-// What the request takes when all its sequences have written all they may.
+// Whether the request fits the cache when all of its sequences have their full length.
 void Engine::check_fits(const Request& request) const {
   const CacheLayout& layout = cache_.layout();
   const auto prompt = static_cast<int64_t>(request.prompt.size());
   const int64_t room = std::min(request.max_new_tokens, max_context_ - prompt);
   const int64_t sequences = request.beams ? request.beams->num_beams : request.num_sequences;
   const int64_t all = prompt + room;
-  // Beside the first one: what is written, and the last block of the prompt. The rest of it is
-  // shared, again after a preemption, if it is long enough to be waited for and is not coded, where
-  // sequences may have to read it each for itself.
+  // A sequence after the first one needs its output and the last block of the prompt. It shares the
+  // rest of the prompt, also after a preemption, if the prompt is long enough to wait for and not
+  // coded. Coded prompts may have to be read by each sequence.
   const bool shares = request.cache && cache_.reuses() && !layout.coded() &&
                       prompt >= Scheduler::kWorthWaiting + CacheLayout::kBlockTokens;
   const int64_t own = shares ? std::min(prompt, CacheLayout::kBlockTokens) + room : all;
@@ -143,7 +143,7 @@ std::unique_ptr<Generation> Engine::make_generation(Request request) {
     return std::make_unique<BeamGeneration>(next_id_, std::move(request), vocab_size, context,
                                             cache_);
   }
-  if (request.beams) {  // as many empty outputs
+  if (request.beams) {  // the same number of empty outputs
     request.num_sequences = request.beams->num_return_sequences;
     request.beams.reset();
   }
@@ -216,7 +216,7 @@ void Engine::guess(const Decoder::Poll& poll) {
     for (Sequence* sequence : generation->sequences()) {
       if (!sequence->decodes() || sequence->generated() == 0 || !sequence->guesses.empty())
         continue;
-      // The last token that may be written is never worth guessing: it is chosen anyway.
+      // The last token that may be written needs no guess: the step chooses it anyway.
       const int64_t useful = generation->room() - sequence->generated() - 1;
       if (useful <= 0) continue;
       if (options.lookup_tokens > 0) {
@@ -269,7 +269,7 @@ void Engine::choose(const std::vector<Share>& shares) {
   for (size_t i = 0; i < beside.size(); ++i) {
     if (failures[i]) beside[i]->generation->fail(failures[i]);
   }
-  // Rules are the caller's own code: one at a time, and on this thread.
+  // Rules are the caller's code: they run one at a time, on this thread.
   for (const Share* share : alone) {
     if (share->generation->failed()) continue;
     try {
@@ -304,7 +304,7 @@ void Engine::count(int64_t tokens, bool prefill) {
   stats_.kv_computations += tokens;
 }
 
-// Between two steps: others can only give up their places.
+// This runs between two steps, so it can only take the places of requests.
 void Engine::prepare(CachePlace& place, int64_t end) {
   while (!cache_.prepare(place, end)) {
     if (scheduler_.preempt(generations_)) continue;
@@ -353,7 +353,7 @@ std::vector<double> Engine::score(const std::vector<int32_t>& token_ids,
   const auto tokens = static_cast<int64_t>(token_ids.size());
   const int64_t vocab_size = model_->spec.vocab_size;
   std::vector<double> scores;
-  std::vector<float> logits(static_cast<size_t>(vocab_size));  // of one row: a chunk's are megabytes
+  std::vector<float> logits(static_cast<size_t>(vocab_size));  // one row: a chunk takes megabytes
   CachePlace place = cache_.empty_place();
   read(token_ids, place, true, poll, [&](int64_t first, int64_t rows) {
     for (int64_t row = 0; row < rows && first + row + 1 < tokens; ++row) {

@@ -1,6 +1,6 @@
-// The one loop that every caller drives: submit requests, step, read events, cancel. Each step is
-// one ragged batch of sequences that decode and of prompts that are still being read. Not
-// thread-safe: callers take turns (engine/shared_engine.h).
+// The engine's loop: submit requests, step, read events, cancel. Each step is one ragged batch of
+// sequences that decode and of prompts that are still being read. Not thread-safe: callers take
+// turns (engine/shared_engine.h).
 #pragma once
 
 #include <memory>
@@ -19,9 +19,9 @@
 namespace onward {
 
 struct EngineOptions {
-  int64_t prefill_chunk_tokens = 256;  // tokens of one step at most, decodes included
-  int64_t max_sequences = 256;         // sequences in the cache at a time; more requests wait
-  int64_t max_context = 0;             // tokens of a sequence at most; 0: as many as the model's
+  int64_t prefill_chunk_tokens = 256;  // the most tokens of one step, decodes included
+  int64_t max_sequences = 256;         // the most sequences in the cache; more requests wait
+  int64_t max_context = 0;             // the most tokens of a sequence; 0: the model's context
   CacheFormat cache;
   int64_t cache_bytes = CacheBudget::kNoLimit;  // of keys and values, a draft model's included
   PrefixOptions prefixes;
@@ -36,30 +36,30 @@ class Engine {
   // Takes a request and returns its id. InvalidArgument when it cannot be served.
   int64_t submit(Request request);
 
-  // Runs one step and returns its events, in order of submission; nothing when there is nothing to
-  // do. `poll` is called between the verbs of every layer and may throw to give the step up: then
-  // no sequence has moved and the next step starts over. A request that fails ends with an error
-  // event and leaves the others alone.
+  // Runs one step and returns its events in the order of submission; none where there is nothing to
+  // do. `poll` is called between the verbs of every layer and may throw to abandon the step: then
+  // no sequence has moved, and the next step starts over. A request that fails ends with an error
+  // event; other requests are not affected.
   std::vector<Event> step(const Decoder::Poll& poll);
 
-  // Frees the request's place, or that of one of its sequences: no event of it follows. Unknown and
-  // finished ones are ignored. Of a sequence: whether the request has ended with it.
+  // Removes a request, or one of its sequences: no event of it follows. Unknown and finished ones
+  // are ignored. For a sequence: whether the request has ended with it.
   void cancel(int64_t request);
   bool cancel(int64_t request, int64_t sequence);
   void cancel_all();
 
   // Logits after every token: (token_ids, vocab_size), in chunks like any prompt.
   std::vector<float> logits(const std::vector<int32_t>& token_ids, const Decoder::Poll& poll);
-  // Natural logarithms of the probabilities of token_ids[1..], each after those before it: one
-  // prefill. NumericsError when a logit is not finite.
+  // Natural logarithms of the probabilities of token_ids[1..], each given the tokens before it, in
+  // one prefill. NumericsError when a logit is not finite.
   std::vector<double> score(const std::vector<int32_t>& token_ids, const Decoder::Poll& poll);
 
-  // Computes what is not kept of a prefix, keeps it, and gives out the blocks that a token after it
-  // sees: the same bytes whatever came before.
+  // Computes a prefix where it is not kept, keeps it, and returns the blocks that a token after it
+  // sees. The bytes depend on nothing but the prefix.
   std::vector<StoredBlock> store_prefix(const std::vector<int32_t>& token_ids,
                                         const Decoder::Poll& poll);
-  // Keeps a prefix that an engine of the same model and options has given out. InvalidArgument for
-  // blocks that are not those of such a prefix, or where the cache does not hold them.
+  // Keeps a prefix that store_prefix() of an engine with the same model and options returned.
+  // InvalidArgument for other blocks, or where the cache has no room for them.
   void restore_prefix(const std::vector<int32_t>& token_ids,
                       const std::vector<StoredBlock>& blocks);
   void forget_prefixes();
@@ -69,7 +69,7 @@ class Engine {
   bool idle() const { return generations_.empty(); }
   const Model& model() const { return *model_; }
   const std::shared_ptr<const Model>& shared_model() const { return model_; }
-  // Tokens of a prompt and its output together.
+  // The most tokens of a prompt and its output together.
   int64_t max_context() const { return max_context_; }
   const Backend& backend() const { return *backend_; }
 
@@ -79,13 +79,13 @@ class Engine {
   void check_fits(const Request& request) const;
   std::unique_ptr<Generation> make_generation(Request request);
   void guess(const Decoder::Poll& poll);
-  // Of each share, in order: on the device or to the host.
+  // The logits of each share in order, chosen from on the device or copied to the host.
   void fetch_logits(const std::vector<Share>& shares);
-  // Hands the step's logits, or what was chosen from them, to those whose they are.
+  // Passes the step's logits, or the device's choices, to the generations that own them.
   void choose(const std::vector<Share>& shares);
   std::vector<Event> report();
-  // The rest of a prefill, in chunks. consume(first, tokens) is called after each; where logits are
-  // wanted, the decoder has those of the chunk's tokens, which begin at position `first`.
+  // Computes the rest of a prompt in chunks. consume(first, tokens) is called after each chunk,
+  // which begins at position `first`; the decoder then has its logits, if they are wanted.
   template <typename Consume>
   void read(const std::vector<int32_t>& token_ids, CachePlace& place, bool wants_logits,
             const Decoder::Poll& poll, const Consume& consume);

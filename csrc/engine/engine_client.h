@@ -47,12 +47,12 @@ class EngineClient {
   // Events that step has handed out and that could not be used: the next step hands them out again.
   void give_back(std::vector<Event> events);
 
-  // No event of the request, or of one of its sequences, follows. Requests of other clients are left
-  // alone. Waits for nothing: a step that runs now goes on to call the request's rules.
+  // No event of the request, or of one of its sequences, follows. Requests of other clients are
+  // left alone. Waits for nothing: a step that runs now goes on to call the request's rules.
   void cancel(int64_t request);
   void cancel(int64_t request, int64_t sequence);
-  // Gives up all requests. Callers that wait in this client get Closed, with `reason`, which must be
-  // a literal.
+  // Gives up all requests. Callers that wait in this client get Closed, with `reason`, which must
+  // be a literal.
   void close(const char* reason = kClosed);
   bool closed() const { return closed_.load(std::memory_order_relaxed) != nullptr; }
   // Returns when the step that runs now has ended; at once inside that very step.

@@ -21,7 +21,7 @@ Generation::Generation(int64_t id, Request request, int64_t vocab_size, int64_t 
 std::unique_ptr<Sequence> Generation::new_sequence(int64_t index) const {
   Sampler sampler(sampling_, vocab_size_, request_.prompt, static_cast<uint64_t>(index));
   auto sequence = std::make_unique<Sequence>(index, request_.prompt, std::move(sampler), cache_);
-  // Whole blocks: the last one, which the sequence goes on to write, stays its own.
+  // Only whole blocks: the sequence still writes to the last one.
   constexpr int64_t kTokens = CacheLayout::kBlockTokens;
   sequence->keep_at.push_back(sequence->size() / kTokens * kTokens);
   return sequence;
@@ -76,7 +76,7 @@ std::vector<RowSampling> Generation::choices_on_device(const Sequence&, int64_t)
   return {};
 }
 
-void Generation::take(Sequence&, const RowChoice*, int64_t) {}  // nobody has asked for any
+void Generation::take(Sequence&, const RowChoice*, int64_t) {}  // it asked for no choices
 
 void Generation::report(std::vector<Event>& events, double time) {
   if (failure_) {

@@ -25,7 +25,7 @@ std::vector<Sequence*> SampledGeneration::sequences() {
   std::vector<Sequence*> active;
   for (Lane& lane : lanes_) {
     if (lane.sequence && lane.events.empty()) active.push_back(lane.sequence.get());
-    if (!begun_) break;  // the first one reads the prompt for all
+    if (!begun_) break;  // the first sequence reads the prompt for all
   }
   return active;
 }
@@ -52,7 +52,7 @@ void SampledGeneration::choose(Sequence& sequence, float* logits, int64_t rows) 
 template <typename ChoiceOf>
 void SampledGeneration::add_all(Sequence& sequence, int64_t rows, const ChoiceOf& choice) {
   Lane& lane = lanes_[static_cast<size_t>(sequence.index())];
-  // Each guess stands as long as the token chosen before it is the one guessed.
+  // A guess is used only if the token chosen before it was guessed right.
   const std::vector<int32_t> guesses = std::exchange(sequence.guesses, {});
   lane.guessed += rows - 1;
   for (int64_t row = 0; row < rows; ++row) {
@@ -68,7 +68,7 @@ void SampledGeneration::add_all(Sequence& sequence, int64_t rows, const ChoiceOf
 void SampledGeneration::settle(Sequence& sequence) {
   const Lane& lane = lanes_[static_cast<size_t>(sequence.index())];
   if (!lane.events.empty() && !request().cache) {
-    sequence.place.clear();  // all positions are computed again for the next token
+    sequence.place.clear();  // without a cache, the next token computes all positions again
   } else if (!lane.events.empty()) {
     sequence.forget_wrong_guesses();
   }
@@ -105,8 +105,8 @@ std::vector<RowSampling> SampledGeneration::choices_on_device(const Sequence& se
     return choices;
   }
   if (rows == 1) return choices;
-  // A later row is looked at only where the guesses before it stand, so that they are what has been
-  // said by then.
+  // A later row is used only if the guesses before it were right. So they are the tokens written by
+  // then.
   Sampler sampler = sequence.sampler;
   std::vector<int32_t> tokens = sequence.tokens();
   for (int64_t row = 1; row < rows; ++row) {
@@ -143,7 +143,7 @@ void SampledGeneration::add(Lane& lane, Choice choice) {
   lane.events.push_back(std::move(next));
 }
 
-// No lane has written anything, and none may.
+// For requests that may write no token.
 void SampledGeneration::end_all() {
   begun_ = true;
   for (Lane& lane : lanes_) {
@@ -189,7 +189,7 @@ void SampledGeneration::drop(int64_t sequence) {
   Lane& lane = lanes_[static_cast<size_t>(sequence)];
   lane.dropped = true;
   lane.events.clear();
-  // The first one has to read the prompt for the others.
+  // The first sequence must read the prompt for the others.
   if (!shared_ || !lane.sequence) return;
   keep(*lane.sequence);
   lane.sequence.reset();

@@ -1,5 +1,5 @@
-// Sampling and greedy choice: one sequence or several that continue the same prompt, which is read
-// once; each goes its own way from its first token on.
+// Sampling and greedy choice: one or several sequences that continue the same prompt. The prompt is
+// read once, and the sequences differ from their first token on.
 #pragma once
 
 #include <memory>
@@ -32,20 +32,20 @@ class SampledGeneration final : public Generation {
  private:
   struct Lane {
     std::unique_ptr<Sequence> sequence;  // null once it has ended
-    std::vector<Event> events;           // to be told when the step ends
+    std::vector<Event> events;           // reported when the step ends
     int64_t guessed = 0;                 // since the last event
-    bool dropped = false;                // nobody listens any more
+    bool dropped = false;                // its events are not wanted any more
   };
   void begin(float* logits);
-  // The choices of so many rows, as long as the guess before each stands: choice(row).
+  // The choices of `rows` rows, up to the first wrong guess: choice(row).
   template <typename ChoiceOf>
   void add_all(Sequence& sequence, int64_t rows, const ChoiceOf& choice);
   void add(Lane& lane, Choice choice);
   void end_all();
 
   std::vector<Lane> lanes_;
-  bool begun_ = false;   // every lane has its first token, or its end
-  bool shared_ = false;  // and the prompt's place in the cache
+  bool begun_ = false;   // every lane has its first token or has ended
+  bool shared_ = false;  // every lane has the prompt's place in the cache
 };
 
 }  // namespace onward

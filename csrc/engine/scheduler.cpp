@@ -32,7 +32,7 @@ int64_t whole_blocks(int64_t tokens) {
   return tokens / CacheLayout::kBlockTokens * CacheLayout::kBlockTokens;
 }
 
-// Of those served in the same step, the one who was served first.
+// Among sequences last served in the same step, the one that was served first goes first.
 bool has_turn_before(const Waiting& a, const Waiting& b) {
   if (a.since != b.since) return a.since < b.since;
   return a.sequence->last_served < b.sequence->last_served;
@@ -62,13 +62,14 @@ void Scheduler::admit(const Generations& generations) {
     alone = false;
     room -= growth_bytes(*generation);
   }
-  // Nobody overtakes the first one, however many places it needs: it would never get them.
+  // The first request in the queue is never overtaken; otherwise a request that needs many places
+  // would wait forever.
   for (Generation* generation : waiting) {
     if (generation->width() > places) break;
     const std::vector<Sequence*> sequences = generation->sequences();
     if (!sequences.empty() && generation->shares_prefixes() &&
         waits_for_reader(*sequences.front(), reading)) {
-      continue;  // there would be nothing to do for it yet
+      continue;  // it would only wait for a reader
     }
     const int64_t growth = growth_bytes(*generation);
     if (growth > room && !alone) break;
@@ -76,7 +77,7 @@ void Scheduler::admit(const Generations& generations) {
     room -= growth;
     places -= generation->width();
     generation->admitted = true;
-    // Its turns begin now: those who have a place are not made to wait for those who had none.
+    // Its turns begin now, so that it does not go before sequences that already have a place.
     for (Sequence* sequence : sequences) {
       sequence->last_turn = turn_ - 1;
       if (generation->shares_prefixes()) reading.push_back(sequence);
@@ -84,7 +85,7 @@ void Scheduler::admit(const Generations& generations) {
   }
 }
 
-// What its sequences take until their next token, beyond what they have or find.
+// The bytes that its sequences need until their next token, beyond the blocks they have or find.
 int64_t Scheduler::growth_bytes(Generation& generation) const {
   int64_t bytes = 0;
   for (const Sequence* sequence : generation.sequences()) {
@@ -97,7 +98,7 @@ int64_t Scheduler::growth_bytes(Generation& generation) const {
   return bytes;
 }
 
-// Those that have begun to compute what others may take over.
+// The sequences that compute a prefix which others may reuse.
 std::vector<Sequence*> Scheduler::readers(const Generations& generations) const {
   std::vector<Sequence*> reading;
   for (const auto& generation : generations) {
@@ -111,7 +112,7 @@ std::vector<Sequence*> Scheduler::readers(const Generations& generations) const 
 
 bool Scheduler::waits_for_reader(const Sequence& sequence, const std::vector<Sequence*>& readers) {
   if (!cache_.reuses()) return false;
-  int64_t found = -1;  // looked up when there is a reason to
+  int64_t found = -1;  // looked up only when needed
   for (Sequence* reader : readers) {
     if (reader == &sequence) continue;
     const int64_t shared = whole_blocks(
@@ -129,7 +130,7 @@ bool Scheduler::waits_for_reader(const Sequence& sequence, const std::vector<Seq
   return false;
 }
 
-// Gives a sequence what is kept of its beginning. False: it waits for a reader.
+// Lets a sequence begin with its kept prefix. False if it waits for a reader.
 bool Scheduler::begin(Generation& generation, Sequence& sequence,
                       const std::vector<Sequence*>& readers) {
   if (sequence.begun) return true;
@@ -138,7 +139,7 @@ bool Scheduler::begin(Generation& generation, Sequence& sequence,
     const int64_t limit = sequence.size() - 1;
     const int64_t known = whole_blocks(cache_.known(sequence.tokens(), limit));
     sequence.place = cache_.begin(sequence.tokens(), limit);
-    // Where others went another way, but where nobody can go on: the next one shall.
+    // Other sequences share more tokens, but none was kept there: keep one for the next sequence.
     if (known > sequence.place.computed()) sequence.keep_prefix_at(known);
     generation.begin_with(sequence, sequence.place.computed());
   }
@@ -161,7 +162,7 @@ std::vector<Share> Scheduler::share_out(const Generations& generations) {
       if (sequence->decodes()) {
         turns.push_back({generation.get(), sequence, sequence->last_turn - ahead(*generation)});
       } else {
-        // A sequence without a cache reads all it has written again for every token.
+        // A sequence without a cache computes all of its tokens again for every new token.
         const bool reads_again = sequence->generated() > 0;
         const int64_t since = reads_again ? sequence->last_turn : generation->arrival;
         prompts.push_back({generation.get(), sequence, since - ahead(*generation)});
@@ -185,7 +186,7 @@ std::vector<Share> Scheduler::share_out(const Generations& generations) {
       shares.push_back(
           {turn.generation, turn.sequence, turn.sequence->place.computed(), 1, turn.prefill()});
     } else {
-      head_has_turn = true;  // takes its share below, with what is left of the step
+      head_has_turn = true;  // gets its share below, from the rest of the step
     }
   }
   const size_t decodes = shares.size();
@@ -209,7 +210,7 @@ std::vector<Share> Scheduler::share_out(const Generations& generations) {
   return shares;
 }
 
-// What guesses need is the first to go: false when nobody has any.
+// Frees the places in the draft model's cache, which go first; false if there are none.
 bool Scheduler::drop_draft_places(const Generations& generations) {
   bool dropped = false;
   for (const auto& generation : generations) {
@@ -235,8 +236,8 @@ bool Scheduler::preempt(const Generations& generations) {
   return true;
 }
 
-// Room in the cache for every share; who gets none, or gives up its place for another, is out.
-// Where the step gives blocks back at its end, who gets none waits for that instead.
+// Makes room in the cache for every share. A share that gets no room, or whose request gave up its
+// place, is removed. If the step frees blocks at its end, a share without room waits for that.
 void Scheduler::make_places(std::vector<Share>& shares, const Generations& generations) {
   bool gives_back = false;
   for (Share& share : shares) {
@@ -248,10 +249,10 @@ void Scheduler::make_places(std::vector<Share>& shares, const Generations& gener
         share.tokens = 0;
         break;
       }
-      preempt(generations);  // at worst the sequence itself
+      preempt(generations);  // possibly the request of this very sequence
       const auto admitted = [](const auto& generation) { return generation->admitted; };
       if (std::any_of(generations.begin(), generations.end(), admitted)) continue;
-      // Nobody is left to make room. Its request was measured when it came in: not to be seen.
+      // No request is left to make room. submit() checks that a request fits, so this is a fault.
       share.generation->fail(std::make_exception_ptr(Error(
           "cache: " + std::to_string(cache_.available_bytes()) + " bytes left, expected room for " +
           std::to_string(end) + " tokens of the only sequence")));

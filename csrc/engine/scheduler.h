@@ -1,18 +1,17 @@
-// Who is in the next step, and with how many tokens. Knows sequences and their turns; not what is
-// computed, nor what becomes of it.
+// Chooses the sequences of the next step and the number of tokens of each.
 //
-// A step has a budget of tokens. Whoever waits for one token takes turns with the queue of longer
-// prompts: the one who was served longest ago comes first, so a prompt is read although decodes
-// would fill every step, and neither a prompt of any length nor any number of them takes a decode's
-// place. What is left goes to prompts, first come, first served, then to guesses. A level of
-// priority counts as kPrioritySteps steps of waiting: with a budget of B tokens, S of equal
-// priority that wait for one are each served within S / B + 1 steps, and a level more of priority
-// among the others makes that kPrioritySteps later at most, never for ever.
+// A step has a budget of tokens. Sequences that need one token (decodes) take turns with the queue
+// of longer prompts: the one that was served longest ago comes first. So a prompt is read even if
+// decodes could fill every step, and prompts, however long or many, never take the place of a
+// decode. The rest of the budget goes to prompts in the order of arrival, then to guesses. A level
+// of priority counts as kPrioritySteps steps of waiting. With a budget of B tokens, S decodes of
+// equal priority are each served within S / B + 1 steps; one more level of priority among the
+// others delays this by at most kPrioritySteps steps.
 //
-// Sequences begin with what the cache has kept of their prompts. One whose beginning another one is
-// just reading waits for that instead of reading it a second time. Where the cache is full, the
-// youngest request gives up its place; it gets one again when there is room for all it has read and
-// written. A request goes in only with room for its prompt.
+// A sequence begins with the kept prefix of its prompt. If another sequence is reading the same
+// beginning, it waits for that instead of reading it a second time. When the cache is full, the
+// youngest request gives up its place; it gets one again when there is room for all that it has
+// read and written. A request is admitted only with room for its prompt.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +31,8 @@ struct Share {
   int64_t first_position = 0;
   int64_t tokens = 0;
   bool prefill = false;     // before the sequence's first output
-  int64_t logits_row = -1;  // its first row among the step's logits; -1: it has none
-  int64_t logits_rows = 0;  // those of its last tokens
+  int64_t logits_row = -1;  // its first row of the step's logits; -1: none
+  int64_t logits_rows = 0;  // one for each of its last tokens
 
   int64_t first_logits_position() const { return first_position + tokens - logits_rows; }
 };
@@ -46,7 +45,7 @@ struct StepPlan {
 class Scheduler {
  public:
   static constexpr int64_t kPrioritySteps = 16;
-  // Waiting for a reader costs a step and saves the reading of so many tokens at least.
+  // Waiting for another reader costs a step, so it must save at least this many tokens.
   static constexpr int64_t kWorthWaiting = 64;
   using Generations = std::vector<std::unique_ptr<Generation>>;
 
@@ -58,10 +57,10 @@ class Scheduler {
   int64_t max_sequences() const { return max_sequences_; }
 
   void arrive(Generation& generation) { generation.arrival = turn_; }
-  // Gives places to those that wait, by priority and arrival, as long as there are any.
+  // Gives places to waiting requests, by priority and arrival, while there are free places.
   void admit(const Generations& generations);
   StepPlan plan(const Generations& generations);
-  // Takes the place of the youngest that has one; false when there is none.
+  // Takes the place of the youngest request that has one; false if none has.
   bool preempt(const Generations& generations);
   int64_t preempted() const { return preempted_; }
 
@@ -78,7 +77,7 @@ class Scheduler {
   int64_t max_sequences_;
   KvCache& cache_;
   int64_t turn_ = 0;    // counts planned steps
-  int64_t served_ = 0;  // counts shares of them
+  int64_t served_ = 0;  // counts the shares of all steps
   int64_t preempted_ = 0;
   int64_t prompts_turn_ = -1;  // the step in which the queue of prompts last had a turn
 };

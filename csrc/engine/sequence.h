@@ -1,4 +1,4 @@
-// A run of tokens on its way through the engine: what it says, its place in the cache, its sampler.
+// A sequence of tokens in the engine: the tokens, its place in the cache and its sampler.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace onward {
 
 class Sequence {
  public:
-  // index: which of its request's sequences.
+  // index: its number among the sequences of the request.
   Sequence(int64_t index, const std::vector<int32_t>& prompt, Sampler sampler, KvCache& cache)
       : sampler(std::move(sampler)),
         place(cache.empty_place()),
@@ -28,7 +28,7 @@ class Sequence {
   int64_t size() const { return static_cast<int64_t>(tokens_.size()); }
   int64_t generated() const { return size() - prompt_size_; }
 
-  // Tokens still to be computed, guesses not counted.
+  // Tokens still to be computed, without guesses.
   int64_t pending() const { return size() - place.computed(); }
   bool decodes() const { return pending() == 1; }
 
@@ -40,19 +40,19 @@ class Sequence {
 
   void append(int32_t token) { tokens_.push_back(token); }
 
-  // After guesses were checked: those that did not stand have to be computed again, in the draft
-  // model's cache too.
+  // After guesses were checked: removes the positions of wrong ones, in the draft model's cache
+  // too.
   void forget_wrong_guesses() {
     place.retreat(size() - 1);
     if (draft_place) draft_place->retreat(size() - 1);
   }
 
-  // So many tokens are a prefix worth keeping when they are computed.
+  // The first `count` tokens are a prefix worth keeping once they are computed.
   void keep_prefix_at(int64_t count) {
     if (std::find(keep_at.begin(), keep_at.end(), count) == keep_at.end()) keep_at.push_back(count);
   }
 
-  // Everything has to be computed again, or found among the kept prefixes.
+  // All tokens must be computed again, or found among the kept prefixes.
   void lose_place() {
     place.clear();
     draft_place.reset();
@@ -60,7 +60,7 @@ class Sequence {
     begun = false;
   }
 
-  // A sequence that says the same so far and shares the cache.
+  // A sequence with the same tokens that shares the cache.
   Sequence fork(int64_t index) const {
     Sequence twin(index, tokens_, sampler, place.fork());
     twin.begun = true;
@@ -73,10 +73,10 @@ class Sequence {
   CachePlace place;
   std::vector<int32_t> guesses;             // checked in the next step
   std::unique_ptr<CachePlace> draft_place;  // in the draft model's cache
-  bool begun = false;  // the place has what was kept of its beginning, and is its own from then on
+  bool begun = false;  // the place has the kept prefix, and grows from there
   std::vector<int64_t> keep_at;  // numbers of tokens at which its prefix is worth keeping
   int64_t last_turn = -1;        // the step in which all its tokens were last computed
-  int64_t last_served = -1;      // which of all shares was its last
+  int64_t last_served = -1;      // the number of its last share
 
  private:
   Sequence(int64_t index, const std::vector<int32_t>& tokens, Sampler sampler, CachePlace place)

@@ -1,6 +1,7 @@
 // One engine for several clients (engine_client.h), from any thread. It starts no thread: a client
-// that waits for events runs the next step, for all clients. Clients take turns at the engine in the
-// order of arrival, except that work between two steps, such as a submission, goes before steps.
+// that waits for events runs the next step, for all clients. Clients take turns at the engine in
+// the order of arrival, except that work between two steps, such as a submission, goes before
+// steps.
 #pragma once
 
 #include <atomic>
@@ -110,7 +111,8 @@ class SharedEngine {
   void end_turn(Lock& lock) noexcept;
   bool inside() const { return busy_ && holder_ == std::this_thread::get_id(); }
 
-  // With the turn: one step for all clients, whose events are delivered. The lock is free meanwhile.
+  // With the turn: one step for all clients, whose events are delivered. The lock is free
+  // meanwhile.
   void step(Lock& lock, const Poll& poll);
   bool compute(const Poll& poll, StepTrace& trace);
   // Moves what has arrived to the clients. Events without an owner go to `lost`, to be destroyed
@@ -128,8 +130,8 @@ class SharedEngine {
   std::unordered_map<const EngineClient*, Trace> traces_;
 
   std::atomic<unsigned> forks_;
-  // Guards all that follows and every client's mailbox. It is held for short moments only, and never
-  // while anything is called or destroyed.
+  // Guards all that follows and every client's mailbox. It is held for short moments only, and
+  // never while anything is called or destroyed.
   std::unique_ptr<std::mutex> mutex_;
   bool locked_for_fork_ = false;
   bool broken_by_fork_ = false;

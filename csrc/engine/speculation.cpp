@@ -7,7 +7,7 @@ namespace onward {
 
 std::vector<int32_t> look_up(const std::vector<int32_t>& tokens, int64_t ngram, int64_t count) {
   const int64_t size = static_cast<int64_t>(tokens.size());
-  int64_t longest = 0, after = 0;  // of the best match; its length and where it ends
+  int64_t longest = 0, after = 0;  // length and end of the best match
   for (int64_t end = size - 1; end > 0 && longest < ngram; --end) {
     int64_t length = 0;
     while (length < std::min(ngram, end) && tokens[static_cast<size_t>(end - 1 - length)] ==
@@ -30,7 +30,7 @@ struct DraftModel::Writer {
   Sequence* sequence;
   int64_t wanted;
   Sampler sampler;
-  std::vector<int32_t> tokens;  // the sequence's, then the guesses
+  std::vector<int32_t> tokens;  // of the sequence, then the guesses
   std::vector<int32_t> guesses;
   bool failed = false;
 
@@ -77,7 +77,7 @@ void DraftModel::guess(const std::vector<Wish>& wishes, const Decoder::Poll& pol
     Sequence& sequence = *wish.sequence;
     if (!sequence.draft_place)
       sequence.draft_place = std::make_unique<CachePlace>(cache_.empty_place());
-    sequence.forget_wrong_guesses();  // of a step that was given up
+    sequence.forget_wrong_guesses();  // left by an abandoned step
     const int64_t room = model_->spec.max_context - sequence.size();
     if (std::min(wish.guesses, room) <= 0) continue;
     writers.push_back({&sequence,
@@ -117,7 +117,7 @@ void DraftModel::guess(const std::vector<Wish>& wishes, const Decoder::Poll& pol
         writer.tokens.push_back(choice.token);
         writer.guesses.push_back(choice.token);
       } catch (const std::exception&) {
-        writer.failed = true;  // no guess is always right
+        writer.failed = true;  // having no guess is always correct
       }
     });
   }

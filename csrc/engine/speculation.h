@@ -1,5 +1,6 @@
-// Where guesses come from: the text so far, or a smaller model. What is guessed changes only the
-// time that an output takes, never the output, since each guess is checked against the choice.
+// Guesses of next tokens, from the text so far or from a smaller model. Each guess is checked
+// against the token that is chosen, so guesses change the time that an output takes, and never the
+// output.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +15,14 @@
 
 namespace onward {
 
-// Prompt lookup (Saxena 2023): what followed the last tokens where they came before, most recently;
-// the longest run of at most `ngram` last tokens that did come before. Where that is nearer than
-// `count` tokens, what lies between goes round and round. `count` tokens, or none.
+// Prompt lookup (Saxena 2023): finds the longest run of at most `ngram` last tokens that occurred
+// before, at its most recent place, and returns the `count` tokens that followed it there. If fewer
+// than `count` tokens follow, they are repeated. Empty if there is no such run.
 std::vector<int32_t> look_up(const std::vector<int32_t>& tokens, int64_t ngram, int64_t count);
 
-// A smaller model of the same vocabulary that writes on where a sequence stands (Leviathan et al.
-// 2023). It chooses by the sequence's own options and random numbers, so that it guesses right
-// where its distribution is like the other's.
+// A smaller model of the same vocabulary that continues a sequence (Leviathan et al. 2023). It
+// chooses with the options and the random numbers of the sequence, so it guesses right where its
+// distribution is like that of the large model.
 class DraftModel {
  public:
   DraftModel(std::shared_ptr<const Model> model, Backend& backend, int64_t step_tokens,
@@ -31,17 +32,17 @@ class DraftModel {
     Sequence* sequence;
     int64_t guesses;
   };
-  // Fills in the guesses of each sequence, of none that the cache has no room for. A poll that
-  // throws leaves them without.
+  // Fills in the guesses of each sequence. A sequence gets none where the cache has no room, or
+  // where the poll throws.
   void guess(const std::vector<Wish>& wishes, const Decoder::Poll& poll);
 
   const Model& model() const { return *model_; }
   const KvCache& cache() const { return cache_; }
-  void trim() { cache_.forget_all(); }  // keeps no memory but what sequences hold
+  void trim() { cache_.forget_all(); }  // frees all memory that no sequence holds
 
  private:
   struct Writer;
-  // Computes all but the last token of what a writer has not read yet.
+  // Computes the tokens that a writer has not read yet, except the last one.
   void catch_up(Writer& writer, const Decoder::Poll& poll);
 
   std::shared_ptr<const Model> model_;

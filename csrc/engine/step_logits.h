@@ -1,5 +1,5 @@
-// What a step's logits become: tokens that the device chooses, of which ids alone come back, or
-// rows on the host for whoever has to look at them. Knows nothing of requests.
+// The logits of a step: the device chooses tokens and only their ids come back, or rows of logits
+// are copied to the host.
 #pragma once
 
 #include <cstdint>
@@ -19,19 +19,19 @@ class StepLogits {
 
   void clear();
   bool device_samples() const { return decoder_.samples(); }
-  // Rows [row, row + rows) of the step are wanted. `choices`: what the device shall choose from
-  // them, rows counted from `row`; empty: they have to come to the host. Returns the number of the
-  // want.
+  // Asks for rows [row, row + rows) of the step. `choices`: the choices that the device makes from
+  // them, with rows counted from `row`; if empty, the rows are copied to the host. Returns the
+  // number of this request for `chosen` and `rows`.
   size_t want(int64_t row, int64_t rows, std::vector<RowSampling> choices);
-  // After the step: answers all wants. Where the device has no answer, the host gets the rows too.
+  // After the step: fetches everything. Where the device cannot choose, it copies the rows too.
   void fetch();
 
-  // Those of a want, one for each that was asked for; null where the host has to choose,
+  // One choice for each that was asked for; null where the host must choose from the rows.
   const RowChoice* chosen(size_t want) const;
-  // from logits (rows, vocab_size).
+  // Logits (rows, vocab_size).
   float* rows(size_t want) { return logits_.data<float>() + wants_[want].first_logit; }
 
-  int64_t choices_made() const { return choices_made_; }  // by the device, since ever
+  int64_t choices_made() const { return choices_made_; }  // by the device so far
   int64_t rows_read() const { return rows_read_; }
 
  private:
