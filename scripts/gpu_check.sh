@@ -104,7 +104,7 @@ SMALL="not SmolLM2 and not measured"
 # shellcheck disable=SC2086
 {
   step doctor 60 "$PYTHON" -m onward doctor --json --measure
-  step tests 120 $PYTEST -rs tests/test_cuda_*.py
+  step tests 120 $PYTEST -rs tests/*/test_cuda_*.py
   if [ "$DEVICE" = cuda-host ]; then
     skipped memcheck "no GPU"
     skipped racecheck "no GPU"
@@ -113,9 +113,9 @@ SMALL="not SmolLM2 and not measured"
     skipped racecheck "compute-sanitizer is not installed"
   else
     step memcheck 90 compute-sanitizer --tool memcheck --leak-check no --error-exitcode 9 \
-      $PYTEST tests/test_cuda_device.py -k "$SMALL"
+      $PYTEST tests/core/test_cuda_device.py -k "$SMALL"
     step racecheck 90 compute-sanitizer --tool racecheck --error-exitcode 9 \
-      $PYTEST tests/test_cuda_device.py -k "$SMALL and bits"
+      $PYTEST tests/core/test_cuda_device.py -k "$SMALL and bits"
   fi
 }
 

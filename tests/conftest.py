@@ -95,9 +95,10 @@ def run_python() -> Callable[..., subprocess.CompletedProcess[str]]:
 
 
 def search_path() -> str:
-    """PYTHONPATH for children: tests/ first, then the PYTHONPATH of this process."""
+    """Return PYTHONPATH for children: tests/ and its rooms first, then the inherited value."""
+    rooms = sorted({str(path.parent) for path in HERE.glob("*/test_*.py")})
     inherited = os.environ.get("PYTHONPATH")
-    return os.pathsep.join([str(HERE), *([inherited] if inherited else [])])
+    return os.pathsep.join([str(HERE), *rooms, *([inherited] if inherited else [])])
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import numpy as np
 
 from builders import packs, session_files, talking, tiny_tokenizers
 from builders.checkpoints import TINY_GGUF, config_of, gguf_bytes, tiny_gguf_tensors
+from builders.compare_sides import FIRST, rounds
 from builders.mutations import Change, Target, damage, damaged, framed_header, other_value
 from onward import LLM
 from onward.lab.compare import result_file
@@ -128,8 +129,6 @@ def session(folder: Path, *, signed: bool) -> Target:
 
 def comparison(folder: Path) -> Target:
     """A saved side of ``onward compare``."""
-    from test_compare_report import FIRST, rounds
-
     path = folder / "side.npz"
     logits = (np.random.default_rng(0).standard_normal((4, 300)).astype(np.float32),)
     texts = (Text((1, 2, 3), (4,) * 4),)
