@@ -90,7 +90,7 @@ def _bytes_of(tokenizer: Tokenizer, kind: str) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_pieces_join_to_the_text_of_any_ids(kind: str, data: st.DataObject) -> None:
     tokenizer = _tokenizer(kind)
