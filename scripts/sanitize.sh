@@ -16,14 +16,14 @@ kind=${1:-}
 shift || true
 
 core_tests=(
-  tests/test_engine_clients.py tests/test_shared_engine.py tests/test_shared_engine_threads.py
-  tests/test_scheduling.py tests/test_beam_engine.py tests/test_speculation.py
-  tests/test_prefix_reuse.py tests/test_gathered.py tests/test_rules.py tests/test_batching.py
-  tests/test_c_api.py
+  tests/python/test_engine_clients.py tests/core/test_shared_engine.py tests/core/test_shared_engine_threads.py
+  tests/core/test_scheduling.py tests/core/test_beam_engine.py tests/core/test_speculation.py
+  tests/core/test_prefix_reuse.py tests/core/test_gathered.py tests/core/test_rules.py tests/core/test_batching.py
+  tests/native/test_c_api.py
 )
 thread_tests=(
-  tests/test_engine_clients.py tests/test_engine_turns.py
-  tests/test_shared_engine.py tests/test_shared_engine_threads.py
+  tests/python/test_engine_clients.py tests/python/test_engine_turns.py
+  tests/core/test_shared_engine.py tests/core/test_shared_engine_threads.py
 )
 
 # Builds the core with the flags $1 and the instruction sets $2..., into a copy of the package.
@@ -72,7 +72,7 @@ case $kind in
     ;;
   valgrind)
     exec "$PYTHON" -m pytest -q -p no:cacheprovider -m "slow or not slow" \
-      tests/test_native_examples.py -k "valgrind" "$@"
+      tests/native/test_native_examples.py -k "valgrind" "$@"
     ;;
   *)
     sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0" >&2
