@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import onward
+from onward import kv_cache_bytes
 from onward.errors import InvalidArgument
 from onward.lab.bench.synthetic import synthetic_spec
 from onward.lab.counts.amounts import amount, read_amount
@@ -26,7 +27,6 @@ from onward.lab.counts.sequences import (
 from onward.lab.counts.vectors import (
     exact_token_bytes,
     pair_bytes,
-    textbook_bytes,
     token_bytes,
     vector_bytes,
 )
@@ -86,19 +86,19 @@ class TestTextbook:
     """The explanation's own numbers."""
 
     def test_one_token(self) -> None:
-        assert textbook_bytes(1, 1, 128, 1, 2) == 512
-        assert textbook_bytes(1, 8, 128, 1, 2) == 4_096
-        assert textbook_bytes(32, 8, 128, 1, 2) == 131_072
+        assert kv_cache_bytes(1, 1, 128, 1, 2) == 512
+        assert kv_cache_bytes(1, 8, 128, 1, 2) == 4_096
+        assert kv_cache_bytes(32, 8, 128, 1, 2) == 131_072
 
     def test_sequences_and_batches(self) -> None:
-        assert textbook_bytes(32, 8, 128, 4_096, 2) == 512 * MIB
-        assert round(textbook_bytes(32, 8, 128, 128_000, 2) / GIB, 1) == 15.6
-        assert 32 * textbook_bytes(32, 8, 128, 4_096, 2) == 16 * GIB
-        assert textbook_bytes(32, 32, 128, 4_096, 2) == 2_048 * MIB
+        assert kv_cache_bytes(32, 8, 128, 4_096, 2) == 512 * MIB
+        assert round(kv_cache_bytes(32, 8, 128, 128_000, 2) / GIB, 1) == 15.6
+        assert 32 * kv_cache_bytes(32, 8, 128, 4_096, 2) == 16 * GIB
+        assert kv_cache_bytes(32, 32, 128, 4_096, 2) == 2_048 * MIB
 
     def test_it_is_the_core_s(self) -> None:
         for tokens, size in [(1, 2), (4_096, 4), (128_000, 2)]:
-            assert textbook_bytes(30, 3, 64, tokens, size) == onward.kv_cache_bytes(
+            assert kv_cache_bytes(30, 3, 64, tokens, size) == onward.kv_cache_bytes(
                 num_layers=30, num_kv_heads=3, head_dim=64, tokens=tokens, bytes_per_value=size
             )
 

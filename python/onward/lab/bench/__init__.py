@@ -1,6 +1,6 @@
-"""Measuring the engine by itself: token ids in, rates and the machine's ceilings out.
+"""Measures the engine alone, on token ids: rates, beside the ceilings of the machine.
 
-``plan`` says which cases, ``measuring`` runs them, ``costs`` counts what they read and multiply,
-``synthetic`` makes models of published sizes without a file, ``tables`` writes the report. Knows no
-text and no other engine; the command line is ``cli``'s.
+``plan`` selects the cases, ``measuring`` runs them, ``synthetic`` makes models of published sizes
+without a file, ``tables`` writes the report. ``lab/counts`` counts what the cases read and
+multiply.
 """

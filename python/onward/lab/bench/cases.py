@@ -1,7 +1,7 @@
-"""The two things that are timed, prefill and decode, each as runs of one engine.
+"""The two timed things, prefill and decode, each as runs of one engine.
 
-Works on token ids, greedy, with no token that ends anything. Says for every run how long it took,
-what was read and multiplied, and which tokens came out. Knows neither ceilings nor statistics.
+Runs are greedy, on token ids, and no token ends them. For each run the result is its time, its
+bytes read and multiply-adds, and its tokens.
 """
 
 from __future__ import annotations

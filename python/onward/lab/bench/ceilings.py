@@ -1,7 +1,4 @@
-"""What a device can do at most, measured now: the figures that rates are set beside.
-
-Knows devices by name, and of a model only what its weights are held in.
-"""
+"""The most that a device can do, measured now, for comparison with the rates."""
 
 from __future__ import annotations
 
@@ -16,9 +13,9 @@ DEVICE_SHARE = 0.2
 def ceilings(device: str, dtype: str, threads: int, seconds: float) -> tuple[float, float]:
     """GB/s of memory and GFLOP/s of the arithmetic that multiplies weights of ``dtype``.
 
-    Of the processor, the read bandwidth and the peak of so many threads. Of another device the
-    bandwidth of copying, bytes read and written together (nothing computes without writing), and
-    the rate of its tensor cores.
+    For the processor, the read bandwidth and the peak of ``threads`` threads. For another device,
+    the bandwidth of copying (bytes read and written together, because nothing computes without
+    writing) and the rate of its tensor cores.
     """
     arithmetic = ARITHMETIC[dtype]
     if device != "cpu":

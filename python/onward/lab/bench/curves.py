@@ -1,7 +1,4 @@
-"""From a comparison of decode with and without the cache to a chart: time to a token by length.
-
-Knows nothing of measuring or drawing.
-"""
+"""The chart of ``onward bench --cache both --plot``: time to a token by length."""
 
 from __future__ import annotations
 

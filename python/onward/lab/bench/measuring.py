@@ -1,10 +1,10 @@
-"""From a model and a plan to lines of figures, each beside the machine's ceilings.
+"""Runs the cases of a plan on a model, and sets each figure beside the machine's ceilings.
 
-The read bandwidth and the arithmetic peak, of a GPU the copy bandwidth and the rate of its tensor
-cores, are probed on the same threads and instructions before and after every timed run: on a shared
-machine absolute figures drift, ratios of neighbours much less. The first, untimed run of each case
-warms up, gives the hash of the logits, and says which tokens the other runs must choose. Knows no
-format of output.
+The read bandwidth and the arithmetic peak (on a GPU the copy bandwidth and the rate of its tensor
+cores) are probed on the same threads and instructions before and after every timed run: on a shared
+machine absolute figures drift, and ratios of neighbours drift much less. The first, untimed run of
+each case warms up, gives the hash of the logits, and fixes the tokens that the other runs must
+choose.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What is to be measured: lengths, depths and batch sizes, as far as the model's context has room.
-
-Knows no model and no engine.
-"""
+"""The plan of a measurement: lengths, depths and batch sizes that fit into the model's context."""
 
 from __future__ import annotations
 

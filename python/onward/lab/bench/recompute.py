@@ -1,9 +1,10 @@
-"""What the cache is worth: time to a token with it and without it, and keys and values computed.
+"""Measures the value of the cache: time to a token with it and without it, and the keys and values
+computed.
 
-Both are measured in turns on the same model. Without the cache a token costs what reading all
-before it costs, so the time grows with the length, and n tokens after a prompt of one cost
-n (n + 1) / 2 computations of keys and values where with the cache they cost n; the engine's own
-counter has to agree, and both ways have to choose the same tokens. Knows no format of output.
+Both are measured in turns on the same model. Without the cache a token costs as much as reading all
+tokens before it, so the time grows with the length. n tokens after a prompt of one cost
+n (n + 1) / 2 computations of keys and values without the cache, and n with it. The engine's own
+counter must agree, and both ways must choose the same tokens.
 """
 
 from __future__ import annotations

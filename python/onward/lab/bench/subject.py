@@ -1,7 +1,6 @@
-"""What is measured: a model in memory, loaded or made, and how it is computed and keeps its cache.
+"""The model that is measured: loaded or made, in memory, and how its cache is kept.
 
-One that does not fit, with its cache, is refused with the numbers before memory is taken. Knows
-neither cases nor time.
+A model that does not fit with its cache is refused with the numbers before memory is taken.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ def find_subject(
     kv_window_tokens: int = Policy.window_tokens,
     device: str = "cpu",
 ) -> Subject:
-    """The model in memory, with room for so many tokens in its cache."""
+    """The model in memory, with room for ``cached_tokens`` tokens in its cache."""
     check_dtypes(dtype, head_dtype)
     device = _core.device_name(device)
     if model is not None and synthetic is not None:

@@ -1,8 +1,8 @@
 """Models of published sizes with random weights, made in memory, without a file or a tokenizer.
 
-The weights are normal with a deviation of 0.02, norms are 1, and all of it follows from a seed. One
-stretch of random numbers is laid end to end, and each tensor begins somewhere else in it, so that
-making a model costs little more than packing it. Knows no timing.
+The weights are normal with a deviation of 0.02, norms are 1, and all of them follow from a seed.
+One stretch of random numbers is repeated, and each tensor begins at another place in it, so that
+making a model costs little more than packing it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Two ways of computing a model side by side: how fast, how far apart, and why they part.
+"""Compares two ways to compute a model: their speed, the distance of their logits, and its reason.
 
-``setting`` reads what is to be compared, a ``side`` computes it (``local`` here, ``remote`` in
-another interpreter, ``result_file`` from a file), ``comparison`` puts the same tokens to both,
-``agreement`` and ``divergence`` judge the logits, ``tables`` and ``page`` tell it. Knows an
-``onward.LLM`` as any caller does; the command line is ``cli``'s.
+``setting`` reads the settings to compare. A ``side`` computes one (``local`` here, ``remote`` in
+another interpreter, ``result_file`` from a file). ``comparison`` gives the same tokens to both,
+``agreement`` and ``divergence`` judge the logits, ``tables`` and ``page`` write the report.
 """

@@ -1,7 +1,6 @@
-"""How far one side's distributions over the next token are from the other's.
+"""How far the distributions over the next token of one side are from those of the other side.
 
-Everything is summed in float64, a few rows at a time: a vocabulary of float64 is large. Knows
-neither models nor how logits were made.
+All sums are in float64, a few rows at a time, because a whole vocabulary in float64 is large.
 """
 
 from __future__ import annotations

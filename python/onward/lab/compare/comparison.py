@@ -1,7 +1,7 @@
-"""One side, or two of them, put to the same tokens and timed in turns.
+"""Gives the same tokens to one side, or to two sides in turns, and times them.
 
-Who writes: A, unless B alone is a saved result, whose tokens then are taken. Both are given those
-tokens, whatever they would have chosen. Knows no format of output.
+A writes the tokens, unless only B is a saved result: then B's tokens are used. Both sides are given
+these tokens, whichever tokens they would have chosen.
 """
 
 from __future__ import annotations

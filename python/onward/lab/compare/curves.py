@@ -1,7 +1,4 @@
-"""From a comparison to charts: rates by depth, noise by position, KL by share of positions.
-
-Knows nothing of measuring or drawing.
-"""
+"""The charts of a comparison: rates by depth, noise by position, KL by share of positions."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""Why the sides part: where their likeliest tokens first differ, and whether rounding explains it.
+"""Why two sides diverge: where their most likely tokens first differ, and whether rounding
+explains it.
 
 At such a position A prefers token i by a margin m = a_i - a_j, and B prefers j. With s the standard
 deviation over the vocabulary of b - a at that position, two logits with independent noise differ
-by sqrt(2) s; over the other positions the same is measured on A's own two likeliest tokens. The
-larger of both is the noise, capped by what the dtypes let one expect. A margin within FLIP_FACTOR
-times the noise is a coin flip. Knows logits and expected noise; neither models nor settings.
+by sqrt(2) s. Over the other positions the same is measured on A's own two most likely tokens. The
+larger of both is the noise, limited by the noise expected from the dtypes. A margin within
+FLIP_FACTOR times the noise is a coin flip.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ FLIP_FACTOR = 5.0
 Verdict = Literal["bit-identical", "agreement", "coin flip", "suspected fault"]
 _GROWN = 2.0
 _GROWTH_TOKENS = 16
-"""Of a text, before growth is told: a half of fewer says nothing."""
+"""Positions of a text that growth needs at least: half of fewer says nothing."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,8 @@ def judge(
     levels = [root_mean_square(part.noise) for part in found]
     peak = max(float(part.noise.max()) for part in found)
     if all(part.identical for part in found):
-        told = f"all {sum(len(part.same) for part in found)} rows of logits have the same bits"
-        return Judgement("bit-identical", (told,), expected, 0.0, 0.0, None, ())
+        reason = f"all {sum(len(part.same) for part in found)} rows of logits have the same bits"
+        return Judgement("bit-identical", (reason,), expected, 0.0, 0.0, None, ())
     divergences = _divergences(texts, a, b, found, expected)
     growth = _growth(texts, found)
     faults = _faults(levels, peak, expected, divergences)

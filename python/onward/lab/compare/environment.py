@@ -1,7 +1,4 @@
-"""What a loaded model computes with, and on: the facts that may explain a difference.
-
-Reads them; judges nothing.
-"""
+"""The facts about a loaded model and its machine that may explain a difference."""
 
 from __future__ import annotations
 

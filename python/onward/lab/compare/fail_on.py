@@ -1,6 +1,6 @@
 """Conditions under which a comparison counts as failed: ``top1<0.99,kl>0.02,decode_ratio<1``.
 
-A condition that holds is a failure. Knows names, operators and where each figure stands.
+A condition that holds is a failure.
 """
 
 from __future__ import annotations
@@ -105,5 +105,5 @@ def parse_conditions(text: str) -> tuple[Condition, ...]:
 
 def failures(conditions: Sequence[Condition], comparison: Comparison) -> tuple[str, ...]:
     """One text for each condition that holds."""
-    told = (condition.failure(comparison) for condition in conditions)
-    return tuple(text for text in told if text is not None)
+    failed = (condition.failure(comparison) for condition in conditions)
+    return tuple(text for text in failed if text is not None)

@@ -1,8 +1,8 @@
 """A side that is an ``onward.LLM`` of this process.
 
-Tokens are written by the very path that a caller's are: the prompt in chunks, then one token a
-step, with the cache or without. A rule in the place of a logits processor copies the raw logits,
-and where the tokens are given, leaves no other choice. Knows nothing of the other side.
+Tokens are written on the same path as for any caller: the prompt in chunks, then one token per
+step, with the cache or without. A rule in the place of a logits processor copies the raw logits.
+Where the tokens are given, the rule also bans all others.
 """
 
 from __future__ import annotations

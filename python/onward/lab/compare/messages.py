@@ -1,7 +1,7 @@
-"""How a side in another process is spoken to: a line of JSON, and arrays as bytes after it.
+"""Messages between this process and a side in another one: a line of JSON, then arrays as bytes.
 
-A message is ``{"body": ..., "bytes": [n, ...]}`` and a newline, then so many bytes of .npy for each
-array of float32. Nothing is unpickled or evaluated.
+A message is ``{"body": ..., "bytes": [n, ...]}`` and a newline, followed by n bytes of .npy for
+each array of float32. Nothing is unpickled or evaluated.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How much noise rounding may make in logits, by what both sides compute in.
+"""How much noise rounding may cause in logits, given the dtypes of both sides.
 
 Noise is relative: at one position, the standard deviation over the vocabulary of the difference of
-the logits, in standard deviations of A's logits. A difference estimated from the comparison alone
-would excuse any systematic fault, because such a fault is in every position; so what is seen is
-held against what each dtype was measured to make. Knows neither logits nor models.
+the logits, in standard deviations of A's logits. An estimate from the comparison alone would excuse
+any systematic fault, because such a fault is in every position. So the observed noise is compared
+with a table that was measured for each dtype.
 """
 
 from __future__ import annotations

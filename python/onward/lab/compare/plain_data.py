@@ -1,7 +1,6 @@
-"""From JSON of another process or a file to the records of ``side``, checked field by field.
+"""Turns JSON of another process or a file into the records of ``side``, checked field by field.
 
-Knows the types that those records have: texts, numbers, truth values, tuples of texts or numbers,
-and None.
+Fields are texts, numbers, truth values, tuples of texts or numbers, and None.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""Texts that a comparison begins with where none are given: prose, code, other languages, and one
-that is longer than a chunk of prefill.
-
-Data and nothing else.
-"""
+"""The default texts of a comparison: prose, code, other languages, and one that is longer than a
+chunk of prefill."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The other end of a ``remote`` side: ``python -m onward.lab.compare.serve``.
+"""The child process of a ``remote`` side: ``python -m onward.lab.compare.serve``.
 
-Answers on what was its stdout; whatever else writes there goes to stderr, so that nothing comes
-between the messages. Knows one side, the first thing it is told.
+It answers on its original stdout. Other output to stdout goes to stderr instead, so that messages
+stay intact. The first message names the side.
 """
 
 from __future__ import annotations

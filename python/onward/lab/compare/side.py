@@ -1,7 +1,7 @@
-"""What a side of a comparison is: what it can be asked, and what it answers.
+"""The interface of a side of a comparison: its questions and its answers.
 
 Answers are plain data that JSON and arrays can hold, because a side may be another process or a
-file. Knows neither.
+file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Timed runs of a loaded model: a prompt, then tokens after it, beside the device's ceilings.
+"""Timed runs of a loaded model: a prompt, then tokens after it, with the ceilings of the device.
 
-What is read and multiplied is counted as ``onward bench`` does; what a run took is the result's own
-timings. Knows nothing of the other side, and no device.
+Bytes read and multiply-adds are counted as in ``onward bench``. Times are the timings of each
+result.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What a step has to read and to multiply, counted from the spec.
+"""The bytes that a step reads and the multiply-adds that it computes, counted from the spec.
 
-Read: each matrix, bias and norm once for all rows of a step, the head only where logits are wanted,
-and the keys and values that a sequence's tokens see, once for its tokens of the step. Rows of the
-embedding, activations, and what is read again because it fell out of a cache, are not counted.
-Where the cache is coded, blocks that are no longer exact are counted in their codes.
-Multiplied: the matrices, scores and weighted values; norms, rotation, gate and softmax are not
-counted. Knows neither the core nor time.
+Read: each matrix, bias and norm once for all rows of a step, the head only where logits are needed,
+and the keys and values that a sequence attends to, once for all its tokens of the step. Rows of the
+embedding, activations, and repeated reads after a cache miss are not counted. Where the cache is
+coded, blocks that are no longer exact are counted with the size of their codes.
+Multiplied: the matrices, scores and weighted values. Norms, rotation, gate and softmax are not
+counted.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ LANE = 16
 
 @dataclass(frozen=True)
 class Slice:
-    """One sequence's part of a step: ``tokens`` tokens from position ``first`` on, and of how many
-    of them the logits are wanted."""
+    """One sequence's part of a step: ``tokens`` tokens from position ``first`` on, and for how many
+    of them logits are needed."""
 
     first: int
     tokens: int
@@ -69,8 +69,8 @@ def cache_bytes(
     kv: KvDtypes | None = None,
     policy: Policy | None = None,
 ) -> int:
-    """Keys and values of one sequence of so many tokens, all layers. ``kv`` None: floats, as
-    ``dtypes`` says."""
+    """Bytes of keys and values of one sequence of ``tokens`` tokens, in all layers. ``kv`` None:
+    floats, as ``dtypes`` says."""
     return spec.num_layers * _LayerCache(spec, dtypes, kv, policy)(0, tokens)
 
 

@@ -1,7 +1,4 @@
-"""What is asked of the calculator: lengths, batches, and which blocks are exact or kept at all.
-
-Knows no model and no bytes.
-"""
+"""The arguments of the calculator: lengths, batches, and which blocks are exact or kept at all."""
 
 from __future__ import annotations
 

@@ -1,20 +1,21 @@
-"""The blocks that sequences hold in the cache, their bytes, and how many fit into a room.
+"""The blocks that sequences hold in the cache, their bytes, and how many sequences fit.
 
 A sequence of n tokens has B = ceil(n / 16) blocks. Where the cache is coded, the newest W + 1 of
-them are exact, W = ceil(window_tokens / 16), and with sinks the first one too; the others are
+them are exact, W = ceil(window_tokens / 16), and with sinks the first one too. The others are
 codes:
 
     exact blocks = min(B, W + 1 + sinks)        coded blocks = B - exact blocks
 
-A layer whose attention has a window w holds what a token about to be written at position n can
-still see: positions n - w + 1 and later, so the blocks from F = max(0, n - w + 1) div 16 on. Layers
-of the same window are a group with blocks of its own; a coded block of a group is rounded up to 64
-bytes. With ``attention_window`` A (an approximation: the first block and the newest A tokens,
-StreamingLLM's policy) w is min(w, A). Block 0 is held out of sight too under that policy, and where
-it is the exact one beside codes. Which block is exact depends on its place in the sequence alone.
+A layer whose attention has a window w holds the positions that the next token (position n) sees:
+n - w + 1 and later, which begin in block F = max(0, n - w + 1) div 16. Layers of the same window
+form a group with its own blocks. A coded block of a group is rounded up to 64 bytes. With
+``attention_window`` A (an approximation: the first block and the newest A tokens, the policy of
+StreamingLLM) w is min(w, A). Under that policy, and where block 0 is the exact one beside codes,
+block 0 is also held when it is outside the window. The position of a block alone decides whether
+it is exact.
 
-Sizes are bytes, lengths tokens; the source is csrc/backend/cache_layout.h and csrc/cache. Blocks
-that sequences share are not looked at. Knows no file and no machine.
+Sizes are bytes and lengths are tokens. The source is csrc/backend/cache_layout.h and csrc/cache.
+Blocks that sequences share are counted once for each sequence.
 """
 
 from __future__ import annotations
@@ -51,10 +52,10 @@ def group_windows(spec: DecoderSpec, policy: Policy) -> dict[int, int]:
 
 
 def blocks_held(tokens: int, window: int, coded: bool, policy: Policy) -> Blocks:
-    """What a group of layers with that window holds of a sequence of so many tokens.
+    """The blocks that a group of layers with that window holds of a sequence of ``tokens`` tokens.
 
-    With B, W and F of the module's head: B - F blocks and, where it is held out of sight, block 0;
-    exact are those of index B - (W + 1) and later, and block 0 with sinks.
+    With B, W and F as above: B - F blocks and, where it is held outside the window, block 0. Exact
+    are the blocks of index B - (W + 1) and later, and block 0 with sinks.
     """
     blocks = blocks_for(tokens)
     first = max(0, tokens - window + 1) // BLOCK_TOKENS if window else 0
@@ -87,8 +88,8 @@ def sequence_bytes(spec: DecoderSpec, dtypes: KvDtypes, tokens: int, policy: Pol
 def step_bytes(
     spec: DecoderSpec, dtypes: KvDtypes, policy: Policy, tokens: int = STEP_TOKENS
 ) -> int:
-    """What the engine keeps free beside its sequences, for the blocks of a step over so many tokens
-    that are given back at its end: those that become codes, or leave a window."""
+    """Bytes that the engine keeps free for blocks that a step of ``tokens`` tokens returns at its end:
+    blocks that become codes, or leave a window."""
     total = 0
     for window, exact_block, coded_block in _groups(spec, dtypes, policy):
         if dtypes.coded:
@@ -117,7 +118,7 @@ def longest_sequence(spec: DecoderSpec, dtypes: KvDtypes, room: int, policy: Pol
     """
 
     def taken(blocks: int) -> int:
-        """When the newest block has its first token: the most that it takes with so many."""
+        """Bytes when the newest block has its first token: most for this number of blocks."""
         return sequence_bytes(spec, dtypes, (blocks - 1) * BLOCK_TOKENS + 1, policy)
 
     all_exact = blocks_for(policy.window_tokens) + 1
@@ -128,12 +129,12 @@ def longest_sequence(spec: DecoderSpec, dtypes: KvDtypes, room: int, policy: Pol
 
 
 def sequences_that_fit(size: int, room: int) -> int:
-    """Sequences of so many bytes in ``room`` bytes, sharing nothing."""
+    """Sequences of ``size`` bytes in ``room`` bytes, without shared blocks."""
     return max(0, room) // size
 
 
 def blocks_for(tokens: int) -> int:
-    """Blocks that hold so many tokens."""
+    """Blocks that hold ``tokens`` tokens."""
     return -(-tokens // BLOCK_TOKENS)
 
 

@@ -1,6 +1,6 @@
-"""The sizes of published models, as the config.json on the hub has them: data and nothing else.
+"""The sizes of published models, copied from the config.json of each model on the hub.
 
-Keys that say nothing of the shape are left out. Each name is followed by the hub id it is from.
+Keys that do not affect the shape are left out. A comment names the hub id of each model.
 """
 
 from __future__ import annotations

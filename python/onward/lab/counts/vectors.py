@@ -1,16 +1,16 @@
 """Bytes of one key or value, of a token and of a block of the cache.
 
-A vector is what one token has at one kv head of one layer: a key or a value, head_dim numbers.
-Where it is coded, D is head_dim rounded up to a multiple of 32:
+A vector is the key or the value of one token at one kv head of one layer: head_dim numbers. Where
+it is coded, D is head_dim rounded up to a multiple of 32:
 
-    int8     D + 2                one byte a number, an f16 scale for the vector
-    turbo4   D / 2 + 2            four bits, the same
-    turbo3   3 D / 8 + 2          three bits, the same
-    turbo2   D / 4 + 2            two bits, the same
-    q4_0     D / 2 + 2 (D / 32)   four bits a number, an f16 scale for each 32
+    int8     D + 2                one byte per number, an f16 scale for the vector
+    turbo4   D / 2 + 2            four bits per number, an f16 scale for the vector
+    turbo3   3 D / 8 + 2          three bits per number, an f16 scale for the vector
+    turbo2   D / 4 + 2            two bits per number, an f16 scale for the vector
+    q4_0     D / 2 + 2 (D / 32)   four bits per number, an f16 scale for each 32
 
-Where it is exact, a key is head_dim numbers, and a value as many rounded up to a multiple of 16
-(csrc/backend/cache_layout.h). Knows no sequence and no layer.
+Where it is exact, a key is head_dim numbers, and a value is rounded up to a multiple of 16 numbers
+(csrc/backend/cache_layout.h).
 """
 
 from __future__ import annotations
@@ -35,14 +35,6 @@ _CODES = {
     "turbo2": (2, False),
 }
 assert set(_CODES) == set(CODES)
-
-
-def textbook_bytes(
-    num_layers: int, num_kv_heads: int, head_dim: int, tokens: int, value_bytes: int
-) -> int:
-    """2 (K and V) x layers x kv heads x head_dim x tokens x bytes of a value: what everybody's
-    formula says, without blocks, padding, windows and codes."""
-    return 2 * num_layers * num_kv_heads * head_dim * tokens * value_bytes
 
 
 def vector_bytes(dtype: str, head_dim: int, side: Literal["keys", "values"]) -> int:

@@ -1,9 +1,9 @@
-"""Predicted bytes beside measured ones: a model is run, and asked what its cache holds.
+"""Compares predicted bytes of the cache with measured ones.
 
 For each kv_dtype and length a child process loads the model, reads a prompt, and looks while the
-sequence is alive: at the engine's own count, which has to be the prediction to the byte, and at
-what the process has grown by, which other things move as well. A model without weights is run as
-a stand-in of the same attention. Knows an LLM by what it needs of one, not the engine.
+sequence is alive: at the engine's own count, which must equal the prediction to the byte, and at
+the growth of the process, which other things affect too. A model without weights is replaced by a
+stand-in with the same attention.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _runnable(subject: Subject) -> Iterator[str]:
 
 
 def measure(open_llm: Opens, path: str, options: Mapping[str, Any], tokens: int) -> Measured:
-    """Reads a prompt of so many tokens and looks at the cache once the first text is out."""
+    """Read a prompt of that many tokens and look at the cache after the first text."""
     with open_llm(path, **options) as llm:
         vocab, generator = llm.spec.vocab_size, random.Random(1)
         warm_up = [generator.randrange(vocab) for _ in range(min(_WARM_UP_TOKENS, tokens))]
@@ -169,7 +169,7 @@ def _held(stats: Mapping[str, int]) -> int:
 
 
 def _cache_options(kv_dtype: str, policy: Policy) -> dict[str, Any]:
-    """What LLM is told beside the model: what is not as usual."""
+    """The arguments of LLM besides the model that differ from the defaults."""
     usual = Policy()
     options: dict[str, Any] = {
         "prefix_cache": False

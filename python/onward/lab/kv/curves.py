@@ -1,7 +1,4 @@
-"""From a report to a chart: bytes of one sequence at lengths closer together than the tables'.
-
-Knows nothing of drawing.
-"""
+"""The chart of ``onward kv --plot``: bytes of one sequence by its length."""
 
 from __future__ import annotations
 

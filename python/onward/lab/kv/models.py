@@ -1,8 +1,7 @@
-"""What the calculator has to know of a model, without its weights being read.
+"""The facts of a model that the calculator needs, without reading its weights.
 
-A published shape by its name, a folder, a config.json alone, a GGUF file, or a pack. Of weight
-files only the headers are looked at: they say in which dtype each tensor is. Knows no bytes of any
-cache.
+A model is the name of a published shape, a folder, a config.json alone, a GGUF file, or a pack.
+Of weight files only the headers are read, for the dtype of each tensor.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ def read_subject(model: str | None, dtype: str) -> Subject:
 
 
 def _has_weights(folder: Path) -> bool:
-    """Also where that cannot be told: whoever opens the folder says why."""
+    """True also where that is unknown: opening the folder then gives the reason."""
     try:
         return any(name.endswith((".safetensors", ".gguf")) for name in os.listdir(folder))
     except OSError:

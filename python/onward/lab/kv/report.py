@@ -1,13 +1,12 @@
-"""All figures of the calculator for one model: what a token, sequences and batches take, what fits.
-
-Knows how nothing is printed, and measures nothing.
-"""
+"""All figures of the calculator for one model: bytes of a token, of sequences and of batches, and
+what fits into memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from onward._core import kv_cache_bytes
 from onward.lab.counts.policy import BATCHES, MOST_SEQUENCES, MOST_TOKENS, Policy, usual_contexts
 from onward.lab.counts.sequences import (
     group_windows,
@@ -19,7 +18,6 @@ from onward.lab.counts.sequences import (
 from onward.lab.counts.vectors import (
     FLOAT_BYTES,
     exact_token_bytes,
-    textbook_bytes,
     token_bytes,
     vector_bytes,
 )
@@ -167,14 +165,14 @@ def _textbook(subject: Subject, dtype: str, lengths: Sequence[int]) -> Textbook:
             Step(2, "K and V", 2, ""),
             Step(dim, "head_dim", 2 * dim, "numbers"),
             Step(size, f"bytes of {dtype}", 2 * dim * size, "one token, one kv head, one layer"),
-            Step(heads, "kv heads", textbook_bytes(1, heads, dim, 1, size), "one token, one layer"),
-            Step(layers, "layers", textbook_bytes(layers, heads, dim, 1, size), "one token"),
+            Step(heads, "kv heads", kv_cache_bytes(1, heads, dim, 1, size), "one token, one layer"),
+            Step(layers, "layers", kv_cache_bytes(layers, heads, dim, 1, size), "one token"),
         ),
         sequences=tuple(
             (
                 tokens,
-                textbook_bytes(layers, heads, dim, tokens, size),
-                textbook_bytes(layers, spec.num_heads, dim, tokens, size),
+                kv_cache_bytes(layers, heads, dim, tokens, size),
+                kv_cache_bytes(layers, spec.num_heads, dim, tokens, size),
             )
             for tokens in lengths
         ),

@@ -1,8 +1,8 @@
 """A model with the attention of a given one and little else: random weights, in a folder.
 
-The cache depends on layers, kv heads, head_dim and windows, not on how wide the rest of the network
-or the vocabulary is. So the cache of a model that fits on no disk here can be held in memory and
-measured. What it says means nothing. Knows nothing of measuring.
+The cache depends on layers, kv heads, head_dim and windows, not on the width of the rest of the
+network or on the vocabulary. So the cache of a model that is too large for this machine's disk can
+be held in memory and measured. The output of the stand-in has no meaning.
 """
 
 from __future__ import annotations

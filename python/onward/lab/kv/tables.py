@@ -89,15 +89,15 @@ def _formula(report: Report) -> Iterator[str]:
             lines.append((factor, step.what, f"{step.bytes:,}", f"bytes: {step.makes}"))
     lines[-1] = (*lines[-1][:3], f"{lines[-1][3]}, {amount(book.steps[-1].bytes)}")
     for tokens, size, with_all_heads in book.sequences:
-        told = f"bytes: one sequence, {amount(size)}"
+        made_of = f"bytes: one sequence, {amount(size)}"
         if not own_heads:
-            told += f"; {amount(with_all_heads, unit_of(size))} as MHA"
-        lines.append((f"x {tokens:,}", "tokens", f"{size:,}", told))
+            made_of += f"; {amount(with_all_heads, unit_of(size))} as MHA"
+        lines.append((f"x {tokens:,}", "tokens", f"{size:,}", made_of))
     widths = [max(len(line[column]) for line in lines) for column in range(3)]
     yield f"the formula, with the model's own cache dtype ({book.dtype}):"
-    for factor, what, made, told in lines:
+    for factor, what, made, made_of in lines:
         equals = "=" if made else " "
-        line = f"  {factor:>{widths[0]}} {what:{widths[1]}}  {equals} {made:>{widths[2]}} {told}"
+        line = f"  {factor:>{widths[0]}} {what:{widths[1]}}  {equals} {made:>{widths[2]}} {made_of}"
         yield line.rstrip()
     if own_heads:
         yield "every query head has keys and values of its own (MHA)"

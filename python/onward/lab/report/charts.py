@@ -1,7 +1,5 @@
-"""Numbers on two logarithmic axes: lines, their names at the right end, and what lies across.
-
-Turns a chart into marks. Knows neither what the numbers are nor how marks become a file.
-"""
+"""Charts of lines on two logarithmic axes, turned into marks: lines with their names at the right
+end, a grid, and horizontal levels."""
 
 from __future__ import annotations
 
@@ -26,23 +24,23 @@ class Curve:
     points: tuple[tuple[float, float], ...]
     """Both numbers above 0, the first ones ascending."""
     colour: str | None = None
-    """Fixed where the same subject appears in several charts; None is the next free colour."""
+    """Given where the same subject appears in several charts; None is the next free colour."""
 
 
 @dataclass(frozen=True)
 class Chart:
     title: str
     across: str
-    """What the numbers to the right are."""
+    """The name of the horizontal axis."""
     curves: tuple[Curve, ...]
-    told: Callable[[float], str]
-    """A number upwards with its unit."""
+    formatted: Callable[[float], str]
+    """Formats a number of the vertical axis with its unit."""
     levels: tuple[tuple[str, float], ...] = ()
-    """Horizontal lines: what they are, and where."""
+    """Horizontal lines: name and value."""
     step: int = 4
-    """Of the ticks upwards: each is so many times the one below it."""
+    """The ratio of neighbouring ticks of the vertical axis."""
     dots: bool = False
-    """At every point: for what was measured there, and is not known between."""
+    """A dot at every point, for values that were measured there."""
 
 
 def marks(chart: Chart) -> Iterator[Mark]:
@@ -91,7 +89,7 @@ def _grid(chart: Chart) -> Iterator[Mark]:
     stride = max(1, math.ceil(LABEL_GAP * (len(powers) - 1) / (bottom - TOP)))
     for number in powers[::stride]:
         yield Stroke(((LEFT, y(number)), (right, y(number))), GRID)
-        yield Words(LEFT - 8, y(number) + 4, chart.told(number), anchor="end")
+        yield Words(LEFT - 8, y(number) + 4, chart.formatted(number), anchor="end")
     shown = -math.inf
     for number in sorted({number for curve in chart.curves for number, _ in curve.points}):
         if x(number) - shown < TICK_GAP:
@@ -108,7 +106,7 @@ def _levels(chart: Chart) -> Iterator[Mark]:
     named: list[Words] = []
     for name, number in chart.levels:
         yield Stroke(((LEFT, y(number)), (WIDTH - RIGHT, y(number))), LEVEL, dashed=True)
-        text, at = f"{name} {chart.told(number)}", y(number) - 4
+        text, at = f"{name} {chart.formatted(number)}", y(number) - 4
         beside = [words.box[2] + 12 for words in named if abs(words.y - at) < LABEL_GAP]
         named.append(Words(max([LEFT + 6.0, *beside]), at, text, LEVEL))
     yield from named

@@ -1,7 +1,4 @@
-"""What a picture is made of: strokes, dots and words, placed in a frame of WIDTH x HEIGHT.
-
-Knows neither numbers nor files.
-"""
+"""The marks of a picture: strokes, dots and words, placed in a frame of WIDTH x HEIGHT."""
 
 from __future__ import annotations
 

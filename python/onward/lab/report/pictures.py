@@ -1,8 +1,6 @@
-"""Charts as files. SVG is written here; PNG, the same marks, is left to matplotlib where that is
-installed.
+"""Writes charts as files: SVG here, PNG by matplotlib where that is installed.
 
-The ground is white and opaque in both, so that they can be read on a light page and on a dark one.
-Knows nothing of what the marks mean.
+The background is white and opaque in both, so that they are legible on light and dark pages.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ def check_path(path: str) -> None:
 
 
 def write(chart: Chart, path: str) -> None:
-    """The chart as a file; what kind is told by its name."""
+    """Write the chart as a file. The suffix of the name chooses the format."""
     check_path(path)
     try:
         with whole_file(Path(path)) as part:
