@@ -15,7 +15,7 @@
 using Floats = pybind11::array_t<float, pybind11::array::c_style>;
 using Bytes = pybind11::array_t<uint8_t, pybind11::array::c_style>;
 using Halves = pybind11::array_t<uint16_t, pybind11::array::c_style>;
-using Ids = pybind11::array_t<int32_t, pybind11::array::c_style>;
+using IdArray = pybind11::array_t<int32_t, pybind11::array::c_style>;
 
 void expect_shape(const char* name, const pybind11::array& array,
                   const std::vector<int64_t>& shape);

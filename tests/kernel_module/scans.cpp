@@ -62,8 +62,8 @@ double sum_at_least(const std::string& isa, const Floats& key, const Floats& val
   return scans_of(isa).sum_at_least(key.data(), value.data(), least, key.size());
 }
 
-std::pair<Floats, Ids> gather_range(const std::string& isa, const Floats& key, float low,
-                                    float high, const Floats& value, const std::optional<Ids>& id) {
+std::pair<Floats, IdArray> gather_range(const std::string& isa, const Floats& key, float low,
+                                    float high, const Floats& value, const std::optional<IdArray>& id) {
   const RowScans& scans = scans_of(isa);
   expect_shape("value", value, {key.size()});
   if (id) expect_shape("id", *id, {key.size()});
@@ -85,11 +85,11 @@ std::pair<Floats, Ids> gather_range(const std::string& isa, const Floats& key, f
       std::memcmp(ids.data(), own_ids.data(), bytes) != 0) {
     throw Error("kernels: gather_range gives something else in place");
   }
-  return {Floats(kept, values.data()), Ids(kept, ids.data())};
+  return {Floats(kept, values.data()), IdArray(kept, ids.data())};
 }
 
-std::pair<Ids, Floats> arrays(const std::vector<ScoredToken>& tokens) {
-  Ids ids(static_cast<py::ssize_t>(tokens.size()));
+std::pair<IdArray, Floats> arrays(const std::vector<ScoredToken>& tokens) {
+  IdArray ids(static_cast<py::ssize_t>(tokens.size()));
   Floats scores(ids.size());
   for (size_t i = 0; i < tokens.size(); ++i) {
     ids.mutable_data()[i] = tokens[i].id;
@@ -134,7 +134,7 @@ Candidates filtered(const Floats& scores, const Steps& steps) {
   return candidates;
 }
 
-std::pair<Ids, Floats> filter(const Floats& scores, const Steps& steps) {
+std::pair<IdArray, Floats> filter(const Floats& scores, const Steps& steps) {
   const Candidates candidates = filtered(scores, steps);
   std::vector<ScoredToken> tokens;
   for (int64_t i = 0; i < candidates.size(); ++i) {
@@ -144,7 +144,7 @@ std::pair<Ids, Floats> filter(const Floats& scores, const Steps& steps) {
   return arrays(tokens);
 }
 
-std::pair<Ids, Floats> best_filtered(const Floats& scores, const Steps& steps, int64_t k) {
+std::pair<IdArray, Floats> best_filtered(const Floats& scores, const Steps& steps, int64_t k) {
   return arrays(best_candidates(filtered(scores, steps), k));
 }
 
@@ -202,13 +202,13 @@ void bind_scans(py::module_& m) {
   m.def(
       "best_tokens",
       [](const Floats& x, int64_t k) { return arrays(best_tokens(x.data(), x.size(), k)); },
-      py::arg("scores"), py::arg("k"), "Ids and scores, best first.");
+      py::arg("scores"), py::arg("k"), "IdArray and scores, best first.");
   m.def(
       "log_sum_exp", [](const Floats& x) { return log_sum_exp(x.data(), x.size()); },
       py::arg("scores"));
   m.def("log_softmax", &log_softmax_of, py::arg("scores"));
   m.def("filter", &filter, py::arg("scores"), py::arg("steps"),
-        "Ids and log-probabilities of the tokens that remain after the (name, value) steps.");
+        "IdArray and log-probabilities of the tokens that remain after the (name, value) steps.");
   m.def("best_filtered", &best_filtered, py::arg("scores"), py::arg("steps"), py::arg("k"),
         "The k most likely tokens that `filter` returns.");
   m.def("draws", &draws, py::arg("scores"), py::arg("steps"), py::arg("uniforms"),

@@ -123,7 +123,7 @@ Floats product_on(const std::string& device, const Bytes& weights, const std::st
 }
 
 Floats embed_on(const std::string& device, const Bytes& table, const std::string& stored,
-                const std::string& dtype, const Ids& ids) {
+                const std::string& dtype, const IdArray& ids) {
   Bench bench(device);
   const Matrix matrix = bench.pack(table, stored, dtype, 1);
   const int64_t rows = ids.size();

@@ -88,7 +88,8 @@ def sequence_bytes(spec: DecoderSpec, dtypes: KvDtypes, tokens: int, policy: Pol
 def step_bytes(
     spec: DecoderSpec, dtypes: KvDtypes, policy: Policy, tokens: int = STEP_TOKENS
 ) -> int:
-    """Bytes that the engine keeps free for blocks that a step of ``tokens`` tokens returns at its end:
+    """Bytes that the engine keeps free for blocks that a step of ``tokens`` tokens returns at its
+    end:
     blocks that become codes, or leave a window."""
     total = 0
     for window, exact_block, coded_block in _groups(spec, dtypes, policy):
