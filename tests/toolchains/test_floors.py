@@ -1,18 +1,18 @@
-"""The shape of the house, read from every #include and import: who may know whom.
+"""The structure of the code, read from every #include and import: which room may use which.
 
-Floors of the core, lowest first. A file includes its own floor and lower ones:
+Floors of the core. A file includes only files of its own floor and of lower floors:
 
     6 bindings, capi   5 engine   4 sampling   3 model, cache, pack, device   2 cpu, cuda
     1 backend, formats   0 base
 
-Only the bindings and the C interface open devices, and cpu and cuda do not include each other.
+Only the bindings and the C interface open devices. cpu and cuda do not include each other.
 
-Floors of the package, lowest first. A module imports its own floor and lower ones, and no two
-modules import each other, directly or through others:
+Floors of the package. A module imports only its own floor and lower floors. No two modules import
+each other, directly or through other modules:
 
     10 __main__  9 cli  8 lab  7 llm, default_llm, engine_options, text_calls  6 sessions
-    5 calls, quantization
-    4 load  3 text  2 options  1 files, machine  0 errors, message_text, spec
+    5 calls, quantization  4 load  3 text  2 options  1 files, machine
+    0 errors, message_text, spec
 """
 
 from __future__ import annotations
