@@ -4,6 +4,8 @@
 #
 #   scripts/sanitize.sh address      AddressSanitizer and UndefinedBehaviorSanitizer: core tests
 #   scripts/sanitize.sh thread       ThreadSanitizer: tests of the shared engine and its clients
+#   scripts/sanitize.sh stress       Both sanitizers: many threads at a shared engine that computes
+#                                    nothing; builds a few files only
 #   scripts/sanitize.sh valgrind     valgrind memcheck: the C example
 #
 # Further arguments go to pytest in place of the default tests. PYTHON: the interpreter, with the
@@ -69,6 +71,16 @@ case $kind in
     [ $# -gt 0 ] || set -- "${thread_tests[@]}" -k "not fork and not Fork and not child"
     build "-O1 -g1 -fsanitize=thread" "${generic[@]}"
     TSAN_OPTIONS="halt_on_error=1:abort_on_error=1:second_deadlock_stack=1" tests libtsan.so "$@"
+    ;;
+  stress)
+    mkdir -p build/stress
+    for flags in thread address,undefined; do
+      g++ -std=c++20 -O1 -g1 -pthread "-fsanitize=$flags" -fno-sanitize-recover=all \
+        -Itests/engine_stress -Icsrc -Icsrc/include tests/engine_stress/stress.cpp \
+        csrc/engine/{turn_queue,shared_engine,engine_client}.cpp csrc/base/{error,fork_count}.cpp \
+        -o build/stress/stress
+      TSAN_OPTIONS=halt_on_error=1 build/stress/stress "${1:-15}"
+    done
     ;;
   valgrind)
     exec "$PYTHON" -m pytest -q -p no:cacheprovider -m "slow or not slow" \
