@@ -1,17 +1,17 @@
-// Where the keys and values of a cache block lie. A block holds kBlockTokens consecutive positions
-// of one sequence, for every kv head of a group of layers: those that see the same window, so that
-// the blocks they no longer see can be given back. A block is exact, or it is coded.
+// The layout of keys and values in a cache block. A block has kBlockTokens consecutive positions of
+// one sequence, for every kv head of a group of layers. The layers of a group see the same window,
+// so blocks that they no longer see can be returned. A block is exact or coded.
 //
 //   exact = for each layer of the group, for each kv head:
 //             keys   [head_dim][16 tokens]       tokens are lanes: 16 scores per register
 //             values [16 tokens][value_stride]   value_stride = head_dim rounded up to 16
 //   coded = for each layer of the group, for each kv head: key codes, value codes
 //           for each layer of the group, for each kv head: key scales, value scales
-//           (how codes and scales are laid out: cpu/kernels.h). A side whose codec is `exact` is
-//           stored as in an exact block.
+//           (cpu/kernels.h defines the layout of codes and scales). A side with the codec `exact`
+//           is stored as in an exact block.
 //
-// Which block is which is a matter of positions alone, so that prefill and decode agree: a token in
-// block b sees the blocks [coded_begin(), coded_end(b)) as codes and all others exactly.
+// Positions alone decide which blocks are coded, so that prefill and decode agree: a token in block
+// b sees the blocks [coded_begin(), coded_end(b)) as codes and all others exactly.
 #pragma once
 
 #include <algorithm>
@@ -30,13 +30,13 @@ enum class KvCodec : uint8_t { exact, int8, q4_0, turbo4, turbo3, turbo2 };
 
 struct CacheLayout {
   static constexpr int64_t kBlockTokens = 16;
-  static constexpr int64_t kCodedLane = 32;  // coded vectors are padded to it with zeros
+  static constexpr int64_t kCodedLane = 32;  // coded vectors are padded to a multiple with zeros
 
-  // Layers that see the same positions.
+  // A group of layers that see the same positions.
   struct Group {
     int64_t layers = 0;
-    int64_t window = 0;       // newest tokens that are seen, the token itself included; 0: all
-    int64_t sink_tokens = 0;  // first tokens that are seen besides (StreamingLLM)
+    int64_t window = 0;       // number of newest tokens that are seen, itself included; 0: all
+    int64_t sink_tokens = 0;  // number of first tokens that are also seen (StreamingLLM)
   };
 
   int64_t num_kv_heads = 0;
@@ -44,14 +44,14 @@ struct CacheLayout {
   DType dtype = DType::f32;  // of exact blocks: f32, f16 or bf16
   KvCodec key_codec = KvCodec::exact;
   KvCodec value_codec = KvCodec::exact;
-  int64_t window_blocks = 0;  // exact blocks before that of the token itself, where there are codes
-  bool exact_first = true;    // block 0 stays exact: the tokens that attention rests on
-  // Rotary pairs (i, i + head_dim / 2) before this one turn so fast that their mean over some
-  // positions says nothing of others: coded keys are centred in the other ones alone.
+  int64_t window_blocks = 0;  // with codes: exact blocks before the block of the token
+  bool exact_first = true;    // block 0 stays exact, because attention gives it much weight
+  // Rotary pairs (i, i + head_dim / 2) before this one rotate so fast that their mean over some
+  // positions carries no information about others. Coded keys are centred only in the other pairs.
   int64_t first_centred_pair = 0;
   std::vector<Group> groups;
   std::vector<int64_t> group_of;  // by layer
-  std::vector<int64_t> place_of;  // by layer: which of its group
+  std::vector<int64_t> place_of;  // by layer: the index in its group
 
   bool coded() const { return key_codec != KvCodec::exact || value_codec != KvCodec::exact; }
   int64_t coded_begin() const { return exact_first ? 1 : 0; }

@@ -7,9 +7,10 @@
 
 namespace onward {
 
-// Code n stands for the n-th integer, times the vector's scale. They are the optimal quantiser of a
-// normal distribution (Lloyd 1957, Max 1960), stretched until the largest is 127 and rounded:
-// integers, for dot products of bytes. Symmetric: code n is the negative of code last - n.
+// The value of code n is the n-th integer times the scale of the vector. The integers are the
+// optimal quantiser of a normal distribution (Lloyd 1957, Max 1960), scaled until the largest is
+// 127 and rounded, for dot products of bytes. They are symmetric: code n is the negative of code
+// last - n.
 constexpr int8_t kTurbo4Integers[16] = {-127, -96, -75, -58, -44, -31, -18, -6,
                                         6,    18,  31,  44,  58,  75,  96,  127};
 constexpr int8_t kTurbo3Integers[8] = {-127, -79, -45, -14, 14, 45, 79, 127};

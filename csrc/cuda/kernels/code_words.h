@@ -1,5 +1,5 @@
-// Coded keys and values as words of four bytes, and the rotation, as the processor has them
-// (cpu/kernels.h): what coding and attention over codes share. Knows nothing of the rows of a step.
+// Common parts of encoding and of attention over codes: coded keys and values as words of four
+// bytes, and the rotation, with the same definitions as on the CPU (cpu/kernels.h).
 #pragma once
 
 #include "backend/codebooks.h"
@@ -8,8 +8,8 @@
 
 namespace onward::cuda {
 
-constexpr int kCodedGroup = 32;  // coordinates that share a scale, of the codec that is grouped
-constexpr int kCodeTokens = 16;  // of a block
+constexpr int kCodedGroup = 32;  // coordinates that share a scale in a grouped codec
+constexpr int kCodeTokens = 16;  // in a block
 constexpr int kRegisterWords = 16;
 constexpr int kMostCodedDim = 512;
 
@@ -47,7 +47,7 @@ __host__ __device__ constexpr uint32_t table_word(const int8_t* integers) {
   return word;
 }
 
-// Codes of less than a byte, in the bytes of a word, to the integers they stand for, signed bytes.
+// Converts codes of less than a byte, in the bytes of a word, to their values as signed bytes.
 template <KvCodec kCodec>
 __device__ inline uint32_t integers_of(uint32_t codes) {
   if constexpr (kCodec == KvCodec::q4_0) {
@@ -74,7 +74,7 @@ __device__ inline uint32_t integers_of(uint32_t codes) {
   }
 }
 
-// Word `lane` of register r of a head's stored keys or values, (n / 4 registers), as integers.
+// Word `lane` of register r of the stored keys or values of a head (n / 4 registers), as integers.
 template <KvCodec kCodec, bool kKeys>
 __device__ inline uint32_t stored_integers(const uint32_t* stored, int n, int r, int lane) {
   if constexpr (kCodec == KvCodec::int8) {
@@ -92,10 +92,10 @@ __device__ inline uint32_t stored_integers(const uint32_t* stored, int n, int r,
   }
 }
 
-// The signs of codebooks.h where kernels can look them up: in their arguments.
+// The signs of codebooks.h, passed in the arguments of a kernel, where it can read them.
 struct RotationSigns {
   uint32_t words[kMostCodedDim / 32];
-  // value, negated where coordinate i is.
+  // Returns the value, negated if the rotation negates coordinate i.
   __device__ float turned(int i, float value) const {
     return (words[i / 32] >> (i % 32) & 1u) != 0 ? -value : value;
   }
@@ -106,22 +106,22 @@ inline RotationSigns rotation_signs() {
   return signs;
 }
 
-// 1 / sqrt(size) of a power of two, rounded once.
+// 1 / sqrt(size) for a power of two, rounded once.
 __device__ inline float inverse_root(int size) {
   float root = 1.0f;
   for (; size >= 4; size /= 4) root *= 0.5f;
   return size == 2 ? root * 0.707106781f : root;
 }
 
-// Hadamard's butterflies and the division by the root over `count` vectors of n coordinates in
-// shared memory: coordinate i of vector v is x[i * step + v * vector]. Called by all threads of a
-// block, with a barrier before and after.
+// The Hadamard transform, with its division by the square root, of `count` vectors of n coordinates
+// in shared memory. Coordinate i of vector v is x[i * step + v * vector]. All threads of the block
+// must call it, with a barrier before and after.
 template <int kThreads>
 __device__ inline void butterflies(float* x, int n, int step, int count, int vector) {
   const int thread = static_cast<int>(threadIdx.x);
-  const bool apart = step == 1;  // neighbouring threads take neighbouring floats
+  const bool apart = step == 1;  // neighbouring threads use neighbouring floats
   sync_block();
-  // Blocks of the powers of two that n is a sum of, largest first.
+  // n is a sum of powers of two; one block for each of them, the largest first.
   int begin = 0;
   for (int size = kMostCodedDim; size >= kCodedGroup; size /= 2) {
     if (begin + size > n) continue;
@@ -147,8 +147,8 @@ __device__ inline void butterflies(float* x, int n, int step, int count, int vec
   sync_block();
 }
 
-// The largest magnitude of the values of a warp's lanes, as bits that order them; what is not
-// finite lies above all.
+// The largest magnitude of the lanes of a warp, as bits that have the order of the magnitudes.
+// Values that are not finite are the largest.
 constexpr uint32_t kNotFinite = 0x7f800000u;
 __device__ inline uint32_t magnitude_bits(float value) { return bits_of(value) & 0x7fffffffu; }
 __device__ inline uint32_t largest_bits(uint32_t bits) {
@@ -159,8 +159,7 @@ __device__ inline uint32_t largest_bits(uint32_t bits) {
   return bits;
 }
 
-// Numbers of at most the magnitude `bits` stand for become integers of at most `most`, times
-// scale.
+// Converts numbers up to the magnitude of `bits` to integers up to `most`, times a scale.
 struct Parts {
   float inverse;
   float scale;

@@ -1,7 +1,7 @@
-// The softmax over coded keys and values that the processor computes (cpu/kernels.h,
-// CodedAttendArgs), to the same bits, for some query heads of one kv head: a code is read once for
-// all of them, and a warp has the softmax of one. A state is that of exact_softmax.h, with outputs
-// up to coded_dim. Every function is called by all threads of a block. Knows nothing of steps.
+// The softmax over coded keys and values for some query heads of one kv head, with the same bits as
+// on the CPU (cpu/kernels.h, CodedAttendArgs). A code is read once for all heads, and a warp
+// computes the softmax of one head. A state is as in exact_softmax.h, with outputs up to coded_dim.
+// All threads of a block must call each function.
 #pragma once
 
 #include "cuda/kernels/code_words.h"
@@ -9,28 +9,28 @@
 
 namespace onward::cuda {
 
-constexpr int kMostHeads = kSoftmaxThreads / 32;  // that go together
+constexpr int kMostHeads = kSoftmaxThreads / 32;  // computed together
 constexpr int kTileBlocks = kTileKeys / kBlockKeys;
-constexpr int kTileWords = kTileKeys / 4;  // weights of a tile, four to a word
+constexpr int kTileWords = kTileKeys / 4;  // weights of a tile, four in a word
 constexpr float kByteLargest = 127.0f;
 constexpr float kPartsLargest = 16256.0f;  // 127 * 128: two signed bytes
 
-// Where things lie in shared memory, floats from its beginning; by head where it says so.
+// The layout of shared memory: offsets in floats.
 struct CodedRoom {
   int n;       // coded_dim
-  int heads;   // that there is room for
-  int groups;  // of a value's coordinates with a scale of their own
+  int heads;   // number of heads with space
+  int groups;  // groups of coordinates of a value; each has a scale
   int states;  // (2, heads, state)
-  int query;   // (heads, n): as it came, rotated, or turned for the sinks
-  int fine;    // (heads, n / 4) words: the query's integers are 128 * coarse + fine
+  int query;   // (heads, n): unchanged, rotated, or rotated back for the sinks
+  int fine;    // (heads, n / 4) words; the integers of the query are 128 * coarse + fine
   int coarse;
   int centre;        // (n)
-  int weights;       // (heads, 64): scores, then what they weigh
+  int weights;       // (heads, 64): scores, then weights
   int value_fine;    // (heads, groups, 16) words: weights times value scales, as integers
-  int value_coarse;  // like them
-  int value_scales;  // (heads, groups): of those integers
-  int of_head;       // (3, heads): the query's scale, its product with the centre, the rescaling
-  int floats;        // all
+  int value_coarse;  // the same
+  int value_scales;  // (heads, groups): the scales of these integers
+  int of_head;       // (3, heads): query scale, its product with the centre, rescaling
+  int floats;        // total size
 };
 
 inline CodedRoom coded_room(const LayerCache& cache, int heads) {
@@ -56,7 +56,7 @@ inline CodedRoom coded_room(const LayerCache& cache, int heads) {
   return room;
 }
 
-// One kv head's coded blocks, the room of its query heads, and how many there are.
+// The coded blocks of one kv head, and the shared memory and number of its query heads.
 struct CodedHeads {
   const LayerCache& cache;
   const CodedRoom& room;
@@ -64,7 +64,7 @@ struct CodedHeads {
   int64_t codes_offset;
   int64_t scales_offset;
   float scale;
-  int count;  // of query heads
+  int count;  // number of query heads
   float* shared;
 
   __device__ float* state(int which, int head) const {
@@ -97,15 +97,15 @@ struct CodedHeads {
   }
 };
 
-// n, of at most 127 * 128 either way, as byte `at` of words.
+// Writes n, |n| <= 127 * 128, as byte `at` of two words.
 __device__ inline void split(int n, int at, uint32_t* fine, uint32_t* coarse) {
   const int upper = (n + 64) >> 7;
   reinterpret_cast<int8_t*>(fine)[at] = static_cast<int8_t>(n - upper * 128);
   reinterpret_cast<int8_t*>(coarse)[at] = static_cast<int8_t>(upper);
 }
 
-// The heads' queries against coded keys. q: (heads, head_dim); first_keys: those of block 0 where
-// coded keys are less of the centre, else null.
+// Prepares the queries of the heads for coded keys. q: (heads, head_dim). first_keys: the keys of
+// block 0 if coded keys are centred, otherwise null.
 __device__ inline void prepare_queries(const CodedHeads& c, const RotationSigns& signs,
                                        const float* q, const char* first_keys) {
   const int thread = static_cast<int>(threadIdx.x), n = c.room.n, size = c.cache.head_dim;
@@ -151,7 +151,7 @@ __device__ inline void prepare_queries(const CodedHeads& c, const RotationSigns&
   sync_block();
 }
 
-// Scores of a tile's keys [begin, end), a key and two heads by each thread.
+// Computes the scores of keys [begin, end) of a tile; each thread computes one key for two heads.
 template <KvCodec kCodec>
 __device__ inline void score_keys(const CodedHeads& c, int64_t tile, int64_t begin, int64_t end) {
   constexpr int kHeads = kMostHeads * kTileKeys / kSoftmaxThreads;
@@ -162,7 +162,7 @@ __device__ inline void score_keys(const CodedHeads& c, int64_t tile, int64_t beg
   const char* keys = c.keys(key / kBlockKeys);
   const int token = static_cast<int>(key % kBlockKeys);
   float sums[kHeads] = {};
-  int heads[kHeads];  // the last one again where there are fewer
+  int heads[kHeads];  // the last head is repeated if there are fewer
   for (int i = 0; i < kHeads; ++i) heads[i] = first + i < c.count ? first + i : c.count - 1;
   if constexpr (kCodec == KvCodec::exact) {
     for (int d = 0; d < c.cache.head_dim; ++d) {
@@ -199,7 +199,8 @@ __device__ inline void score_keys(const CodedHeads& c, int64_t tile, int64_t beg
   }
 }
 
-// A tile's scores to weights, on the warp of each head: maximum, sums, and integers for the values.
+// Converts the scores of a tile to weights on the warp of each head: maximum, sums, and integers
+// for the values.
 __device__ inline void weigh_keys(const CodedHeads& c, int64_t tile, int64_t begin, int64_t end,
                                   int which) {
   const int head = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -214,7 +215,7 @@ __device__ inline void weigh_keys(const CodedHeads& c, int64_t tile, int64_t beg
     const int64_t key = tile * kTileKeys + lane + 32 * i;
     seen[i] = begin <= key && key < end;
     p[i] = weights[lane + 32 * i];
-    if (seen[i] && p[i] > highest) highest = p[i];  // a NaN is no maximum
+    if (seen[i] && p[i] > highest) highest = p[i];  // a NaN is not a maximum
   }
   for (int mask = 16; mask > 0; mask /= 2) {
     const float other = shuffle_xor(highest, mask);
@@ -261,7 +262,7 @@ __device__ inline void weigh_keys(const CodedHeads& c, int64_t tile, int64_t beg
   }
 }
 
-// out = out * rescale + weights * values, over a tile's keys [begin, end).
+// out = out * rescale + weights * values, over keys [begin, end) of a tile.
 template <KvCodec kCodec>
 __device__ inline void add_values(const CodedHeads& c, int64_t tile, int64_t begin, int64_t end,
                                   int which) {
@@ -347,10 +348,10 @@ __device__ inline void add_values(const CodedHeads& c, int64_t tile, int64_t beg
   }
 }
 
-// The softmax over coded keys [first, last] of one span, from nothing, into the heads' states.
+// Computes the softmax over coded keys [first, last] of one span into the states of the heads.
 __device__ inline void attend_coded_span(const CodedHeads& c, int64_t first, int64_t last,
                                          int which) {
-  sync_block();  // the states may be ones that others still read
+  sync_block();  // other threads may still read the states
   for (int head = 0; head < c.count; ++head) {
     float* state = c.state(which, head);
     for (int i = static_cast<int>(threadIdx.x); i < kStateHead + c.room.n; i += kSoftmaxThreads) {

@@ -15,7 +15,7 @@ constexpr int kMostGroups = kMostCodedDim / kCodedGroup;
 struct TurboBook {
   int count;  // of positive integers
   float integers[kMostThresholds + 1];
-  float thresholds[kMostThresholds];  // half-way between two of them
+  float thresholds[kMostThresholds];  // half-way between two integers
   float factors[kTurboFactorCount];
   float deviation;
 };
@@ -70,7 +70,7 @@ __device__ uint16_t stored_scale(bool finite, float scale) {
   return static_cast<uint16_t>(half_of(finite ? scale : float_of(0x7fc00000u)));
 }
 
-// Scales by a thread for each token, codes by all.
+// One thread for each token computes the scale; all threads compute codes.
 __device__ void encode_bytes(const Side& side) {
   const int thread = static_cast<int>(threadIdx.x);
   if (thread < kCodeTokens) {
@@ -85,13 +85,13 @@ __device__ void encode_bytes(const Side& side) {
   sync_block();
   for (int at = thread; at < side.n * kCodeTokens; at += kThreads) {
     const float scale = half_to_float(side.found[at % kCodeTokens]);
-    const float scaled = scale > 0.0f ? side.x[at] / scale : 0.0f;  // 0 where it is a NaN
+    const float scaled = scale > 0.0f ? side.x[at] / scale : 0.0f;  // 0 if it would be a NaN
     const float integer = rintf(fminf(fmaxf(scaled, -127.0f), 127.0f));
     side.codes[at] = static_cast<uint8_t>(128 + static_cast<int>(integer));
   }
 }
 
-// A thread takes a token's group of 32.
+// A thread encodes a group of 32 of a token.
 __device__ void encode_groups(const Side& side) {
   for (int at = static_cast<int>(threadIdx.x); at < side.n / kCodedGroup * kCodeTokens;
        at += kThreads) {
@@ -126,9 +126,9 @@ __device__ int level_of(const TurboBook& book, float step, float size) {
 
 struct Fit {
   float step;
-  float product;  // of vector and integers
-  float gain;     // product^2 / square: grows with the cosine
-  float square;   // of the integers
+  float product;  // dot product of vector and integers
+  float gain;     // product^2 / square, which grows with the cosine
+  float square;   // sum of squares of the integers
 };
 
 __device__ Fit fit_of(const TurboBook& book, const float* x, int n, float step) {
@@ -146,7 +146,7 @@ __device__ Fit fit_of(const TurboBook& book, const float* x, int n, float step) 
 struct TurboShared {
   float norms[kCodeTokens];  // squared
   float units[kCodeTokens];
-  float steps[kCodeTokens];  // that of the best factor
+  float steps[kCodeTokens];  // the step of the best factor
   Fit fits[kTurboFactorCount * kCodeTokens];
 };
 
@@ -224,13 +224,14 @@ __device__ void store_codes(const Side& side, char* codes, char* scales) {
   }
 }
 
-// Before the coordinates and their codes.
+// The bytes before the coordinates and their codes.
 struct alignas(16) SideShared {
   TurboShared turbo;
   uint16_t found[kMostGroups * kCodeTokens];
 };
 
-// Blocks: encodings, kv heads, sides. Four of them on a multiprocessor: for more ptxas would spill.
+// Grid: (encodings, kv heads, sides). Four blocks on a multiprocessor, because ptxas would spill
+// with more.
 __global__ void __launch_bounds__(kThreads, 4) encode_side(EncodeCall c) {
   SideShared& shared = *reinterpret_cast<SideShared*>(shared_memory());
   const LayerCache& cache = c.cache;
