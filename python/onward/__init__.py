@@ -9,11 +9,11 @@ frees its memory when you close it.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
 
 from onward import errors
 from onward.errors import Error
 
+TYPE_CHECKING = False  # type checkers take it as true; typing takes milliseconds to import
 if TYPE_CHECKING:
     from onward._core import __version__, kv_cache_bytes
     from onward.calls.generation import Stream

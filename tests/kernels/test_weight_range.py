@@ -14,6 +14,7 @@ from builders.checkpoints import (
     TINY,
     TINY_GGUF,
     gguf_bytes,
+    random_blocks,
     random_weights,
     stored,
     tiny_gguf_tensors,
@@ -25,7 +26,9 @@ from onward._core import kernels
 from onward.errors import WeightError
 from onward.load.hub import find_model
 from onward.load.loading import load_model
+from onward.load.packing import pack_model
 from onward.load.weights import open_checkpoint
+from onward.load.weights.checkpoint import STORAGE
 
 OpenLLM = Callable[..., Any]
 VOCAB = 64
@@ -33,6 +36,7 @@ SAID = [3, 9, 40, 2]
 STEPS = {1: 3, 3: 9, 9: 40, 40: 2}
 HEAD, EMBED = "lm_head.weight", "model.embed_tokens.weight"
 Q_PROJ = "model.layers.0.self_attn.q_proj.weight"
+NORM = "model.norm.weight"
 
 
 def write_scaled(folder: Path, **scales: float) -> Path:
@@ -130,6 +134,52 @@ def test_a_gguf_file(tmp_path: Path, dtype: str, factor: float, found: str) -> N
     load_model(find_model(path), "f32", 1)
 
 
+def write_one(folder: Path, tensor: str, value: float) -> Path:
+    """A random model; the last value of one tensor is replaced."""
+    weights = random_weights(TINY)
+    weights[tensor].reshape(-1)[-1] = value
+    return write_folder(folder, weights=weights)
+
+
+class TestPack:
+    @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "int8", "int4"])
+    @pytest.mark.parametrize("tensor", [EMBED, Q_PROJ, NORM])
+    @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+    def test_values_that_are_not_finite(
+        self, tmp_path: Path, dtype: str, tensor: str, value: float
+    ) -> None:
+        folder = write_one(tmp_path / "m", tensor, value)
+        with pytest.raises(
+            WeightError, match=rf"^model\.safetensors: tensor {tensor} .*not finite"
+        ):
+            pack_model(folder, tmp_path / "m.onward", dtype=dtype, threads=1)
+        assert [path.name for path in tmp_path.iterdir()] == ["m"]
+
+    @pytest.mark.parametrize("stored_as", ["F16", "BF16", "Q8_0", "Q4_0"])
+    def test_of_a_gguf_file_in_its_own_dtype(self, tmp_path: Path, stored_as: str) -> None:
+        """The last two bytes of a float, or the scale of the last block."""
+        tensors = tiny_gguf_tensors()
+        key = "blk.1.attn_q.weight"
+        generator = np.random.default_rng(0)
+        if STORAGE[stored_as][0] == 1:
+            good = stored(generator.standard_normal(tensors[key].shape, np.float32), stored_as)
+        else:
+            good = random_blocks(stored_as, tensors[key].shape, generator)
+        data = bytearray(good.data)
+        at = len(data) - STORAGE[stored_as][1]
+        data[at : at + 2] = b"\x80\x7f" if stored_as == "BF16" else b"\x00\x7c"  # infinity
+        path = tmp_path / "m.gguf"
+        for content in (good.data, bytes(data)):
+            tensors[key] = good._replace(data=content)
+            path.write_bytes(gguf_bytes(TINY_GGUF, tensors))
+            if content == good.data:
+                pack_model(path, tmp_path / "m.onward", dtype="auto", threads=1)
+        name = r"model\.layers\.1\.self_attn\.q_proj\.weight"
+        with pytest.raises(WeightError, match=rf"^m\.gguf: tensor {name} .*not finite"):
+            pack_model(path, tmp_path / "bad.onward", dtype="auto", threads=1)
+        assert not (tmp_path / "bad.onward").exists()
+
+
 class TestQuantize:
     @pytest.mark.parametrize("format_", ["int8", "int4", "int4-min"])
     @pytest.mark.parametrize("tensor", [EMBED, Q_PROJ])
@@ -145,6 +195,16 @@ class TestQuantize:
         folder = write_folder(tmp_path / "m", weights=weights)
         with pytest.raises(WeightError, match=rf"tensor {tensor} .*{found}"):
             onward.quantize(folder, tmp_path / "out", format=format_, head=format_, method="round")
+        assert [path.name for path in tmp_path.iterdir()] == ["m"]
+
+    @pytest.mark.parametrize("tensor", [EMBED, NORM])
+    @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+    def test_of_tensors_that_it_copies(self, tmp_path: Path, tensor: str, value: float) -> None:
+        folder = write_one(tmp_path / "m", tensor, value)
+        with pytest.raises(
+            WeightError, match=rf"^model\.safetensors: tensor {tensor} .*not finite"
+        ):
+            onward.quantize(folder, tmp_path / "out", head="keep", method="round")
         assert [path.name for path in tmp_path.iterdir()] == ["m"]
 
     @pytest.mark.parametrize("format_", ["int8", "int4", "int4-min"])

@@ -250,6 +250,51 @@ class TestSignals:
             _, err = child.communicate(timeout=30)
         assert (child.returncode, err) == (128 + getattr(signal, number), b"")
 
+    @pytest.mark.parametrize("imports", [1, 10, 40, 80])
+    def test_ctrl_c_while_modules_are_imported(
+        self, child_environment: dict[str, str], imports: int
+    ) -> None:
+        """The signal comes at the given import of the command, whatever the machine's speed."""
+        start = (
+            "import signal, sys\n"
+            "from onward.__main__ import run\n"
+            "left = int(sys.argv.pop(1))\n"
+            "def count(event, arguments):\n"
+            "    global left\n"
+            "    if event == 'import':\n"
+            "        left -= 1\n"
+            "        if left == 0:\n"
+            "            signal.raise_signal(signal.SIGINT)\n"
+            "sys.addaudithook(count)\n"
+            "sys.exit(run())\n"
+        )
+        ended = subprocess.run(
+            [sys.executable, "-c", start, str(imports), "generate", "--help"],
+            capture_output=True,
+            env=child_environment,
+            timeout=60,
+            check=False,
+        )
+        assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"")
+
+    def test_the_package_itself_imports_little(self, child_environment: dict[str, str]) -> None:
+        """Ctrl-C before the command's own code runs is a traceback of Python: that time is
+        short."""
+        program = (
+            "import sys; before = set(sys.modules); import onward.__main__; "
+            "print(*sorted(set(sys.modules) - before - {'__future__'}))"
+        )
+        ended = subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            env=child_environment,
+            timeout=60,
+            check=True,
+        )
+        allowed = {"onward", "onward.__main__", "onward.errors"}
+        allowed |= {"importlib", "importlib._bootstrap", "importlib._bootstrap_external"}
+        assert set(ended.stdout.decode().split()) <= allowed | {"warnings", "_warnings"}
+
     @pytest.mark.parametrize("command", NAMES)
     @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP", "SIGPIPE"])
     @pytest.mark.slow

@@ -23,6 +23,7 @@ from onward.load.hub import ModelFiles
 from onward.load.weights import Checkpoint, open_checkpoint
 from onward.load.weights.checkpoint import STORAGE, float_values, unsupported
 from onward.load.weights.dtypes import DTYPES, HEAD_DTYPES, WeightDtypes, choose_dtypes, head_name
+from onward.load.weights.finite import check_finite
 from onward.machine.caller import warn_caller
 from onward.message_text import label, labels, nearest, shown
 from onward.options.kv_dtypes import KvDtypes, parse_kv_dtype
@@ -301,8 +302,10 @@ class Source:
         )
 
 
-def pack(source: Source) -> _core.Model:
-    """Pack the model's own tensors. WeightError as for ``load_model``."""
+def pack(source: Source, *, finite: bool = False) -> _core.Model:
+    """Pack the model's own tensors. WeightError as for ``load_model``, and with ``finite`` for
+    values that are NaN or infinite. Loading alone leaves them to the logits, where they are a
+    NumericsError, because not every dtype is read value by value."""
     from onward import _core
 
     plan, checkpoint, progress = source.plan, source.checkpoint, source.progress
@@ -312,6 +315,9 @@ def pack(source: Source) -> _core.Model:
     total = sum(_stored_bytes(checkpoint, name) for planned in plan for name in planned.sources)
     done = 0
     for planned in plan:
+        if finite:
+            for name in planned.sources:
+                check_finite(checkpoint, name)
         tensors = [checkpoint.tensor(name) for name in planned.sources]
         dtype = source.dtypes.matrices.get(planned.name, "f32")
         try:

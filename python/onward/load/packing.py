@@ -14,7 +14,7 @@ from onward.errors import ArgumentTypeError, InvalidArgument, PackError
 from onward.files.whole_files import remove_abandoned, whole_file
 from onward.load import pack_contents as contents
 from onward.load.hub import PACK, find_model
-from onward.load.loading import LoadedModel, check_device, load_model
+from onward.load.loading import LoadedModel, check_device, opened_source, pack
 from onward.load.model_texts import read_template, read_tokenizer
 from onward.load.origin import fingerprint
 from onward.load.weights.dtypes import head_name
@@ -60,6 +60,7 @@ def pack_model(
         InvalidArgument: dtypes as for ``LLM``, an output that exists or has another suffix, a
             model that is a pack itself.
         PackError: the file cannot be written.
+        WeightError: as for ``LLM``, and weights that are NaN or infinite.
         ModelNotFound, LoadError, DeviceError: as for ``LLM``.
     """
     began = time.perf_counter()
@@ -73,9 +74,9 @@ def pack_model(
     if not isinstance(called, str) or not called.strip() or not called.isprintable():
         raise InvalidArgument(f"name: is {shown(called)}, expected text of one line")
     with ProgressBar(f"loading {files.name}") as progress:
-        loaded = load_model(
-            files, dtype, threads, progress, head_dtype, device=check_device(device)
-        )
+        place = check_device(device)
+        with opened_source(files, dtype, threads, progress, head_dtype, "auto", place) as source:
+            loaded = source.loaded(pack(source, finite=True))
     facts, texts = _split(pack_facts(loaded, called) | _texts(loaded))
     with ProgressBar(f"writing {target.name}") as progress:
         try:

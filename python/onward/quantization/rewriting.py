@@ -15,6 +15,7 @@ from onward.load import architectures
 from onward.load.hub import ModelFiles
 from onward.load.loading import check_headers, read_spec
 from onward.load.weights import Checkpoint, Tensor
+from onward.load.weights.finite import check_finite
 from onward.machine.progress import ProgressBar
 from onward.message_text import label
 from onward.quantization.block_formats import (
@@ -180,7 +181,16 @@ class Rewriting:
                 yield source, self._made.get(source) or self._checkpoint.tensor(source)
 
     def write(self, target: Path, layers: BlockFormat, said: Mapping[str, str]) -> None:
-        """Write the result: a file for a file, a folder for a folder."""
+        """Write the result: a file for a file, a folder for a folder.
+
+        Raises:
+            WeightError: a tensor that is copied as it is has values that are not finite. The
+                others were checked when they were rounded.
+        """
+        for planned in self._plan.values():
+            for source in planned.sources:
+                if source not in self._made:
+                    check_finite(self._checkpoint, source)
         try:
             check = self._checkpoint.check_unchanged
             if self._files.kind == "gguf":
