@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 import onward
+from builders import cuda_host
 from builders.checkpoints import TINY_GGUF, config_of, gguf_bytes, gguf_name, random_weights, stored
 from builders.packs import TEMPLATE, write_talking
 from builders.tiny_tokenizers import gguf_byte_level
@@ -30,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), ROOT / "examples/README.md"]
 # What stands in a line -> why it does not run here.
 NOT_HERE = {
-    "cuda": "needs a GPU (tests/lab/test_cuda_compare.py runs it where there is one)",
+    "cuda:": "needs a GPU (tests/lab/test_cuda_compare.py runs it where there is one)",
     "python=/path/to/venv": "needs another environment (tests/lab/test_compare_sides.py has one)",
     "llama-3.2-1b": "takes minutes and 5 GB",
     "isa=avx": "needs a processor with AVX2",
@@ -62,12 +63,14 @@ TYPED = b"Name a planet.\n/quit\n"
 
 
 def lines_of(document: Path) -> Iterator[str]:
-    """The lines of code blocks, fenced as sh or indented, that run ``onward``."""
+    """The lines that run ``onward``: of code blocks, fenced as sh or indented, and after ``$`` in
+    blocks that also show the output."""
     text = document.read_text(encoding="utf-8")
     fenced = re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     indented = re.findall(r"^ {4}(\S.*)$", re.sub(r"(?ms)^```.*?^```", "", text), re.MULTILINE)
+    shown = re.findall(r"^\$ (onward .*)$", text, re.MULTILINE)
     joined = re.sub(r"[|\\]\n\s*", "| ", "\n".join(fenced)).splitlines()
-    for line in [*joined, *indented]:
+    for line in [*joined, *indented, *shown]:
         if (
             re.match(r"(\w+=\S+ )*(onward|generate smollm2.onward) ", line)
             and "[FLAGS]" not in line
@@ -80,6 +83,7 @@ CASES = [(doc, line) for doc in DOCUMENTS for line in dict.fromkeys(lines_of(doc
 SLOW = (
     *("--check", "--count 1000", "--measure", "cache=off", "cache both", "model-int4.gguf"),
     *("< in.jsonl", "< ids.txt", "< story.txt", "--depth 16 --decode-tokens 128 --repetitions 9"),
+    "cuda-host:",  # the first test of a session builds the kernels
     *("-o int4.gguf", "onward bench -m MODEL", "cpu:f32 --save-a", "f32.npz cpu:int8"),
 )
 
@@ -161,6 +165,8 @@ def test_a_line_runs(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     if why := reason_of(line):
+        pytest.skip(why)
+    if "cuda-host:" in line and (why := cuda_host.why_not()):
         pytest.skip(why)
     folder = folders[document]
     monkeypatch.chdir(folder)
