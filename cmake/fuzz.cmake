@@ -6,7 +6,7 @@ if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
 endif()
 get_target_property(ONWARD_SOURCES onward SOURCES)
 list(FILTER ONWARD_SOURCES INCLUDE REGEX
-  "csrc/(base|pack)/|csrc/model/(model|decoder_spec)[.]|csrc/cpu/(weight_|panels)|csrc/formats/")
+  "csrc/(base|pack)/|csrc/model/(model|decoder_spec)[.]|csrc/cpu/(weight_|tasks/panels)|csrc/formats/")
 add_executable(pack_fuzzer EXCLUDE_FROM_ALL fuzz/pack_fuzzer.cpp ${ONWARD_SOURCES})
 target_include_directories(pack_fuzzer PRIVATE csrc csrc/include)
 target_compile_definitions(pack_fuzzer PRIVATE FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION)

@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 #include "bindings/bindings.h"
-#include "cpu/panels.h"
+#include "cpu/tasks/panels.h"
 #include "device/device.h"
 #include "model/model.h"
 #include "pack/pack.h"

@@ -10,7 +10,7 @@
 
 #include "base/buffer.h"
 #include "base/error.h"
-#include "cpu/panels.h"
+#include "cpu/tasks/panels.h"
 
 struct PackedMatrix {
   onward::AlignedBuffer memory;  // what `matrix` points into

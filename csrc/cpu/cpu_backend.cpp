@@ -1,7 +1,6 @@
-// Cuts each verb into independent tasks for the thread pool and hands the inner loops to the
-// kernel table. Knows nothing of models or requests. Work too small to be worth waking a thread
-// runs on the caller; that choice moves no bit, because no task cuts a sum but where cpu/kernels.h
-// says how it is cut.
+// Cuts each verb into independent tasks for the thread pool, which call the kernels. Work that is
+// too small to be worth waking a thread runs on the caller. This choice changes no bit: tasks cut
+// sums only as cpu/attend_args.h defines.
 #include "cpu/cpu_backend.h"
 
 #include <algorithm>
@@ -12,21 +11,21 @@
 #include "base/buffer.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
-#include "cpu/attend.h"
-#include "cpu/encode.h"
 #include "cpu/kernels.h"
-#include "cpu/linear.h"
-#include "cpu/panels.h"
-#include "cpu/rotate.h"
+#include "cpu/tasks/attend.h"
+#include "cpu/tasks/encode.h"
+#include "cpu/tasks/linear.h"
+#include "cpu/tasks/panels.h"
+#include "cpu/tasks/rotate.h"
 
 namespace onward::cpu {
 namespace {
 
-// The kernel table states these sizes for itself.
+// The kernel headers define these sizes on their own.
 static_assert(kLane == kActivationLane && kBlockTokens == CacheLayout::kBlockTokens &&
               kGroupValues == onward::kGroupValues);
 
-// Below this many values an elementwise verb costs less than handing it to another thread.
+// An elementwise verb with fewer values costs less than handing it to another thread.
 constexpr int64_t kSmallWork = 16384;
 
 class CpuBackend final : public Backend {
@@ -140,7 +139,8 @@ void CpuBackend::rotate_and_append(const RotateArgs& args) {
   if (slices.empty()) return;
   const int64_t rows = slices.back().first_row + slices.back().tokens;
   over_rows(rows, args.qkv_stride, [&](int64_t first, int64_t last) {
-    // Slices cover the rows in order: the one of row `first` is the last that does not begin later.
+    // Slices cover the rows in order: the slice of row `first` is the last one that does not begin
+    // after it.
     const auto later = [](int64_t row, const SequenceSlice& slice) {
       return row < slice.first_row;
     };

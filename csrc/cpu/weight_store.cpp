@@ -8,17 +8,17 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "cpu/kernels.h"
-#include "cpu/panels.h"
+#include "cpu/tasks/panels.h"
 #include "formats/range_check.h"
 #include "formats/sources.h"
 
 namespace onward::cpu {
 namespace {
 
-// Source bytes that are packed before their pages are dropped.
+// This many source bytes are packed before their pages are dropped.
 constexpr int64_t kSlabBytes = int64_t{32} << 20;
 
-// Gives the memory of rows [begin, end) back, as far as they exist.
+// Releases the memory of rows [begin, end), as far as they exist.
 void drop_rows(const TensorSource& source, int64_t begin, int64_t end) {
   if (!source.mapped || source.row_order != nullptr) return;
   begin = std::clamp<int64_t>(begin, 0, source.rows);
@@ -27,10 +27,10 @@ void drop_rows(const TensorSource& source, int64_t begin, int64_t end) {
                    static_cast<size_t>((end - begin) * row_bytes(source)));
 }
 
-// Source bytes that one task copies: enough that handing it out costs nothing beside it.
+// Source bytes that one task copies: enough that the cost of handing out the task is negligible.
 constexpr int64_t kCopyBytes = int64_t{1} << 20;
 
-constexpr uintptr_t kAlignment = 64;  // of a weight: what the arena gives, and kernels may rely on
+constexpr uintptr_t kAlignment = 64;  // of a weight: the arena gives it, and kernels may rely on it
 
 class CpuWeightStore final : public WeightStore {
  public:
@@ -99,8 +99,8 @@ class CpuWeightStore final : public WeightStore {
   size_t bytes_used() const override { return arena_.bytes_used() + kept_bytes_; }
 
  private:
-  // Keeps what has an owner and lies as the kernels read it. Nothing writes a weight once it is
-  // packed, so that its memory may be read-only.
+  // Keeps bytes in place if they have an owner and the alignment that kernels need. Nothing writes
+  // a packed weight, so its memory may be read-only.
   void* take(const PackedBytes& source, int64_t bytes) {
     if (source.bytes != static_cast<size_t>(bytes)) {
       throw WeightError("packed bytes: found " + std::to_string(source.bytes) + ", expected " +
@@ -111,7 +111,7 @@ class CpuWeightStore final : public WeightStore {
       kept_bytes_ += source.bytes;
       return const_cast<void*>(source.data);
     }
-    // Copies from a file's mapping otherwise: its pages are of 4 KiB (base/buffer.h, Arena).
+    // Otherwise copies from the file's mapping, whose pages have only 4 KiB (base/buffer.h, Arena).
     char* out = static_cast<char*>(arena_.allocate(source.bytes));
     const char* in = static_cast<const char*>(source.data);
     for (int64_t slab = 0; slab < bytes; slab += kSlabBytes) {
@@ -128,7 +128,7 @@ class CpuWeightStore final : public WeightStore {
 
   ThreadPool pool_;
   Arena arena_;
-  std::vector<std::shared_ptr<const void>> owners_;  // of what is kept in place
+  std::vector<std::shared_ptr<const void>> owners_;  // of the bytes that are kept in place
   size_t kept_bytes_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// Packs a model's weights for the CPU kernels, whatever dtype the file holds. The layout is
-// independent of the instruction set (cpu/kernels.h, LinearArgs).
+// Packs a model's weights of any file dtype for the CPU kernels. The layout is independent of the
+// instruction set (cpu/linear_args.h).
 #pragma once
 
 #include <memory>

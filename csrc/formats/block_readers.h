@@ -1,5 +1,5 @@
-// Readers of GGUF's block formats, 32 values at a time, and what they share. dequantize.cpp chooses
-// among them.
+// Readers of GGUF's block formats, 32 values at a time, and their shared functions. dequantize.cpp
+// chooses among them.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,8 @@ T load(const uint8_t* bytes) {
 
 inline float read_half(const uint8_t* bytes) { return f16_to_float(load<uint16_t>(bytes)); }
 
-// The 32 nibbles of a small format's block: low ones are values 0..15, high ones 16..31.
+// The 32 nibbles of a small format's block: the low halves are values 0..15, the high
+// halves 16..31.
 inline void unpack_nibbles(const uint8_t* nibbles, int* q) {
   for (int i = 0; i < kHalf; ++i) {
     q[i] = nibbles[i] & 15;

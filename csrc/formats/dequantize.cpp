@@ -53,7 +53,7 @@ void read_q5_1(const uint8_t* block, int64_t, float* out) {
   write_affine(q, read_half(block), read_half(block + 2), out);
 }
 
-// Of a block and the number of a run in it.
+// Reads a run of a block, by the number of the run.
 using RunReader = void (*)(const uint8_t*, int64_t, float*);
 using ScaledReader = ScaledRun (*)(const uint8_t*, int64_t);
 
@@ -63,10 +63,10 @@ void read_scaled(const uint8_t* block, int64_t run, float* out) {
   for (int i = 0; i < kRun; ++i) out[i] = stored.scale * static_cast<float>(stored.codes[i]);
 }
 
-// How a block format is read; no reader for f32, f16 and bf16.
+// The readers of a block format. f32, f16 and bf16 have none.
 struct Readers {
   RunReader values = nullptr;
-  ScaledReader scaled = nullptr;  // where it has such runs
+  ScaledReader scaled = nullptr;  // null if the format has no such runs
 };
 
 Readers readers_of(DType dtype) {

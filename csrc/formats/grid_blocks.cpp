@@ -6,8 +6,8 @@
 namespace onward {
 namespace {
 
-// The signs of 8 values by a number of 7 bits: bit i is that of value i, and the eighth makes the
-// number of minus signs even.
+// The signs of 8 values from a number of 7 bits: bit i is the sign of value i. The eighth sign
+// makes the number of minus signs even.
 int signs_of(uint32_t number) {
   int parity = 0;
   for (uint32_t rest = number; rest != 0; rest &= rest - 1) parity ^= 1;
@@ -48,8 +48,8 @@ void write_halves(const int8_t* codes, const uint8_t* block, uint8_t scales, flo
 
 }  // namespace
 
-// f16 d, and for each run 4 bytes of codes and a word: 4 numbers of 7 bits for the signs, and 4 bits
-// of scale.
+// f16 d, and for each run 4 bytes of codes and a word: 4 numbers of 7 bits for the signs, and 4
+// bits of scale.
 ScaledRun iq2_xxs_run(const uint8_t* block, int64_t run) {
   const uint8_t* codes = block + 2 + run * 8;
   const uint32_t word = load<uint32_t>(codes + 4);
@@ -60,8 +60,8 @@ ScaledRun iq2_xxs_run(const uint8_t* block, int64_t run) {
   return result;
 }
 
-// f16 d, 32 codes of 9 bits with the number of their signs above, 8 bytes with the scales of each 16
-// values.
+// f16 d, 32 codes of 9 bits with the number of their signs above, 8 bytes with the scales of each
+// 16 values.
 void read_iq2_xs(const uint8_t* block, int64_t run, float* out) {
   int8_t codes[kRun];
   for (int64_t g = 0; g < 4; ++g) {
@@ -95,8 +95,8 @@ ScaledRun iq3_xxs_run(const uint8_t* block, int64_t run) {
   return result;
 }
 
-// f16 d, the low 8 bits of 64 codes, their ninth bits, 32 bytes of signs, 4 bytes with the scales of
-// the runs: d * (1 + 2 scale).
+// f16 d, the low 8 bits of 64 codes, their ninth bits, 32 bytes of signs, 4 bytes with the scales
+// of the runs: d * (1 + 2 scale).
 ScaledRun iq3_s_run(const uint8_t* block, int64_t run) {
   const uint8_t* low = block + 2 + run * 8;
   const int high = block[66 + run];

@@ -1,6 +1,6 @@
-// The grids of GGUF's formats with a codebook: how 8 or 4 neighbouring values share one code.
-// The numbers are a part of the format. An entry holds places in the list of magnitudes beside its
-// grid, the first value's in the lowest bits.
+// The grids of GGUF's formats with a codebook: how 8 or 4 neighbouring values share one code. The
+// numbers are part of the format. An entry holds indices of magnitudes (grids.h), the first value
+// in the lowest bits.
 #include "formats/grids.h"
 
 namespace onward {

@@ -6,9 +6,9 @@ namespace {
 
 // The scale of a run of Q4_K or Q5_K, d * scale, and its minimum, -(dmin * minimum). A block begins
 // with f16 d, f16 dmin and 12 bytes that hold the scales and the minimums of its 8 runs, 6 bits
-// each. Bytes 0..3 and 4..7 have those of runs 0..3 in their low 6 bits; bytes 8..11 the low 4 bits
-// of those of runs 4..7 (scale below minimum), whose high 2 bits are the top of bytes 0..3
-// and 4..7.
+// each. Bytes 0..3 hold the scales of runs 0..3 in their low 6 bits, and bytes 4..7 the minimums.
+// Bytes 8..11 hold the low 4 bits of runs 4..7 (scale below minimum). The top 2 bits of bytes 0..3
+// and 4..7 are the high 2 bits of their scales and minimums.
 Q4kRun scales_of(const uint8_t* block, int64_t run) {
   const uint8_t* packed = block + 4;
   int scale = packed[run] & 63;
@@ -22,7 +22,8 @@ Q4kRun scales_of(const uint8_t* block, int64_t run) {
           {}};
 }
 
-// Scales and minimums, then 128 bytes of nibbles: each 32 of them are two runs, the even one low.
+// Scales and minimums, then 128 bytes of nibbles. Each 32 bytes are two runs, the even run in the
+// low halves.
 Q4kRun q4_k_run(const uint8_t* block, int64_t run) {
   const uint8_t* nibbles = block + 16 + run / 2 * kRun;
   const int64_t shift = run % 2 * 4;
@@ -32,8 +33,8 @@ Q4kRun q4_k_run(const uint8_t* block, int64_t run) {
 }
 
 // The scale number `number` of the 16 of a Q3_K block, 6 bits with an offset of 32. 12 bytes: the
-// first 8 have the low 4 bits of scales 0..7 and, above them, of 8..15; the last 4 have the high 2
-// bits, byte i those of scales i, i + 4, i + 8 and i + 12.
+// first 8 hold the low 4 bits of scales 0..7 and, above them, of 8..15. The last 4 hold the high 2
+// bits: byte i has the bits of scales i, i + 4, i + 8 and i + 12.
 int q3_k_scale(const uint8_t* packed, int64_t number) {
   const int low = packed[number % 8] >> number / 8 * 4 & 15;
   const int high = packed[8 + number % 4] >> number / 4 * 2 & 3;
@@ -65,8 +66,8 @@ void read_q2_k(const uint8_t* block, int64_t run, float* out) {
   }
 }
 
-// 32 bytes of third bits (bit `run` of byte i is that of value i), 64 bytes of 2-bit codes, 12 bytes
-// of scales, f16 d: d * scale * (q - 4), a scale for each 16 values.
+// 32 bytes of third bits (bit `run` of byte i belongs to value i), 64 bytes of 2-bit codes, 12
+// bytes of scales, f16 d: d * scale * (q - 4), a scale for each 16 values.
 void read_q3_k(const uint8_t* block, int64_t run, float* out) {
   const float d = read_half(block + 108);
   for (int i = 0; i < kRun; ++i) {
@@ -75,8 +76,8 @@ void read_q3_k(const uint8_t* block, int64_t run, float* out) {
   }
 }
 
-// The product of scale and code is a whole number of -124 to 128. With its sign, and that of d,
-// changed it fits 8 bits.
+// The product of scale and code is a whole number from -124 to 128. It fits 8 bits if its sign and
+// the sign of d are both changed.
 ScaledRun q3_k_run(const uint8_t* block, int64_t run) {
   ScaledRun result = {-read_half(block + 108), {}};
   for (int i = 0; i < kRun; ++i) {
@@ -103,8 +104,8 @@ void read_q5_k(const uint8_t* block, int64_t run, float* out) {
 }
 
 // 128 bytes of nibbles, 64 of bit pairs, 16 int8 scales, f16 d: d * scale * (q - 32), a scale for
-// each 16 values. A half of the block is 4 runs over 64 bytes of nibbles, the first two the low
-// ones, and 32 bytes of bit pairs, the lowest those of the first run.
+// each 16 values. A half of the block is 4 runs over 64 bytes of nibbles, the first two runs in the
+// low halves, and 32 bytes of bit pairs, the first run in the lowest bits.
 void read_q6_k(const uint8_t* block, int64_t run, float* out) {
   const int64_t half = run / 4, quarter = run % 4;
   const uint8_t* nibbles = block + half * 64 + quarter % 2 * kRun;

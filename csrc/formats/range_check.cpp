@@ -81,8 +81,8 @@ void RangeCheck::finish() const {
     if (largest > range.high) {
       found = "has values up to " + text(largest) + ", expected at most " + text(range.high);
     } else if (largest > 0 && largest < range.low) {
-      found = "has no value above " + text(largest) + ", expected one of at least " +
-              text(range.low);
+      found =
+          "has no value above " + text(largest) + ", expected one of at least " + text(range.low);
     } else {
       continue;
     }

@@ -1,5 +1,5 @@
-// What a weight is packed from: rows of stored tensors, checked, as floats or as quantised groups,
-// in the order and with the padding that every device gives a weight. Knows no device's layout.
+// The sources of a packed weight: checked rows of stored tensors, read as floats or as quantised
+// groups, in the order and with the padding that all devices use.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ std::vector<OutputSource> outputs_of(const std::vector<TensorSource>& parts);
 Matrix planned_matrix(const std::vector<PartShape>& parts, DType dtype);
 std::vector<PartShape> shapes_of(const std::vector<TensorSource>& parts);
 
-// A vector's size, padding included, and its values; out holds as many, and zeros.
+// A vector's size, padding included. read_vector writes its values and zeros for the padding.
 int64_t vector_size(const std::vector<PartShape>& parts);
 void read_vector(const std::vector<TensorSource>& parts, float* out);
 
@@ -35,8 +35,8 @@ int64_t row_bytes(const TensorSource& source);
 // Values [begin, begin + count) of an output as floats, zeros beyond its end.
 void read_values(const OutputSource& source, int64_t begin, int64_t count, float* out);
 
-// Values [32 group, 32 group + 32) as a quantised dtype holds them: taken as they are stored where
-// the formats have the same codes, else rounded.
+// Values [32 group, 32 group + 32) in a quantised dtype: copied if the stored format has the same
+// codes, else rounded.
 WeightBlock packed_group(DType packed, const OutputSource& source, int64_t group);
 
 }  // namespace onward

@@ -1,5 +1,5 @@
-// Block formats of GGUF that have one scale for 32 values or more, and codes that are whole numbers
-// out of a table: IQ4_NL, IQ4_XS, MXFP4, TQ1_0, TQ2_0.
+// Block formats of GGUF with one scale for 32 or more values, and codes that choose whole numbers
+// from a table: IQ4_NL, IQ4_XS, MXFP4, TQ1_0, TQ2_0.
 #include "formats/block_readers.h"
 
 namespace onward {
@@ -52,9 +52,9 @@ ScaledRun mxfp4_run(const uint8_t* block, int64_t) {
   return run;
 }
 
-// 48 bytes with 5 values each, 4 bytes with 4 values each, f16 d: d * (digit - 1). Values 0..159 are
-// digits 0..4 of bytes 0..31, values 160..239 those of bytes 32..47, and the last 16 are digits
-// 0..3 of the last 4 bytes.
+// 48 bytes with 5 values each, 4 bytes with 4 values each, f16 d: d * (digit - 1). Values 0..159
+// are digits 0..4 of bytes 0..31, values 160..239 digits 0..4 of bytes 32..47, and the last 16
+// values digits 0..3 of the last 4 bytes.
 ScaledRun tq1_0_run(const uint8_t* block, int64_t number) {
   ScaledRun run = {read_half(block + 52), {}};
   for (int64_t i = 0; i < kRun; ++i) {
@@ -62,14 +62,15 @@ ScaledRun tq1_0_run(const uint8_t* block, int64_t number) {
     const uint8_t byte = value < 160   ? block[value % 32]
                          : value < 240 ? block[32 + value % 16]
                                        : block[48 + value % 4];
-    const int64_t digit = value < 160 ? value / 32 : value < 240 ? (value - 160) / 16
-                                                                 : (value - 240) / 4;
+    const int64_t digit = value < 160   ? value / 32
+                          : value < 240 ? (value - 160) / 16
+                                        : (value - 240) / 4;
     run.codes[i] = static_cast<int8_t>(base3_digit(byte, digit) - 1);
   }
   return run;
 }
 
-// 64 bytes of 2-bit codes, laid out as those of Q2_K, f16 d: d * (q - 1).
+// 64 bytes of 2-bit codes in the layout of Q2_K, f16 d: d * (q - 1).
 ScaledRun tq2_0_run(const uint8_t* block, int64_t number) {
   const uint8_t* pairs = block + number / 4 * kRun;
   ScaledRun run = {read_half(block + 64), {}};

@@ -15,7 +15,7 @@ constexpr float kSmallestHalf = 0x1p-24f;
 constexpr float kCoarseScale = 128 * kSmallestHalf;
 constexpr float kLargestHalf = 65504.0f;
 
-// Nearest integer, ties to even, of a float below 2^22; unlike std::nearbyint in vectors.
+// Nearest integer, ties to even, of a float below 2^22. Unlike std::nearbyint it is vectorised.
 float nearest(float x) {
   constexpr float kShifter = 12582912.0f;  // 1.5 * 2^23
   return (x + kShifter) - kShifter;
@@ -61,7 +61,7 @@ float squared_error(const float* x, const float* codes, float scale, float minim
   return error.total();
 }
 
-// The scale that fits the codes of x * inverse best.
+// The scale that fits best with the codes of x * inverse.
 Fit fit_scale(const float* x, float inverse, float low, float high) {
   float codes[kValues];
   round_codes(x, 0.0f, inverse, low, high, codes);
@@ -96,25 +96,25 @@ Fit fit_line(const float* x, float values, float minimum, float inverse) {
   return {scale, fitted, squared_error(x, codes, scale, fitted)};
 }
 
-// The nearest f16 of a finite number, its largest ones in place of infinity.
+// The nearest finite f16 of a finite number.
 uint16_t nearest_f16(float value) {
   return float_to_f16(std::clamp(value, -kLargestHalf, kLargestHalf));
 }
 
-// The f16 of a scale. Below kCoarseScale it is rounded away from zero: the steps of f16 are so coarse
-// there that a smaller scale would cut the largest weights by more than half a code of 8 bits, and
-// a scale of zero would lose all of them.
+// The f16 of a scale. Below kCoarseScale it is rounded away from zero: the steps of f16 are so
+// coarse there that a smaller scale would cut the largest weights by more than half a code of 8
+// bits, and a scale of zero would lose all of them.
 uint16_t scale_f16(float scale) {
   const float magnitude = std::fabs(scale);
   if (magnitude >= kCoarseScale) return nearest_f16(scale);
   return float_to_f16(std::copysign(std::ceil(magnitude / kSmallestHalf) * kSmallestHalf, scale));
 }
 
-// Codes for a scale as it is stored.
+// Codes for a stored scale.
 void encode(const float* x, float zero, float high, WeightBlock& block) {
   const float scale = f16_to_float(block.scale), minimum = f16_to_float(block.minimum);
   for (int i = 0; i < kValues; ++i) {
-    // Cut before it is rounded: `nearest` takes small numbers only.
+    // Cut before rounding, since `nearest` takes small numbers only.
     const float steps = scale == 0.0f ? 0.0f : (x[i] - minimum) / scale;
     block.codes[i] = static_cast<uint8_t>(nearest(std::clamp(steps, -zero, high - zero)) + zero);
   }
@@ -150,7 +150,7 @@ WeightBlock round_q4_0(const float* x) {
 WeightBlock round_q4_1(const float* x) {
   const auto [least, most] = std::minmax_element(x, x + kValues);
   Fit best = {(*most - *least) / 15.0f, *least, *most > *least ? INFINITY : 0.0f};
-  // The range as it is, or with its ends cut.
+  // The whole range, or the range with its ends cut.
   BlockSum sum;
   for (int i = 0; i < kValues; ++i) sum.lanes[i % kLanes] += x[i];
   const float values = sum.total();
@@ -173,8 +173,8 @@ uint16_t read_f16(const uint8_t* bytes) {
   return bits;
 }
 
-// A run of scaled whole numbers as q8_0. Its scale is an f16 in most formats; where it is none, it is
-// rounded to one if f16 has its full precision there, else the values are rounded anew.
+// A run of scaled whole numbers as q8_0. In most formats the scale is an f16. Otherwise it is
+// rounded to f16 if f16 has its full precision there; if not, the values are rounded anew.
 WeightBlock scaled_block(DType stored, const void* row, int64_t first) {
   const ScaledRun run = read_scaled_run(stored, row, first);
   WeightBlock block;

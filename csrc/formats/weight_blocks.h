@@ -1,5 +1,5 @@
-// Quantised weights, 32 of one output at a time: taken from a file's block as they are, or rounded
-// from floats. Knows nothing of panels.
+// Quantised weights, 32 of one output at a time: copied from a file's block, or rounded from
+// floats.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct WeightBlock {
   uint8_t codes[kGroupValues] = {};
 };
 
-// Whether the formats of a file hold these weights in the same codes, so that none is rounded.
+// Whether both formats hold weights in the same codes, so that none is rounded.
 bool holds_same_codes(DType stored, DType packed);
 
 // The block of values [first, first + 32) of a stored row, first a multiple of 32, as the format
@@ -25,8 +25,8 @@ bool holds_same_codes(DType stored, DType packed);
 WeightBlock stored_block(DType stored, const void* row, int64_t first);
 
 // The block nearest to 32 floats. q8_0: the largest magnitude becomes 127. q4_0, q4_1: of several
-// scales the one with the smallest squared error, after a least-squares fit to its codes. A scale is
-// never rounded to zero, and values beyond the format's range are cut to it (RangeCheck refuses
+// scales the one with the smallest squared error, after a least-squares fit to its codes. A scale
+// is never rounded to zero, and values beyond the format's range are cut to it (RangeCheck refuses
 // them). A NaN or an infinity makes the scale a NaN.
 WeightBlock rounded_block(DType packed, const float* values);
 

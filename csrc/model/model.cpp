@@ -8,14 +8,14 @@ namespace onward {
 
 namespace {
 
-InvalidArgument wrong_dtype(const char* of_what, DType found, const char* expected) {
+InvalidArgument wrong_dtype(const char* of_what, DType found, const std::string& expected) {
   return InvalidArgument(std::string("dtype of ") + of_what + ": found " + dtype_name(found) +
                          ", expected " + expected);
 }
 
 void check_matrix_dtype(DType dtype) {
   if (!is_matrix_dtype(dtype)) {
-    throw wrong_dtype("a matrix", dtype, "f32, f16, bf16, q8_0, q4_0 or q4_1");
+    throw wrong_dtype("a matrix", dtype, matrix_dtype_names());
   }
 }
 

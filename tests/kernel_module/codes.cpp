@@ -10,7 +10,7 @@
 
 #include "arrays.h"
 #include "base/error.h"
-#include "cpu/encode.h"
+#include "cpu/tasks/encode.h"
 #include "device/device.h"
 #include "device_arrays.h"
 #include "module.h"

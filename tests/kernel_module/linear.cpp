@@ -10,7 +10,7 @@
 #include "arrays.h"
 #include "base/error.h"
 #include "bindings/packed_matrix.h"
-#include "cpu/linear.h"
+#include "cpu/tasks/linear.h"
 #include "module.h"
 
 namespace py = pybind11;

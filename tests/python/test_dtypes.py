@@ -23,14 +23,21 @@ from builders.checkpoints import (
     stored,
     write_folder,
 )
-from builders.core_engine import new_engine
+from builders.core_engine import Shape, new_engine, spec_of
 from builders.seeded_folder import write_seeded
-from onward import LLM
+from onward import LLM, _core
 from onward.errors import InvalidArgument
 from onward.load import architectures
 from onward.load.hub import ModelFiles, find_model
 from onward.load.loading import load_model
-from onward.load.weights.dtypes import DTYPES, HEAD_DTYPES, WeightDtypes, choose_dtypes
+from onward.load.weights.checkpoint import STORAGE
+from onward.load.weights.dtypes import (
+    DTYPES,
+    HEAD_DTYPES,
+    PACKED_DTYPES,
+    WeightDtypes,
+    choose_dtypes,
+)
 
 EMBED, HEAD = "embed_tokens", "lm_head"
 CACHE = {"f32": "f32", "f16": "f16", "bf16": "bf16", "int8": "f16", "int4": "f16"}
@@ -249,6 +256,24 @@ class TestModels:
         )
         assert (found == same).all()
         assert 0 < difference(found, logits) < 0.1
+
+
+class TestNames:
+    """The core's table of dtypes (csrc/base/dtype.h) and the tables of the package agree."""
+
+    def test_files_and_the_core_list_the_same_dtypes(self) -> None:
+        builder = _core.ModelBuilder(spec_of(Shape()), "f32", 1)
+        with pytest.raises(InvalidArgument) as error:
+            builder.add("embed", [(b"", "none", (1, 1), None)], dtype="f32")
+        known = str(error.value).split("expected one of ")[1].split(", ")
+        assert {name.upper() for name in known} == set(STORAGE)
+
+    def test_the_core_packs_the_dtypes_that_are_chosen(self) -> None:
+        builder = _core.ModelBuilder(spec_of(Shape()), "f32", 1)
+        with pytest.raises(InvalidArgument) as error:
+            builder.add("embed", [(bytes(4), "f32", (1, 1), None)], dtype="q4_k")
+        known = str(error.value).split("expected ")[1].replace(" or ", ", ").split(", ")
+        assert set(known) == set(PACKED_DTYPES)
 
 
 class TestErrors:

@@ -1,5 +1,5 @@
 // Codes the keys and values of a block: one side of one head by the threads of a block, to the
-// bytes that the processor makes of them (cpu/kernels.h, cpu/encode.cpp). What is a chain there is
+// bytes that the processor makes of them (cpu/tasks/encode.cpp). What is a chain there is
 // one thread's here: of turbo's codes, each token and factor. Knows nothing of attention.
 #include "cuda/kernels/code_words.h"
 #include "cuda/kernels/verbs.h"

@@ -1,0 +1,113 @@
+// Causal attention over exact keys and values in plain loops: the reference for
+// templates/spans.inl. Included inside the anonymous namespace of a file, after numbers.inl.
+
+// The first key that the token at `position` sees.
+inline int64_t first_key_of(const AttendArgs& a, int64_t position) {
+  return a.window > 0 && a.window <= position ? position - a.window + 1 : 0;
+}
+
+// The softmax over keys [first_key, last_key], all of one span. state: see AttendArgs.
+template <class Element>
+void attend_span(const AttendArgs& a, const float* q, int64_t first_key, int64_t last_key,
+                 float* state) {
+  float& row_max = state[0];
+  float* sum = state + kLane;
+  float* out = state + kStateHead;  // (head_dim), not yet divided by the sum
+  row_max = -INFINITY;
+  std::fill(sum, out + a.head_dim, 0.0f);
+  for (int64_t tile = first_key / kTileKeys; tile <= last_key / kTileKeys; ++tile) {
+    const int64_t tile_begin = tile * kTileKeys;
+    const int64_t begin = std::max(first_key, tile_begin);
+    const int64_t end = std::min(last_key + 1, tile_begin + kTileKeys);
+    float p[kTileKeys];
+    float tile_max = -INFINITY;
+    for (int64_t key = begin; key < end; ++key) {
+      const char* block = static_cast<const char*>(a.blocks[key / kBlockTokens]);
+      const Element* keys = reinterpret_cast<const Element*>(block + a.k_offset);  // (head_dim, 16)
+      float score = 0.0f;
+      for (int64_t d = 0; d < a.head_dim; ++d) {
+        score = fused(as_float(keys[d * kBlockTokens + key % kBlockTokens]), q[d], score);
+      }
+      score *= a.scale;
+      p[key - tile_begin] = score;
+      if (score > tile_max) tile_max = score;
+    }
+    if (tile_max > row_max) {
+      const float rescale = exponential(row_max - tile_max);
+      for (int64_t lane = 0; lane < kLane; ++lane) sum[lane] *= rescale;
+      for (int64_t d = 0; d < a.head_dim; ++d) out[d] *= rescale;
+      row_max = tile_max;
+    }
+    for (int64_t key = begin; key < end; ++key) {
+      const char* block = static_cast<const char*>(a.blocks[key / kBlockTokens]);
+      const Element* value = reinterpret_cast<const Element*>(block + a.v_offset) +
+                             (key % kBlockTokens) * a.v_stride;  // (head_dim)
+      const float weight = exponential(p[key - tile_begin] - row_max);
+      sum[key % kLane] += weight;
+      for (int64_t d = 0; d < a.head_dim; ++d) out[d] = fused(as_float(value[d]), weight, out[d]);
+    }
+  }
+}
+
+// Merges the state of the next span into the state of the spans before it.
+inline void merge_states(const AttendArgs& a, float* state, const float* next) {
+  const float highest = std::max(state[0], next[0]);
+  const float old_factor = exponential(state[0] - highest);
+  const float new_factor = exponential(next[0] - highest);
+  state[0] = highest;
+  for (int64_t i = kLane; i < kStateHead + a.head_dim; ++i) {
+    state[i] = fused(next[i], new_factor, state[i] * old_factor);
+  }
+}
+
+inline void write_row(const AttendArgs& a, const float* state, float* out) {
+  float lanes[kLane];
+  std::copy(state + kLane, state + kStateHead, lanes);
+  const float total = fold_add(lanes);
+  for (int64_t d = 0; d < a.head_dim; ++d) out[d] = state[kStateHead + d] / total;
+}
+
+// body(first_key, last_key, row, q, out) for every query head of every token.
+template <class Body>
+void over_heads(const AttendArgs& a, const Body& body) {
+  for (int64_t t = 0; t < a.tokens; ++t) {
+    for (int64_t h = 0; h < a.group; ++h) {
+      const int64_t position = a.first_position + t;
+      body(first_key_of(a, position), position, t * a.group + h,
+           a.q + t * a.q_stride + h * a.head_dim, a.out + t * a.out_stride + h * a.head_dim);
+    }
+  }
+}
+
+inline float* state_of(const AttendArgs& a, int64_t span, int64_t row) {
+  const int64_t rows = a.tokens * a.group;
+  return a.states + ((span - a.first_span) * rows + row) * (kStateHead + a.state_width);
+}
+
+template <class Element>
+void attend(const AttendArgs& a) {
+  float merged[kMostStateFloats], next[kMostStateFloats];
+  over_heads(a, [&](int64_t first_key, int64_t last_key, int64_t row, const float* q, float* out) {
+    const int64_t first = first_key / kSpanKeys;
+    for (int64_t span = first; span <= last_key / kSpanKeys; ++span) {
+      if (a.states != nullptr && (span < a.first_span || span >= a.end_span)) continue;
+      attend_span<Element>(a, q, std::max(first_key, span * kSpanKeys),
+                           std::min(last_key, span * kSpanKeys + kSpanKeys - 1),
+                           a.states != nullptr ? state_of(a, span, row)
+                           : span == first     ? merged
+                                               : next);
+      if (a.states == nullptr && span > first) merge_states(a, merged, next);
+    }
+    if (a.states == nullptr) write_row(a, merged, out);
+  });
+}
+
+inline void merge_spans(const AttendArgs& a) {
+  over_heads(a, [&](int64_t first_key, int64_t last_key, int64_t row, const float*, float* out) {
+    float* const merged = state_of(a, first_key / kSpanKeys, row);
+    for (int64_t span = first_key / kSpanKeys + 1; span <= last_key / kSpanKeys; ++span) {
+      merge_states(a, merged, state_of(a, span, row));
+    }
+    write_row(a, merged, out);
+  });
+}

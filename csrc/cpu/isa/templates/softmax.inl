@@ -1,0 +1,120 @@
+// The online softmax of causal attention over tiles of 64 keys (Milakov & Gimelshein 2018;
+// cpu/attend_args.h), for exact and for coded keys: rows, the part of a tile that they see, and
+// their states. Included inside the anonymous namespace of a file, after exponential.inl.
+
+// Rows are taken in chunks whose states fit the first-level cache.
+constexpr int64_t kChunkRows = 48;
+constexpr int64_t kChunkFloats = 7680;  // 48 rows of 128, 26 of 256: sets the largest head_dim
+
+inline int64_t state_floats(const AttendArgs& a) { return kStateHead + a.state_width; }
+
+inline const char* block_bytes(const AttendArgs& a, int64_t block) {
+  return static_cast<const char*>(a.blocks[block]);
+}
+
+inline AttendRow row_of(const AttendArgs& a, int64_t index) {
+  AttendRow row;
+  const int64_t token = index / a.group;
+  row.q = a.q + token * a.q_stride + index % a.group * a.head_dim;
+  row.last_key = a.first_position + token;
+  row.first_key = a.window > 0 && a.window <= row.last_key ? row.last_key - a.window + 1 : 0;
+  return row;
+}
+
+inline void clear_state(const AttendArgs& a, float* state) {
+  for (int64_t i = kLane; i < state_floats(a); i += kLane) store(state + i, zero());
+  state[0] = -kInfinity;
+}
+
+inline void write_row(const AttendArgs& a, int64_t index, const float* state) {
+  const Lanes sum = set(fold_add(load(state + kLane)));
+  const float* values = state + kStateHead;
+  float* out = a.out + index / a.group * a.out_stride + index % a.group * a.head_dim;
+  int64_t i = 0;
+  for (; i + kLane <= a.head_dim; i += kLane) store(out + i, div(load(values + i), sum));
+  if (i < a.head_dim) store_part(out + i, div(load(values + i), sum), a.head_dim - i);
+}
+
+// The part of a tile that these rows see; false if they see none of it.
+inline bool range_of(const AttendRow* rows, int count, int64_t tile, KeyRange& range) {
+  // Positions only grow with the row: the first row sees the earliest key, the last row the latest.
+  const AttendRow& first = rows[0];
+  const AttendRow& last = rows[count - 1];
+  range.tile_block = tile * kTileBlocks;
+  range.first_block = range.tile_block;
+  range.last_block = range.tile_block + kTileBlocks - 1;
+  if (first.first_key / kBlockTokens > range.first_block) {
+    range.first_block = first.first_key / kBlockTokens;
+  }
+  if (last.last_key / kBlockTokens < range.last_block) {
+    range.last_block = last.last_key / kBlockTokens;
+  }
+  if (range.first_block > range.last_block) return false;
+  range.last_key = last.last_key;
+  range.whole = last.first_key <= range.first_block * kBlockTokens &&
+                first.last_key >= range.last_block * kBlockTokens + kBlockTokens - 1;
+  return true;
+}
+
+inline bool sees_any(const KeyRange& range, const AttendRow& row) {
+  return row.first_key < (range.last_block + 1) * kBlockTokens &&
+         row.last_key >= range.first_block * kBlockTokens;
+}
+
+// Scores become exp(score - maximum) and are added to the row's sum. rescale[row]: the factor for
+// the output of earlier tiles; the sum is already rescaled. after_row(row): other work for
+// meanwhile.
+template <class AfterRow>
+__attribute__((always_inline)) inline void soften(const AttendArgs& a, const KeyRange& range,
+                                                  const AttendRow* rows, int count, float* states,
+                                                  int64_t begin, int64_t end, Probabilities& p,
+                                                  float (&rescale)[kLane],
+                                                  const AfterRow& after_row) {
+  alignas(64) float highest[kLane] = {};
+  for (int r = 0; r < count; ++r) {
+    rescale[r] = 0.0f;
+    if (!sees_any(range, rows[r])) continue;
+    Lanes lanes = load(p[r] + begin);
+    for (int64_t i = begin + kLane; i < end; i += kLane) lanes = max(lanes, load(p[r] + i));
+    const float tile_max = fold_max(lanes);
+    const float row_max = states[r * state_floats(a)];
+    highest[r] = row_max < tile_max ? tile_max : row_max;
+    rescale[r] = row_max - highest[r];
+  }
+  // For all rows at once, and without a branch on which maximum has grown: it would be
+  // mispredicted.
+  for (int r = count; r < kLane; ++r) rescale[r] = 0.0f;
+  store(rescale, exponential(load(rescale)));
+  for (int r = 0; r < count; ++r) {
+    float* state = states + r * state_floats(a);
+    if (!sees_any(range, rows[r])) {
+      for (int64_t i = begin; i < end; i += kLane) store(p[r] + i, zero());
+      continue;
+    }
+    Lanes total = mul(load(state + kLane), set(rescale[r]));
+    const Lanes shift = set(highest[r]);
+#pragma GCC unroll 4
+    for (int64_t i = begin; i < end; i += kLane) {
+      const Lanes value = exponential(sub(load(p[r] + i), shift));
+      store(p[r] + i, value);
+      total = add(total, value);
+    }
+    store(state + kLane, total);
+    state[0] = highest[r];
+    after_row(r);
+  }
+}
+
+template <class AfterRow>
+inline void soften(const AttendArgs& a, const KeyRange& range, const AttendRow* rows, int count,
+                   float* states, Probabilities& p, float (&rescale)[kLane],
+                   const AfterRow& after_row) {
+  const int64_t begin = (range.first_block - range.tile_block) * kBlockTokens;
+  const int64_t end = (range.last_block + 1 - range.tile_block) * kBlockTokens;
+  // Almost all tiles are whole: their loops are unrolled.
+  if (begin == 0 && end == kTileKeys) {
+    soften(a, range, rows, count, states, 0, kTileKeys, p, rescale, after_row);
+  } else {
+    soften(a, range, rows, count, states, begin, end, p, rescale, after_row);
+  }
+}

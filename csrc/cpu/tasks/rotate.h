@@ -1,0 +1,14 @@
+// Rotary embedding of one token, and its entry in the cache.
+#pragma once
+
+#include "backend/backend.h"
+#include "cpu/kernels.h"
+
+namespace onward::cpu {
+
+// Normalises q and k of the slice's token if the family does, rotates them in place (half-split
+// pairs, as Hugging Face weights expect; Su et al. 2021) and stores k and v in the token's block.
+void rotate_and_append_token(const RotateArgs& args, const CacheLayout& layout,
+                             const SequenceSlice& slice, int64_t token, const Kernels& kernels);
+
+}  // namespace onward::cpu
