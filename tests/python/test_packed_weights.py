@@ -25,7 +25,7 @@ FINGERPRINTS = {
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1"])
 def test_the_layout_is_the_one_that_its_number_stands_for(dtype: str) -> None:
-    """Where this fails, csrc/cpu/tasks/panels.h has to raise kPackedLayout, or kept weights are wrong."""
+    """If this fails, raise kPackedLayout in csrc/cpu/tasks/panels.h: kept weights are wrong."""
     config = config_of(vocab_size=100, intermediate_size=96, attention_bias=True)
     spec = architectures.read_spec(config)
     builder = _core.ModelBuilder(loading.core_spec(spec), "f32", 1)

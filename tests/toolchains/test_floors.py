@@ -162,8 +162,8 @@ class TestCore:
                 assert "Python.h" not in text, relative(path)
 
     def test_instruction_set_files_share_no_bodies(self):
-        """The linker keeps one copy of a shared inline function, which may be the one that a file
-        compiles with AVX-512. The generic files are compiled as all other code is, and may share."""
+        """The linker keeps one copy of a shared inline function, perhaps that of an AVX-512 file.
+        The generic files are compiled as all other code is, and may share."""
         for path in files({".cpp", ".inl", ".h"}, CORE / "cpu" / "isa"):
             if path.parent.name == "generic":
                 continue
