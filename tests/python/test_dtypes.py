@@ -271,7 +271,9 @@ class TestNames:
     def test_the_core_packs_the_dtypes_that_are_chosen(self) -> None:
         builder = _core.ModelBuilder(spec_of(Shape()), "f32", 1)
         with pytest.raises(InvalidArgument) as error:
-            builder.add("embed", [(bytes(4), "f32", (1, 1), None)], dtype="q4_k")
+            rows, columns = 300, 96
+            source = (bytes(rows * columns * 4), "f32", (rows, columns), None)
+            builder.add("embed", [source], dtype="q4_k")
         known = str(error.value).split("expected ")[1].replace(" or ", ", ").split(", ")
         assert set(known) == set(PACKED_DTYPES)
 
