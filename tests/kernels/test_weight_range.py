@@ -11,6 +11,7 @@ import pytest
 
 import onward
 from builders.checkpoints import (
+    BLOCKS,
     TINY,
     TINY_GGUF,
     gguf_bytes,
@@ -29,6 +30,7 @@ from onward.load.loading import load_model
 from onward.load.packing import pack_model
 from onward.load.weights import open_checkpoint
 from onward.load.weights.checkpoint import STORAGE
+from onward.load.weights.finite import is_finite
 
 OpenLLM = Callable[..., Any]
 VOCAB = 64
@@ -139,6 +141,24 @@ def write_one(folder: Path, tensor: str, value: float) -> Path:
     weights = random_weights(TINY)
     weights[tensor].reshape(-1)[-1] = value
     return write_folder(folder, weights=weights)
+
+
+@pytest.mark.parametrize("dtype", BLOCKS)
+def test_each_scale_of_a_block_counts(dtype: str) -> None:
+    """The answer is that of the values which the core reads."""
+    size = STORAGE[dtype][1]
+    good = random_blocks(dtype, (1, 4 * STORAGE[dtype][0]), np.random.default_rng(0)).data
+    cases = [good]
+    for at in [size * 2 + offset for offset in BLOCKS[dtype]]:
+        cases += [good[:at] + half + good[at + 2 :] for half in (b"\x00\x7c", b"\x01\xfe")]
+    if dtype == "MXFP4":
+        at = 2 * size
+        cases += [good[:at] + bytes([e]) + good[at + 1 :] for e in range(250, 256)]
+    for data in cases:
+        raw = np.frombuffer(data, np.uint8)
+        values = kernels.repacked(raw[None], dtype.lower(), "f32")
+        assert is_finite(raw, dtype) == bool(np.isfinite(values).all())
+        assert is_finite(raw, dtype) or data is not good
 
 
 class TestPack:
