@@ -18,15 +18,15 @@
 #include <cstdint>
 #include <vector>
 
+#include "backend/kv_codecs.h"
 #include "base/buffer.h"
 #include "base/dtype.h"
 
 namespace onward {
 
-// How one side (keys or values) of a coded block is stored. int8: a byte for each rotated dimension
-// and an f16 scale for the vector. turbo4, turbo3, turbo2: so many bits, and the same (TurboQuant,
-// Zandieh et al. 2025). q4_0: groups of 32 dimensions with an f16 scale each.
-enum class KvCodec : uint8_t { exact, int8, q4_0, turbo4, turbo3, turbo2 };
+// The version of the bytes of a cache block as this header and cpu/kernels.h describe them. Raise it
+// with each change of them: saved sessions hold blocks.
+constexpr int64_t kBlockLayout = 2;
 
 struct CacheLayout {
   static constexpr int64_t kBlockTokens = 16;
@@ -107,9 +107,6 @@ struct CacheLayout {
                     64);
   }
 
-  static int64_t code_bits(KvCodec codec);  // of one dimension; not of `exact`
-  static bool grouped(KvCodec codec) { return codec == KvCodec::q4_0; }
-
  private:
   int64_t heads_of(int64_t group) const {
     return groups[static_cast<size_t>(group)].layers * num_kv_heads;
@@ -119,26 +116,9 @@ struct CacheLayout {
   }
   int64_t scales_bytes(KvCodec codec) const {
     if (codec == KvCodec::exact) return 0;
-    return kBlockTokens * 2 * (grouped(codec) ? coded_dim() / kCodedLane : 1);
+    return kBlockTokens * 2 * (is_grouped(codec) ? coded_dim() / kCodedLane : 1);
   }
 };
-
-inline int64_t CacheLayout::code_bits(KvCodec codec) {
-  switch (codec) {
-    case KvCodec::int8:
-      return 8;
-    case KvCodec::q4_0:
-    case KvCodec::turbo4:
-      return 4;
-    case KvCodec::turbo3:
-      return 3;
-    case KvCodec::turbo2:
-      return 2;
-    case KvCodec::exact:
-      break;
-  }
-  return 0;
-}
 
 // 2 (keys and values) x layers x kv heads x head_dim x tokens x bytes per value.
 constexpr int64_t kv_cache_bytes(int64_t num_layers, int64_t num_kv_heads, int64_t head_dim,

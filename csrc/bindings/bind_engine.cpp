@@ -14,9 +14,9 @@
 #include "base/error.h"
 #include "bindings/bindings.h"
 #include "bindings/python_engine.h"
+#include "cache/codec_names.h"
 #include "capi/wrap.h"
 #include "device/device.h"
-#include "engine/codec_names.h"
 #include "engine/shared_engine.h"
 
 namespace py = pybind11;

@@ -8,6 +8,7 @@
 
 #include "engine/request.h"
 
+void bind_cache(pybind11::module_& m);
 void bind_device(pybind11::module_& m);
 void bind_model(pybind11::module_& m);
 void bind_requests(pybind11::module_& m);

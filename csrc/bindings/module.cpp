@@ -1,7 +1,6 @@
 // The extension module onward._core: translates between Python and the core.
 #include <pybind11/pybind11.h>
 
-#include "backend/cache_layout.h"
 #include "base/thread_pool.h"
 #include "bindings/bindings.h"
 #include "bindings/error_translation.h"
@@ -17,9 +16,7 @@ PYBIND11_MODULE(_core, m) {
 
   m.def("default_threads", &onward::available_processors,
         "Processors this process may use: affinity, limited by the cgroup quota.");
-  m.def("kv_cache_bytes", &onward::kv_cache_bytes, py::arg("num_layers"), py::arg("num_kv_heads"),
-        py::arg("head_dim"), py::arg("tokens"), py::arg("bytes_per_value"),
-        "Bytes of keys and values: 2 x layers x kv heads x head_dim x tokens x bytes per value.");
+  bind_cache(m);
   bind_device(m);
   bind_model(m);
   bind_requests(m);

@@ -1,5 +1,9 @@
 #include "cache/kv_cache.h"
 
+#include <string>
+
+#include "base/error.h"
+
 namespace onward {
 
 int64_t KvCache::match(const std::vector<int32_t>& tokens, int64_t limit) const {
@@ -50,6 +54,13 @@ Block* KvCache::take(int64_t group, BlockStore::Kind kind) {
 void KvCache::forget_all() {
   tree_.clear();
   store_.trim();
+}
+
+void KvCache::refuse_tokens(int64_t tokens) const {
+  throw InvalidArgument("kv_cache_bytes: " + std::to_string(tokens) + " tokens take " +
+                        std::to_string(sequence_bytes(layout(), tokens)) +
+                        " bytes, expected at most " + std::to_string(budget_.limit_bytes) +
+                        " bytes");
 }
 
 }  // namespace onward

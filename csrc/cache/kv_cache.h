@@ -58,6 +58,8 @@ class KvCache {
   // A block with one holder; prefixes make room for it. Null when there is none.
   Block* take(int64_t group, BlockStore::Kind kind);
   void forget_all();
+  // InvalidArgument: the budget does not hold a sequence of `tokens`.
+  [[noreturn]] void refuse_tokens(int64_t tokens) const;
 
   // What could be had: unspent, and what is only kept.
   int64_t available_bytes() const { return budget_.left_bytes() + tree_.evictable().bytes; }

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
-#include "engine/codec_names.h"
+#include "cache/codec_names.h"
 
 namespace onward::capi {
 namespace {

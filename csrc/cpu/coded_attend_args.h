@@ -4,11 +4,12 @@
 
 #include <cstdint>
 
+#include "backend/kv_codecs.h"
 #include "cpu/attend_args.h"
 
 namespace onward::cpu {
 
-// Keys and values as codes (csrc/backend/cache_layout.h).
+// Keys and values as codes (backend/kv_codecs.h, backend/cache_layout.h).
 //
 // A head's vector is padded with zeros to n coordinates, a multiple of 32. For every codec but q4_0
 // it is then rotated (`hadamard` in kernels.h). A key is first taken relative to the centre, where
@@ -44,9 +45,6 @@ namespace onward::cpu {
 //      upper bits: the upper bit of register 8 i + j is bit j of stored register i
 // Scales: [n / 32 groups][16 tokens] for q4_0, else [16 tokens].
 
-// How one side of a coded block is stored: the numbers of KvCodec (backend/cache_layout.h).
-enum class Codes : uint8_t { exact, int8, q4_0, turbo4, turbo3, turbo2 };
-
 // Attention where rows see blocks as codes, or have sinks. The tokens lie in one block of 16
 // positions, so that all of them see the same blocks [coded_begin, coded_end) as codes.
 //   coded[b]: like blocks[b], for coded blocks; codes and scales lie at the offsets below.
@@ -81,8 +79,8 @@ enum class Codes : uint8_t { exact, int8, q4_0, turbo4, turbo3, turbo2 };
 struct CodedAttendArgs {
   AttendArgs exact;  // first_span, end_span and states are ignored
   const void* const* coded;
-  Codes key_codes;
-  Codes value_codes;
+  KvCodec key_codec;
+  KvCodec value_codec;
   int64_t key_codes_offset;
   int64_t value_codes_offset;
   int64_t key_scales_offset;

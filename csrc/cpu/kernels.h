@@ -14,7 +14,7 @@
 
 #include <cstdint>
 
-#include "backend/codebooks.h"
+#include "backend/kv_codecs.h"
 #include "backend/row_scans.h"
 #include "cpu/attend_args.h"
 #include "cpu/coded_attend_args.h"
@@ -64,12 +64,10 @@ struct FloatKernels {
   void (*widen_f16)(const uint16_t* x, int64_t n, float* y);
   void (*widen_bf16)(const uint16_t* x, int64_t n, float* y);
   // Codes of sixteen vectors, x (n, 16), n a multiple of 32 up to 512: one byte for each code in
-  // codes (n, 16), and f16 scales: sixteen, or for q4_0 sixteen for every group of 32 coordinates.
-  void (*encode_int8)(const float* x, int64_t n, uint8_t* codes, uint16_t* scales);
-  void (*encode_q4_0)(const float* x, int64_t n, uint8_t* codes, uint16_t* scales);
-  void (*encode_turbo4)(const float* x, int64_t n, bool keys, uint8_t* codes, uint16_t* scales);
-  void (*encode_turbo3)(const float* x, int64_t n, bool keys, uint8_t* codes, uint16_t* scales);
-  void (*encode_turbo2)(const float* x, int64_t n, bool keys, uint8_t* codes, uint16_t* scales);
+  // codes (n, 16), and f16 scales: sixteen, or for a grouped codec sixteen for every group of 32
+  // coordinates. KvCodec::exact has no codes.
+  void (*encode)(KvCodec codec, const float* x, int64_t n, bool keys, uint8_t* codes,
+                 uint16_t* scales);
 
   RowScans scans;  // scans of a row of logits, for sampling
 

@@ -308,9 +308,7 @@ void Engine::count(int64_t tokens, bool prefill) {
 void Engine::prepare(CachePlace& place, int64_t end) {
   while (!cache_.prepare(place, end)) {
     if (scheduler_.preempt(generations_)) continue;
-    throw InvalidArgument("kv_cache_bytes: " + std::to_string(end) + " tokens take " +
-                          of_bytes(sequence_bytes(cache_.layout(), end)) + ", expected at most " +
-                          of_bytes(budget_.limit_bytes));
+    cache_.refuse_tokens(end);
   }
 }
 
@@ -370,23 +368,7 @@ std::vector<StoredBlock> Engine::store_prefix(const std::vector<int32_t>& token_
   const auto tokens = static_cast<int64_t>(token_ids.size());
   CachePlace place = cache_.begin(token_ids, tokens);
   read(token_ids, place, false, poll, [](int64_t, int64_t) {});
-  std::vector<StoredBlock> stored;
-  const auto store = [&](int64_t group, BlockStore::Kind kind, int64_t index, const Block* block) {
-    if (block == nullptr) return;
-    const auto bytes = static_cast<size_t>(cache_.store().block_bytes(group, kind));
-    stored.push_back({group, kind == BlockStore::kCoded, index, std::vector<char>(bytes)});
-    backend_->download(stored.back().bytes.data(), block->memory, bytes);
-    const int64_t held = tokens - index * CacheLayout::kBlockTokens;
-    if (kind == BlockStore::kExact && held < CacheLayout::kBlockTokens) {
-      clear_tokens(cache_.layout(), held, stored.back());
-    }
-  };
-  for (int64_t group = 0; group < cache_.layout().num_groups(); ++group) {
-    for (int64_t index = 0; index < cache_.layout().blocks_for(tokens); ++index) {
-      store(group, BlockStore::kExact, index, place.exact(group, index));
-      store(group, BlockStore::kCoded, index, place.coded(group, index));
-    }
-  }
+  std::vector<StoredBlock> stored = read_blocks(cache_, place, tokens, *backend_);
   cache_.remember(token_ids, place, tokens);
   place.clear();
   cache_.shed();
@@ -396,44 +378,8 @@ std::vector<StoredBlock> Engine::store_prefix(const std::vector<int32_t>& token_
 void Engine::restore_prefix(const std::vector<int32_t>& token_ids,
                             const std::vector<StoredBlock>& blocks) {
   check_tokens("token_ids", token_ids);
-  const auto tokens = static_cast<int64_t>(token_ids.size());
-  const CacheLayout& layout = cache_.layout();
-  CachePlace place = cache_.empty_place();
-  for (const StoredBlock& stored : blocks) {
-    const auto kind = stored.coded ? BlockStore::kCoded : BlockStore::kExact;
-    require(stored.group >= 0 && stored.group < layout.num_groups(), "block: layer group",
-            stored.group, "one of " + std::to_string(layout.num_groups()));
-    require(stored.index >= 0 && stored.index < layout.blocks_for(tokens), "block: index",
-            stored.index, "below " + std::to_string(layout.blocks_for(tokens)));
-    require(!stored.coded || layout.coded(), "block: coded", 1, "an exact one, as all are here");
-    const int64_t bytes = cache_.store().block_bytes(stored.group, kind);
-    require(static_cast<int64_t>(stored.bytes.size()) == bytes, "block: bytes",
-            static_cast<int64_t>(stored.bytes.size()), std::to_string(bytes));
-    const Block* taken = stored.coded ? place.coded(stored.group, stored.index)
-                                      : place.exact(stored.group, stored.index);
-    require(taken == nullptr, "block: index", stored.index, "each once");
-    Block* block = cache_.take(stored.group, kind);
-    while (block == nullptr && scheduler_.preempt(generations_)) {
-      block = cache_.take(stored.group, kind);
-    }
-    if (block == nullptr) {
-      throw InvalidArgument("kv_cache_bytes: " + std::to_string(tokens) + " tokens take " +
-                            of_bytes(sequence_bytes(layout, tokens)) + ", expected at most " +
-                            of_bytes(budget_.limit_bytes));
-    }
-    backend_->upload(block->memory, stored.bytes.data(), stored.bytes.size());
-    place.hold(stored.group, kind, stored.index, block);
-  }
-  place.resume(tokens);
-  cache_.remember(token_ids, place, tokens);
-  if (cache_.match(token_ids, tokens) < tokens) {
-    throw InvalidArgument("blocks: are not all that " + std::to_string(tokens) +
-                          " tokens need, expected those of one prefix");
-  }
-  place.clear();
-  cache_.shed();
-  require(cache_.match(token_ids, tokens) == tokens, "prefix_cache_bytes: tokens to be kept",
-          tokens, "no more than it holds");
+  onward::restore_prefix(cache_, token_ids, blocks, *backend_,
+                         [&] { return scheduler_.preempt(generations_); });
 }
 
 void Engine::forget_prefixes() {

@@ -8,7 +8,7 @@
 
 #include "backend/backend.h"
 #include "cache/kv_cache.h"
-#include "cache/stored_block.h"
+#include "cache/prefix_snapshot.h"
 #include "engine/generation.h"
 #include "engine/request.h"
 #include "engine/scheduler.h"

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "cache/codec_names.h"
 #include "cpu/select.h"
-#include "engine/codec_names.h"
 
 namespace py = pybind11;
 

@@ -24,13 +24,6 @@ constexpr int64_t kEnoughTasks = 4;
 // The most memory for the states of split tiles. Tiles beyond it stay whole.
 constexpr int64_t kMostStateBytes = int64_t{64} << 20;
 
-static_assert(static_cast<int>(Codes::exact) == static_cast<int>(KvCodec::exact) &&
-              static_cast<int>(Codes::int8) == static_cast<int>(KvCodec::int8) &&
-              static_cast<int>(Codes::q4_0) == static_cast<int>(KvCodec::q4_0) &&
-              static_cast<int>(Codes::turbo4) == static_cast<int>(KvCodec::turbo4) &&
-              static_cast<int>(Codes::turbo3) == static_cast<int>(KvCodec::turbo3) &&
-              static_cast<int>(Codes::turbo2) == static_cast<int>(KvCodec::turbo2));
-
 // The number of pieces of a tile. Let W be the whole work, in spans of one token. With pieces of g
 // spans there are W / (g tokens) beginnings, and at the end all threads may wait for a piece that
 // has just begun:
@@ -171,8 +164,8 @@ CodedAttendArgs AttendTasks::coded_args(const Tile& tile, int64_t kv_head) const
   CodedAttendArgs coded;
   coded.exact = exact_args(tile, kv_head);
   coded.coded = tile.slice->blocks[layer_group_].coded;
-  coded.key_codes = static_cast<Codes>(layout_->key_codec);
-  coded.value_codes = static_cast<Codes>(layout_->value_codec);
+  coded.key_codec = layout_->key_codec;
+  coded.value_codec = layout_->value_codec;
   coded.coded_begin = layout_->coded_begin();
   coded.coded_end = tile.coded_end;
   coded.key_codes_offset = layout_->key_codes_offset(args_->layer, kv_head);

@@ -44,25 +44,6 @@ void take_values(const Kernels& kernels, const CacheLayout& layout, const char* 
   pad(layout, side);
 }
 
-void find_codes(const Kernels& kernels, KvCodec codec, bool keys, int64_t n, Coordinates& side,
-                uint16_t* scales) {
-  if (is_rotated(codec)) kernels.hadamard_lanes(side.x, n);
-  switch (codec) {
-    case KvCodec::int8:
-      return kernels.encode_int8(side.x, n, side.codes, scales);
-    case KvCodec::q4_0:
-      return kernels.encode_q4_0(side.x, n, side.codes, scales);
-    case KvCodec::turbo4:
-      return kernels.encode_turbo4(side.x, n, keys, side.codes, scales);
-    case KvCodec::turbo3:
-      return kernels.encode_turbo3(side.x, n, keys, side.codes, scales);
-    case KvCodec::turbo2:
-      return kernels.encode_turbo2(side.x, n, keys, side.codes, scales);
-    case KvCodec::exact:
-      break;
-  }
-}
-
 // Four codes of a lane, the first in the lowest byte.
 uint32_t join(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   return a | b << 8 | c << 16 | d << 24;
@@ -108,7 +89,7 @@ void store_codes(KvCodec codec, bool keys, int64_t n, const uint8_t* codes, uint
   alignas(64) uint8_t registers[kMostValues];
   (keys ? to_key_registers : to_value_registers)(codes, n, registers);
   const int64_t count = n / 4;
-  switch (CacheLayout::code_bits(codec)) {
+  switch (code_bits(codec)) {
     case 8:
       for (int64_t i = 0; i < count * kRegister; ++i) stored[i] = registers[i] ^ (keys ? 0 : 0x80);
       break;
@@ -128,9 +109,10 @@ void store_codes(KvCodec codec, bool keys, int64_t n, const uint8_t* codes, uint
 void encode_side(const Kernels& kernels, KvCodec codec, bool keys, int64_t n, Coordinates& side,
                  char* codes, char* scales) {
   uint16_t found[kMostCoordinates / kGroupValues * kBlockTokens];
-  find_codes(kernels, codec, keys, n, side, found);
+  if (is_rotated(codec)) kernels.hadamard_lanes(side.x, n);
+  kernels.encode(codec, side.x, n, keys, side.codes, found);
   store_codes(codec, keys, n, side.codes, reinterpret_cast<uint8_t*>(codes));
-  const int64_t groups = CacheLayout::grouped(codec) ? n / kGroupValues : 1;
+  const int64_t groups = is_grouped(codec) ? n / kGroupValues : 1;
   std::memcpy(scales, found, static_cast<size_t>(groups * kBlockTokens * 2));
 }
 

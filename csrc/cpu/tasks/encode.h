@@ -10,9 +10,6 @@
 
 namespace onward::cpu {
 
-// Whether the codec rotates vectors and takes keys relative to the centre.
-inline bool is_rotated(KvCodec codec) { return codec != KvCodec::exact && codec != KvCodec::q4_0; }
-
 // Converts n stored elements to floats; n is a multiple of kLane.
 void widen(const Kernels& kernels, DType dtype, const void* x, int64_t n, float* y);
 

@@ -2,7 +2,7 @@
 // bytes, and the rotation, with the same definitions as on the CPU (cpu/kernels.h).
 #pragma once
 
-#include "backend/codebooks.h"
+#include "backend/kv_codecs.h"
 #include "cuda/kernels/numbers.h"
 #include "cuda/kernels/step.h"
 
@@ -13,20 +13,9 @@ constexpr int kCodeTokens = 16;  // in a block
 constexpr int kRegisterWords = 16;
 constexpr int kMostCodedDim = 512;
 
-__host__ __device__ constexpr bool is_rotated(KvCodec codec) {
-  return codec != KvCodec::exact && codec != KvCodec::q4_0;
-}
-__host__ __device__ constexpr bool is_grouped(KvCodec codec) { return codec == KvCodec::q4_0; }
-// Vectors of n coordinates have so many scales.
+// Scales of a vector of n coordinates.
 __host__ __device__ constexpr int scale_groups(KvCodec codec, int n) {
   return is_grouped(codec) ? n / kCodedGroup : 1;
-}
-
-__host__ __device__ constexpr int code_bits(KvCodec codec) {
-  return codec == KvCodec::int8     ? 8
-         : codec == KvCodec::turbo3 ? 3
-         : codec == KvCodec::turbo2 ? 2
-                                    : 4;
 }
 
 // What coordinate d of coded keys is less of: the mean of the keys at positions 4 to 15, as block 0
@@ -50,23 +39,23 @@ __host__ __device__ constexpr uint32_t table_word(const int8_t* integers) {
 // Converts codes of less than a byte, in the bytes of a word, to their values as signed bytes.
 template <KvCodec kCodec>
 __device__ inline uint32_t integers_of(uint32_t codes) {
-  if constexpr (kCodec == KvCodec::q4_0) {
+  constexpr const int8_t* kIntegers = codec_info(kCodec).book.integers;
+  if constexpr (kIntegers == nullptr) {
+    static_assert(code_bits(kCodec) == 4);
     const uint32_t nibbles = codes ^ 0x08080808u;  // of two's complement: their sign goes up
     return nibbles | (nibbles & 0x08080808u) * 0x1e;
   } else {
     const uint32_t pairs = (codes | codes >> 4) & 0x00ff00ffu;
     const uint32_t nibbles = pairs | pairs >> 8;  // of the lower half
-    if constexpr (kCodec == KvCodec::turbo2) {
-      constexpr uint32_t kWord = table_word(kTurbo2Integers);
+    if constexpr (code_bits(kCodec) == 2) {
+      constexpr uint32_t kWord = table_word(kIntegers);
       return pick_bytes(kWord, kWord, nibbles);
-    } else if constexpr (kCodec == KvCodec::turbo3) {
-      constexpr uint32_t kLow = table_word(kTurbo3Integers),
-                         kHigh = table_word(kTurbo3Integers + 4);
+    } else if constexpr (code_bits(kCodec) == 3) {
+      constexpr uint32_t kLow = table_word(kIntegers), kHigh = table_word(kIntegers + 4);
       return pick_bytes(kLow, kHigh, nibbles);
     } else {
-      constexpr uint32_t k0 = table_word(kTurbo4Integers), k1 = table_word(kTurbo4Integers + 4),
-                         k2 = table_word(kTurbo4Integers + 8),
-                         k3 = table_word(kTurbo4Integers + 12);
+      constexpr uint32_t k0 = table_word(kIntegers), k1 = table_word(kIntegers + 4),
+                         k2 = table_word(kIntegers + 8), k3 = table_word(kIntegers + 12);
       const uint32_t place = nibbles & 0x7777u;
       return pick_bytes(pick_bytes(k0, k1, place), pick_bytes(k2, k3, place),
                         0x3210u | (nibbles & 0x8888u) >> 1);
@@ -77,14 +66,14 @@ __device__ inline uint32_t integers_of(uint32_t codes) {
 // Word `lane` of register r of the stored keys or values of a head (n / 4 registers), as integers.
 template <KvCodec kCodec, bool kKeys>
 __device__ inline uint32_t stored_integers(const uint32_t* stored, int n, int r, int lane) {
-  if constexpr (kCodec == KvCodec::int8) {
+  if constexpr (code_bits(kCodec) == 8) {
     return stored[r * kRegisterWords + lane] ^ (kKeys ? 0x80808080u : 0);
-  } else if constexpr (kCodec == KvCodec::q4_0 || kCodec == KvCodec::turbo4) {
+  } else if constexpr (code_bits(kCodec) == 4) {
     const uint32_t pair = stored[r / 2 * kRegisterWords + lane];
     return integers_of<kCodec>(pair >> (r % 2 * 4) & 0x0f0f0f0fu);
   } else {
     uint32_t codes = stored[r / 4 * kRegisterWords + lane] >> (r % 4 * 2) & 0x03030303u;
-    if constexpr (kCodec == KvCodec::turbo3) {
+    if constexpr (code_bits(kCodec) == 3) {
       const uint32_t upper = stored[(n / 16 + r / 8) * kRegisterWords + lane];
       codes |= (upper >> (r % 8) & 0x01010101u) << 2;
     }

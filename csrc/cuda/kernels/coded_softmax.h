@@ -313,39 +313,20 @@ __device__ inline void add_values(const CodedHeads& c, int64_t tile, int64_t beg
   }
 }
 
-__device__ inline void score_keys(const CodedHeads& c, int64_t tile, int64_t begin, int64_t end) {
-  switch (c.cache.key_codec) {
-    case KvCodec::exact:
-      return score_keys<KvCodec::exact>(c, tile, begin, end);
-    case KvCodec::int8:
-      return score_keys<KvCodec::int8>(c, tile, begin, end);
-    case KvCodec::q4_0:
-      return score_keys<KvCodec::q4_0>(c, tile, begin, end);
-    case KvCodec::turbo4:
-      return score_keys<KvCodec::turbo4>(c, tile, begin, end);
-    case KvCodec::turbo3:
-      return score_keys<KvCodec::turbo3>(c, tile, begin, end);
-    case KvCodec::turbo2:
-      return score_keys<KvCodec::turbo2>(c, tile, begin, end);
-  }
+// The same by the cache's codecs, which are tried one after the other.
+template <size_t kIndex = 0>
+__device__ inline void score_side(const CodedHeads& c, int64_t tile, int64_t begin, int64_t end) {
+  constexpr KvCodec kCodec = kKvCodecs[kIndex].codec;
+  if (c.cache.key_codec == kCodec) return score_keys<kCodec>(c, tile, begin, end);
+  if constexpr (kIndex + 1 < kKvCodecCount) score_side<kIndex + 1>(c, tile, begin, end);
 }
 
-__device__ inline void add_values(const CodedHeads& c, int64_t tile, int64_t begin, int64_t end,
-                                  int which) {
-  switch (c.cache.value_codec) {
-    case KvCodec::exact:
-      return add_values<KvCodec::exact>(c, tile, begin, end, which);
-    case KvCodec::int8:
-      return add_values<KvCodec::int8>(c, tile, begin, end, which);
-    case KvCodec::q4_0:
-      return add_values<KvCodec::q4_0>(c, tile, begin, end, which);
-    case KvCodec::turbo4:
-      return add_values<KvCodec::turbo4>(c, tile, begin, end, which);
-    case KvCodec::turbo3:
-      return add_values<KvCodec::turbo3>(c, tile, begin, end, which);
-    case KvCodec::turbo2:
-      return add_values<KvCodec::turbo2>(c, tile, begin, end, which);
-  }
+template <size_t kIndex = 0>
+__device__ inline void add_side(const CodedHeads& c, int64_t tile, int64_t begin, int64_t end,
+                                int which) {
+  constexpr KvCodec kCodec = kKvCodecs[kIndex].codec;
+  if (c.cache.value_codec == kCodec) return add_values<kCodec>(c, tile, begin, end, which);
+  if constexpr (kIndex + 1 < kKvCodecCount) add_side<kIndex + 1>(c, tile, begin, end, which);
 }
 
 // Computes the softmax over coded keys [first, last] of one span into the states of the heads.
@@ -363,11 +344,11 @@ __device__ inline void attend_coded_span(const CodedHeads& c, int64_t first, int
     const int64_t begin = first > tile_begin ? first : tile_begin;
     const int64_t end = last + 1 < tile_end ? last + 1 : tile_end;
     sync_block();
-    score_keys(c, tile, begin, end);
+    score_side(c, tile, begin, end);
     sync_block();
     weigh_keys(c, tile, begin, end, which);
     sync_block();
-    add_values(c, tile, begin, end, which);
+    add_side(c, tile, begin, end, which);
   }
   sync_block();
 }

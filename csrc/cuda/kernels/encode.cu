@@ -1,6 +1,6 @@
 // Codes the keys and values of a block: one side of one head by the threads of a block, to the
-// bytes that the processor makes of them (cpu/tasks/encode.cpp). What is a chain there is
-// one thread's here: of turbo's codes, each token and factor. Knows nothing of attention.
+// bytes that the processor makes of them (cpu/tasks/encode.cpp). A chain of the CPU is the work of
+// one thread here: with a codebook, each token and factor.
 #include "cuda/kernels/code_words.h"
 #include "cuda/kernels/verbs.h"
 
@@ -11,8 +11,8 @@ constexpr int kThreads = 256;
 constexpr int kMostThresholds = 7;
 constexpr int kMostGroups = kMostCodedDim / kCodedGroup;
 
-// What turbo's codes stand for, upwards from the smallest positive integer.
-struct TurboBook {
+// What the codes of a codebook stand for, upwards from the smallest positive integer.
+struct CodeBook {
   int count;  // of positive integers
   float integers[kMostThresholds + 1];
   float thresholds[kMostThresholds];  // half-way between two integers
@@ -23,7 +23,7 @@ struct TurboBook {
 struct EncodeCall {
   LayerCache cache;
   const BlockEncoding* blocks;
-  TurboBook books[2];  // of keys, of values
+  CodeBook books[2];  // of keys, of values
   RotationSigns signs;
 };
 
@@ -116,7 +116,7 @@ __device__ void encode_groups(const Side& side) {
 }
 
 // How many magnitudes above the smallest one.
-__device__ int level_of(const TurboBook& book, float step, float size) {
+__device__ int level_of(const CodeBook& book, float step, float size) {
   int level = 0;
   for (; level < book.count - 1; ++level) {
     if (!(book.thresholds[level] * step < size)) break;
@@ -131,7 +131,7 @@ struct Fit {
   float square;   // sum of squares of the integers
 };
 
-__device__ Fit fit_of(const TurboBook& book, const float* x, int n, float step) {
+__device__ Fit fit_of(const CodeBook& book, const float* x, int n, float step) {
   Fit fit = {step, 0.0f, 0.0f, 0.0f};
   for (int i = 0; i < n; ++i) {
     const float size = fabsf(x[i * kCodeTokens]);
@@ -143,14 +143,14 @@ __device__ Fit fit_of(const TurboBook& book, const float* x, int n, float step) 
   return fit;
 }
 
-struct TurboShared {
+struct BookShared {
   float norms[kCodeTokens];  // squared
   float units[kCodeTokens];
   float steps[kCodeTokens];  // the step of the best factor
   Fit fits[kTurboFactorCount * kCodeTokens];
 };
 
-__device__ void encode_turbo(const TurboBook& book, const Side& side, TurboShared& shared) {
+__device__ void encode_in_codebook(const CodeBook& book, const Side& side, BookShared& shared) {
   const int thread = static_cast<int>(threadIdx.x), token = thread % kCodeTokens;
   if (thread < kCodeTokens) {
     float norm = 0.0f;
@@ -226,7 +226,7 @@ __device__ void store_codes(const Side& side, char* codes, char* scales) {
 
 // The bytes before the coordinates and their codes.
 struct alignas(16) SideShared {
-  TurboShared turbo;
+  BookShared book;
   uint16_t found[kMostGroups * kCodeTokens];
 };
 
@@ -278,22 +278,18 @@ __global__ void __launch_bounds__(kThreads, 4) encode_side(EncodeCall c) {
   } else if (codec == KvCodec::int8) {
     encode_bytes(side);
   } else {
-    encode_turbo(c.books[keys ? 0 : 1], side, shared.turbo);
+    encode_in_codebook(c.books[keys ? 0 : 1], side, shared.book);
   }
   sync_block();
   store_codes(side, codes, scales);
 }
 
-TurboBook book_of(KvCodec codec) {
-  TurboBook book = {};
-  if (codec == KvCodec::exact || codec == KvCodec::int8 || is_grouped(codec)) return book;
-  const int8_t* integers = codec == KvCodec::turbo4   ? kTurbo4Integers
-                           : codec == KvCodec::turbo3 ? kTurbo3Integers
-                                                      : kTurbo2Integers;
+CodeBook book_of(KvCodec codec) {
+  CodeBook book = {};
+  const int8_t* integers = codec_info(codec).book.integers;
+  if (integers == nullptr) return book;
   book.count = 1 << (code_bits(codec) - 1);
-  book.deviation = codec == KvCodec::turbo4   ? kTurbo4Deviation
-                   : codec == KvCodec::turbo3 ? kTurbo3Deviation
-                                              : kTurbo2Deviation;
+  book.deviation = codec_info(codec).book.deviation;
   for (int i = 0; i < book.count; ++i) {
     book.integers[i] = static_cast<float>(integers[book.count + i]);
     if (i > 0) {

@@ -7,31 +7,22 @@ constexpr float kByteLargest = 127.0f;
 constexpr float kPartsLargest = 16256.0f;  // 127 * 128: two signed bytes
 constexpr float kPartsLeast = 0x1p-100f;
 
-inline bool rotated(Codes codes) { return codes != Codes::exact && codes != Codes::q4_0; }
-inline bool grouped(Codes codes) { return codes == Codes::q4_0; }
-
 // Byte `at` of register r of the keys or values of a block and head.
-inline int code_integer(const uint8_t* stored, Codes codes, bool keys, int64_t coded_dim, int64_t r,
+inline int code_integer(const uint8_t* stored, KvCodec codec, bool keys, int64_t coded_dim, int64_t r,
                         int64_t at) {
-  const int64_t r4 = r / 4 * 64 + at;
-  switch (codes) {
-    case Codes::int8:
-      return keys ? stored[r * 64 + at] - 128 : static_cast<int8_t>(stored[r * 64 + at]);
-    case Codes::q4_0:
-    case Codes::turbo4: {
-      const int code = r % 2 == 0 ? stored[r / 2 * 64 + at] & 15 : stored[r / 2 * 64 + at] >> 4;
-      return codes == Codes::q4_0 ? code - 8 : kTurbo4Integers[code];
-    }
-    case Codes::turbo3: {
-      const uint8_t upper = stored[(coded_dim / 16 + r / 8) * 64 + at];
-      return kTurbo3Integers[(stored[r4] >> 2 * (r % 4) & 3) | (upper >> r % 8 & 1) << 2];
-    }
-    case Codes::turbo2:
-      return kTurbo2Integers[stored[r4] >> 2 * (r % 4) & 3];
-    case Codes::exact:
-      break;
+  const int8_t* integers = codec_info(codec).book.integers;
+  if (code_bits(codec) == 8) {
+    return keys ? stored[r * 64 + at] - 128 : static_cast<int8_t>(stored[r * 64 + at]);
   }
-  return 0;
+  if (code_bits(codec) == 4) {
+    const int code = r % 2 == 0 ? stored[r / 2 * 64 + at] & 15 : stored[r / 2 * 64 + at] >> 4;
+    return integers == nullptr ? code - 8 : integers[code];
+  }
+  int code = stored[r / 4 * 64 + at] >> 2 * (r % 4) & 3;
+  if (code_bits(codec) == 3) {
+    code |= (stored[(coded_dim / 16 + r / 8) * 64 + at] >> r % 8 & 1) << 2;
+  }
+  return integers[code];
 }
 
 struct CodedBlock {
@@ -40,11 +31,11 @@ struct CodedBlock {
   CodedBlock(const CodedAttendArgs& args, int64_t block)
       : c(args), bytes(static_cast<const uint8_t*>(args.coded[block])) {}
   int key(int64_t token, int64_t d) const {
-    return code_integer(bytes + c.key_codes_offset, c.key_codes, true, c.coded_dim, d / 4,
+    return code_integer(bytes + c.key_codes_offset, c.key_codec, true, c.coded_dim, d / 4,
                         token * 4 + d % 4);
   }
   int value(int64_t token, int64_t d) const {
-    return code_integer(bytes + c.value_codes_offset, c.value_codes, false, c.coded_dim,
+    return code_integer(bytes + c.value_codes_offset, c.value_codec, false, c.coded_dim,
                         token / 4 * (c.coded_dim / 16) + d / 16, d % 16 * 4 + token % 4);
   }
   float scale(int64_t offset, int64_t group, int64_t token) const {
@@ -86,7 +77,7 @@ struct CodedQuery {
 inline void prepare_query(const CodedAttendArgs& c, const float* q, CodedQuery& query) {
   query.q = q;
   query.centre = 0.0f;
-  if (c.key_codes == Codes::exact) return;
+  if (c.key_codec == KvCodec::exact) return;
   const AttendArgs& a = c.exact;
   if (c.centre != nullptr) {
     float lanes[kLane] = {};
@@ -97,10 +88,10 @@ inline void prepare_query(const CodedAttendArgs& c, const float* q, CodedQuery& 
   }
   float padded[kMostCodedDim] = {};
   std::copy_n(q, a.head_dim, padded);
-  if (rotated(c.key_codes)) hadamard(padded, c.coded_dim);
+  if (is_rotated(c.key_codec)) hadamard(padded, c.coded_dim);
   float largest = 0.0f;
   for (int64_t d = 0; d < c.coded_dim; ++d) largest = larger_magnitude(largest, padded[d]);
-  const Parts parts(largest, grouped(c.key_codes) ? kPartsLargest : kByteLargest);
+  const Parts parts(largest, is_grouped(c.key_codec) ? kPartsLargest : kByteLargest);
   query.scale = parts.scale;
   for (int64_t d = 0; d < c.coded_dim; ++d) query.integers[d] = parts.integer(padded[d]);
 }
@@ -110,7 +101,7 @@ float coded_score(const CodedAttendArgs& c, const CodedQuery& query, int64_t key
   const AttendArgs& a = c.exact;
   const CodedBlock block(c, key / kBlockTokens);
   const int64_t token = key % kBlockTokens;
-  if (c.key_codes == Codes::exact) {
+  if (c.key_codec == KvCodec::exact) {
     const Element* keys = reinterpret_cast<const Element*>(block.bytes + c.key_codes_offset);
     float score = 0.0f;
     for (int64_t d = 0; d < a.head_dim; ++d) {
@@ -118,7 +109,7 @@ float coded_score(const CodedAttendArgs& c, const CodedQuery& query, int64_t key
     }
     return score * a.scale;
   }
-  const int64_t group = grouped(c.key_codes) ? kGroupValues : c.coded_dim;
+  const int64_t group = is_grouped(c.key_codec) ? kGroupValues : c.coded_dim;
   float sum = 0.0f;
   for (int64_t g = 0; g < c.coded_dim / group; ++g) {
     int dot = 0;
@@ -134,7 +125,7 @@ float coded_score(const CodedAttendArgs& c, const CodedQuery& query, int64_t key
 template <class Element>
 void add_coded_values(const CodedAttendArgs& c, int64_t begin, int64_t end, const float* p,
                       float rescale, float* out) {
-  if (c.value_codes == Codes::exact) {
+  if (c.value_codec == KvCodec::exact) {
     for (int64_t d = 0; d < c.exact.head_dim; ++d) out[d] *= rescale;
     for (int64_t key = begin; key < end; ++key) {
       const CodedBlock block(c, key / kBlockTokens);
@@ -146,7 +137,7 @@ void add_coded_values(const CodedAttendArgs& c, int64_t begin, int64_t end, cons
     }
     return;
   }
-  const int64_t group = grouped(c.value_codes) ? kGroupValues : c.coded_dim;
+  const int64_t group = is_grouped(c.value_codec) ? kGroupValues : c.coded_dim;
   for (int64_t g = 0; g < c.coded_dim / group; ++g) {
     float weights[kTileKeys], largest = 0.0f;
     for (int64_t key = begin; key < end; ++key) {
@@ -257,7 +248,7 @@ void fold_units(const CodedAttendArgs& c, int64_t position, float* out, const St
   whole.head_dim = whole.state_width;
   const int64_t coded_spans = c.end_coded_span - c.first_coded_span;
   for (int64_t unit = 0; unit < units_of(c); ++unit) {
-    if (unit == coded_spans && begun && rotated(c.value_codes)) {
+    if (unit == coded_spans && begun && is_rotated(c.value_codec)) {
       inverse_hadamard(merged + kStateHead, c.coded_dim);
     }
     if (keys_of_unit(c, position, unit).empty()) continue;

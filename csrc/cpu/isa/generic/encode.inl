@@ -55,55 +55,61 @@ inline void encode_q4_0(const float* x, int64_t n, uint8_t* codes, uint16_t* sca
 }
 
 // Codes of one vector, (n, 16), and how well they fit.
-struct TurboCodes {
+struct BookCodes {
   uint8_t codes[512];
   float product;  // of vector and integers
   float gain;     // product^2 / square: grows with the cosine
   float square;   // of the integers
 };
 
-template <int kCodes>
-TurboCodes turbo_codes(const float* x, int64_t n, float step) {
-  const int8_t* integers = kCodes == 16  ? kTurbo4Integers
-                           : kCodes == 8 ? kTurbo3Integers
-                                         : kTurbo2Integers;
-  TurboCodes found;
+BookCodes book_codes(const int8_t* integers, int count, const float* x, int64_t n, float step) {
+  BookCodes found;
   found.product = 0.0f;
   int64_t square = 0;
   for (int64_t i = 0; i < n; ++i) {
     const float size = std::fabs(x[i * kLane]);
-    int code = kCodes / 2;
-    while (code < kCodes - 1) {
+    int code = count / 2;
+    while (code < count - 1) {
       const float midpoint = 0.5f * static_cast<float>(integers[code] + integers[code + 1]);
       if (!(midpoint * step < size)) break;
       ++code;
     }
     found.product += size * static_cast<float>(integers[code]);
     square += integers[code] * integers[code];
-    found.codes[i] = static_cast<uint8_t>(x[i * kLane] < 0.0f ? kCodes - 1 - code : code);
+    found.codes[i] = static_cast<uint8_t>(x[i * kLane] < 0.0f ? count - 1 - code : code);
   }
   found.square = static_cast<float>(square);
   found.gain = (found.product / found.square) * found.product;
   return found;
 }
 
-template <int kCodes>
-void encode_turbo(const float* x, int64_t n, bool keys, uint8_t* codes, uint16_t* scales) {
-  const float deviation = kCodes == 16  ? kTurbo4Deviation
-                          : kCodes == 8 ? kTurbo3Deviation
-                                        : kTurbo2Deviation;
+inline void encode_in_codebook(const KvCodecInfo& info, const float* x, int64_t n, bool keys,
+                        uint8_t* codes, uint16_t* scales) {
+  const int8_t* integers = info.book.integers;
+  const int count = 1 << info.bits;
   for (int64_t token = 0; token < kLane; ++token) {
     const float* vector = x + token;
     float norm = 0.0f;  // squared
     for (int64_t i = 0; i < n; ++i) norm += vector[i * kLane] * vector[i * kLane];
-    const float unit = std::sqrt(norm / static_cast<float>(n)) / deviation;
-    TurboCodes best = turbo_codes<kCodes>(vector, n, unit * kTurboFactors[0]);
+    const float unit = std::sqrt(norm / static_cast<float>(n)) / info.book.deviation;
+    BookCodes best = book_codes(integers, count, vector, n, unit * kTurboFactors[0]);
     for (int f = 1; f < kTurboFactorCount; ++f) {
-      const TurboCodes other = turbo_codes<kCodes>(vector, n, unit * kTurboFactors[f]);
+      const BookCodes other = book_codes(integers, count, vector, n, unit * kTurboFactors[f]);
       if (best.gain < other.gain) best = other;
     }
     for (int64_t i = 0; i < n; ++i) codes[i * kLane + token] = best.codes[i];
     const float scale = keys ? norm / best.product : best.product / best.square;
     scales[token] = float_to_f16(!std::isfinite(norm) ? NAN : norm > 0.0f ? scale : 0.0f);
+  }
+}
+
+inline void encode(KvCodec codec, const float* x, int64_t n, bool keys, uint8_t* codes,
+            uint16_t* scales) {
+  if (codec_info(codec).book.integers != nullptr) {
+    encode_in_codebook(codec_info(codec), x, n, keys, codes, scales);
+  } else if (codec == KvCodec::int8) {
+    encode_int8(x, n, codes, scales);
+  } else if (codec == KvCodec::q4_0) {
+    encode_q4_0(x, n, codes, scales);
   }
 }

@@ -17,14 +17,14 @@ constexpr CodeTable code_table(int zero, const Integer& of) {
   return table;
 }
 
-// A format says how a pair of code registers becomes two Words of bytes: integer + kZero.
-// kBits: of a code. kGrouped: each scale covers 32 dimensions, and queries are rounded to two bytes
-// rather than one. kSigned: scales may be negative.
+// Turns a pair of code registers into two Words of bytes, integer + kZero, by the bits of a code.
+// of(code): the integer of a code below 2^kBits.
+template <int kBits, int kZero, class Integer>
+struct CodePairs;
+
 // Keys are stored as integer + 128, values as they are.
-template <int kZero>
-struct Int8Codes {
-  static constexpr int kBits = 8;
-  static constexpr bool kGrouped = false, kSigned = false;
+template <int kZero, class Integer>
+struct CodePairs<8, kZero, Integer> {
   void load(const char* codes, int64_t, int64_t pair, Words (&out)[2]) const {
     for (int i = 0; i < 2; ++i) {
       out[i] = load_words(codes + (2 * pair + i) * kLaneBytes);
@@ -32,10 +32,10 @@ struct Int8Codes {
   }
 };
 
-template <int kZero>
-struct NibbleCodes {
-  static constexpr int kBits = 4;
-  Words table;
+template <int kZero, class Integer>
+struct CodePairs<4, kZero, Integer> {
+  static constexpr CodeTable kTable = code_table(kZero, [](int i) { return Integer::of(i); });
+  Words table = load_words(reinterpret_cast<const char*>(kTable.bytes));
   void load(const char* codes, int64_t, int64_t pair, Words (&out)[2]) const {
     const Words stored = load_words(codes + pair * kLaneBytes);
     out[0] = look_up(table, low_nibbles(stored));
@@ -43,30 +43,12 @@ struct NibbleCodes {
   }
 };
 
-template <int kZero>
-struct Q40Codes : NibbleCodes<kZero> {
-  static constexpr bool kGrouped = true, kSigned = true;
-  static constexpr CodeTable kTable = code_table(kZero, [](int i) { return i - 8; });
-  Q40Codes() : NibbleCodes<kZero>{load_words(reinterpret_cast<const char*>(kTable.bytes))} {}
-};
-
-template <int kZero>
-struct Turbo4Codes : NibbleCodes<kZero> {
-  static constexpr bool kGrouped = false, kSigned = false;
-  static constexpr CodeTable kTable =
-      code_table(kZero, [](int i) { return static_cast<int>(kTurbo4Integers[i]); });
-  Turbo4Codes() : NibbleCodes<kZero>{load_words(reinterpret_cast<const char*>(kTable.bytes))} {}
-};
-
 // Half a stored byte holds the two bits of both registers. Each table uses its own two bits.
-template <int kZero>
-struct Turbo2Codes {
-  static constexpr int kBits = 2;
-  static constexpr bool kGrouped = false, kSigned = false;
-  static constexpr CodeTable kFirst =
-      code_table(kZero, [](int i) { return static_cast<int>(kTurbo2Integers[i & 3]); });
+template <int kZero, class Integer>
+struct CodePairs<2, kZero, Integer> {
+  static constexpr CodeTable kFirst = code_table(kZero, [](int i) { return Integer::of(i & 3); });
   static constexpr CodeTable kSecond =
-      code_table(kZero, [](int i) { return static_cast<int>(kTurbo2Integers[i >> 2]); });
+      code_table(kZero, [](int i) { return Integer::of(i >> 2); });
   Words first = load_words(reinterpret_cast<const char*>(kFirst.bytes));
   Words second = load_words(reinterpret_cast<const char*>(kSecond.bytes));
   void load(const char* codes, int64_t, int64_t pair, Words (&out)[2]) const {
@@ -79,14 +61,11 @@ struct Turbo2Codes {
 
 // The same, and the upper bit replaces a bit that the table does not use: bit 2 beside the bits of
 // the first register, bit 0 beside the bits of the second.
-template <int kZero>
-struct Turbo3Codes {
-  static constexpr int kBits = 3;
-  static constexpr bool kGrouped = false, kSigned = false;
-  static constexpr CodeTable kFirst =
-      code_table(kZero, [](int i) { return static_cast<int>(kTurbo3Integers[i & 7]); });
-  static constexpr CodeTable kSecond = code_table(
-      kZero, [](int i) { return static_cast<int>(kTurbo3Integers[i >> 2 | (i & 1) << 2]); });
+template <int kZero, class Integer>
+struct CodePairs<3, kZero, Integer> {
+  static constexpr CodeTable kFirst = code_table(kZero, [](int i) { return Integer::of(i & 7); });
+  static constexpr CodeTable kSecond =
+      code_table(kZero, [](int i) { return Integer::of(i >> 2 | (i & 1) << 2); });
   Words first = load_words(reinterpret_cast<const char*>(kFirst.bytes));
   Words second = load_words(reinterpret_cast<const char*>(kSecond.bytes));
   void load(const char* codes, int64_t coded_dim, int64_t pair, Words (&out)[2]) const {
@@ -98,4 +77,22 @@ struct Turbo3Codes {
     out[0] = look_up(first, merge_bits<4>(beside, both));
     out[1] = look_up(second, merge_bits<1>(shift_right(upper, bit + 1), both));
   }
+};
+
+// The integer of each code of a codec: from its codebook, or counted from -2^(bits - 1).
+template <KvCodec kCodec>
+struct CodeInteger {
+  static constexpr int of(int code) {
+    constexpr Codebook kBook = codec_info(kCodec).book;
+    return kBook.integers != nullptr ? kBook.integers[code] : code - (1 << (code_bits(kCodec) - 1));
+  }
+};
+
+// A codec in the form that the products use. kGrouped: each scale covers 32 dimensions, and queries
+// are rounded to two bytes rather than one. kSigned: scales may be negative.
+template <KvCodec kCodec, int kZero>
+struct CodeFormat : CodePairs<code_bits(kCodec), kZero, CodeInteger<kCodec>> {
+  static constexpr int kBits = code_bits(kCodec);
+  static constexpr bool kGrouped = is_grouped(kCodec);
+  static constexpr bool kSigned = codec_info(kCodec).signed_scales;
 };

@@ -142,13 +142,13 @@ __attribute__((always_inline)) inline void multiply_keys(
   }
 }
 
-template <template <int> class CodeFormat, int kRows, int kBlocks>
+template <KvCodec kCodec, int kRows, int kBlocks>
 __attribute__((always_inline)) inline void score_coded_blocks(const CodedAttendArgs& c,
                                                               const AttendRow* rows,
                                                               const CodedQuery* queries,
                                                               const KeyRange& range, int64_t block,
                                                               float (*p)[kTileKeys]) {
-  using Format = CodeFormat<128>;
+  using Format = CodeFormat<kCodec, 128>;
   constexpr int kQueryParts = query_parts<Format>();
   const Format format;
   const int64_t pairs = c.coded_dim / kPairDims;
@@ -206,32 +206,32 @@ __attribute__((always_inline)) inline void score_coded_blocks(const CodedAttendA
 
 // The same for one row and one block, as a function of its own: a tile at the edge of what rows see
 // uses it for the blocks that do not fill a register tile.
-template <template <int> class CodeFormat>
+template <KvCodec kCodec>
 __attribute__((noinline)) void score_coded_block(const CodedAttendArgs& c, const AttendRow* row,
                                                  const CodedQuery* query, const KeyRange& range,
                                                  int64_t block, float (*p)[kTileKeys]) {
-  score_coded_blocks<CodeFormat, 1, 1>(c, row, query, range, block, p);
+  score_coded_blocks<kCodec, 1, 1>(c, row, query, range, block, p);
 }
 
 // Scores of kRows rows against a tile's coded keys.
-template <template <int> class CodeFormat, int kRows>
+template <KvCodec kCodec, int kRows>
 __attribute__((noinline)) void score_coded_tile(const CodedAttendArgs& c, const AttendRow* rows,
                                                 const CodedQuery* queries, const KeyRange& range,
                                                 float (*p)[kTileKeys]) {
-  constexpr int kQueryParts = query_parts<CodeFormat<128>>(), kMost = code_rows(kQueryParts);
+  constexpr int kQueryParts = query_parts<CodeFormat<kCodec, 128>>(), kMost = code_rows(kQueryParts);
   if constexpr (kRows > kMost) {
-    score_coded_tile<CodeFormat, kMost>(c, rows, queries, range, p);
-    score_coded_tile<CodeFormat, kRows - kMost>(c, rows + kMost, queries + kMost, range, p + kMost);
+    score_coded_tile<kCodec, kMost>(c, rows, queries, range, p);
+    score_coded_tile<kCodec, kRows - kMost>(c, rows + kMost, queries + kMost, range, p + kMost);
   } else {
     constexpr int kBlocks = code_blocks(kRows, kQueryParts);
     int64_t block = range.first_block;
     for (; block + kBlocks <= range.last_block + 1; block += kBlocks) {
-      score_coded_blocks<CodeFormat, kRows, kBlocks>(c, rows, queries, range, block, p);
+      score_coded_blocks<kCodec, kRows, kBlocks>(c, rows, queries, range, block, p);
     }
     if constexpr (kBlocks > 1) {
       for (; block <= range.last_block; ++block) {
         for (int r = 0; r < kRows; ++r) {
-          score_coded_block<CodeFormat>(c, rows + r, queries + r, range, block, p + r);
+          score_coded_block<kCodec>(c, rows + r, queries + r, range, block, p + r);
         }
       }
     }
@@ -367,12 +367,12 @@ __attribute__((noinline)) void add_coded_columns_apart(const CodedAttendArgs& c,
 }
 
 // out = out * rescale + p * values of a tile.
-template <template <int> class CodeFormat, int kRows>
+template <KvCodec kCodec, int kRows>
 __attribute__((noinline)) void add_coded_tile(const CodedAttendArgs& c, const AttendRow* rows,
                                               const KeyRange& range, const float* rescale,
                                               const float (*p)[kTileKeys], float* out) {
-  constexpr bool kSigned = CodeFormat<0>::kSigned;
-  using Format = CodeFormat<kSigned ? 128 : 0>;
+  constexpr bool kSigned = CodeFormat<kCodec, 0>::kSigned;
+  using Format = CodeFormat<kCodec, kSigned ? 128 : 0>;
   const Format format;
   CodedWeights weights;
   fetch_last_values(c, range);
@@ -403,30 +403,21 @@ struct CodeTiles {
                          const float* rescale, const float (*p)[kTileKeys], float* out);
 };
 
-template <template <int> class CodeFormat>
+template <KvCodec kCodec>
 constexpr CodeTiles kCodeTiles = {
-    .score = {score_coded_tile<CodeFormat, 1>, score_coded_tile<CodeFormat, 2>,
-              score_coded_tile<CodeFormat, 3>, score_coded_tile<CodeFormat, 4>,
-              score_coded_tile<CodeFormat, 5>, score_coded_tile<CodeFormat, 6>},
-    .add = {add_coded_tile<CodeFormat, 1>, add_coded_tile<CodeFormat, 2>,
-            add_coded_tile<CodeFormat, 3>, add_coded_tile<CodeFormat, 4>,
-            add_coded_tile<CodeFormat, 5>, add_coded_tile<CodeFormat, 6>}};
+    .score = {score_coded_tile<kCodec, 1>, score_coded_tile<kCodec, 2>,
+              score_coded_tile<kCodec, 3>, score_coded_tile<kCodec, 4>,
+              score_coded_tile<kCodec, 5>, score_coded_tile<kCodec, 6>},
+    .add = {add_coded_tile<kCodec, 1>, add_coded_tile<kCodec, 2>,
+            add_coded_tile<kCodec, 3>, add_coded_tile<kCodec, 4>,
+            add_coded_tile<kCodec, 5>, add_coded_tile<kCodec, 6>}};
 
 // Null for exact keys or values, which have ExactTiles.
-inline const CodeTiles* code_tiles(Codes codes) {
-  switch (codes) {
-    case Codes::int8:
-      return &kCodeTiles<Int8Codes>;
-    case Codes::q4_0:
-      return &kCodeTiles<Q40Codes>;
-    case Codes::turbo4:
-      return &kCodeTiles<Turbo4Codes>;
-    case Codes::turbo3:
-      return &kCodeTiles<Turbo3Codes>;
-    case Codes::turbo2:
-      return &kCodeTiles<Turbo2Codes>;
-    case Codes::exact:
-      break;
-  }
-  return nullptr;
+inline const CodeTiles* code_tiles(KvCodec codec) {
+  const CodeTiles* tiles = nullptr;
+  with_codec(codec, [&](auto constant) {
+    constexpr KvCodec kCodec = constant();
+    if constexpr (kCodec != KvCodec::exact) tiles = &kCodeTiles<kCodec>;
+  });
+  return tiles;
 }

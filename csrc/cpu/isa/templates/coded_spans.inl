@@ -1,8 +1,6 @@
 // Attention over the coded keys of one span: the queries of its rows, rounded, and its tiles.
 // Included inside the anonymous namespace of a file, after code_tiles.inl and hadamard.inl.
 
-inline bool rotated(Codes codes) { return codes != Codes::exact && codes != Codes::q4_0; }
-
 struct CodedChunk {
   AttendRow rows[kChunkRows];  // with the keys of one unit
   CodedQuery queries[kChunkRows];
@@ -22,7 +20,7 @@ inline void attend_coded_tile(const ExactTiles& exact_tiles, const CodedAttendAr
   KeyRange range;
   if (!range_of(rows, count, tile, range)) return;
   alignas(64) Probabilities p;
-  const CodeTiles* keys = code_tiles(c.key_codes);
+  const CodeTiles* keys = code_tiles(c.key_codec);
   if (keys == nullptr) {
     exact_tiles.score[count - 1](coded, rows, range, p);
   } else {
@@ -33,7 +31,7 @@ inline void attend_coded_tile(const ExactTiles& exact_tiles, const CodedAttendAr
     if (keys != nullptr) fetch_later_keys(c, range, row, count);
   });
   float* out = states + kStateHead;
-  const CodeTiles* values = code_tiles(c.value_codes);
+  const CodeTiles* values = code_tiles(c.value_codec);
   if (values == nullptr) {
     exact_tiles.add[count - 1](coded, rows, range, rescale, p, out);
   } else {
@@ -79,7 +77,7 @@ inline float product_with(const float* centre, const float* q, int64_t n) {
 // byte a coordinate, only `high` is used.
 inline void round_query(const CodedAttendArgs& c, float* x, int8_t* high, int8_t* low,
                         int32_t* corrections, CodedQuery& query) {
-  const bool grouped = c.key_codes == Codes::q4_0;
+  const bool grouped = is_grouped(c.key_codec);
   const float most = grouped ? kPartsLargest : 127.0f;
   float largest = 0.0f;
   for (int64_t i = 0; i < c.coded_dim; i += 2 * kLane) {
@@ -112,14 +110,14 @@ inline void round_query(const CodedAttendArgs& c, float* x, int8_t* high, int8_t
 
 inline void prepare_queries(const CodedAttendArgs& c, CodedChunk& chunk) {
   const AttendArgs& a = c.exact;
-  if (c.key_codes == Codes::exact) return;
+  if (c.key_codec == KvCodec::exact) return;
   alignas(64) float x[kMostRotated];
   for (int64_t r = 0; r < chunk.count; ++r) {
     const float* q = row_of(a, chunk.first_row + r).q;
     CodedQuery& query = chunk.queries[r];
     query.centre = c.centre != nullptr ? product_with(c.centre, q, a.head_dim) : 0.0f;
     for (int64_t i = 0; i < c.coded_dim; ++i) x[i] = i < a.head_dim ? q[i] : 0.0f;
-    if (rotated(c.key_codes)) hadamard(x, c.coded_dim);
+    if (is_rotated(c.key_codec)) hadamard(x, c.coded_dim);
     int8_t* parts = chunk.parts + r * kParts * c.coded_dim;
     int32_t* corrections = chunk.corrections + r * (c.coded_dim / kGroupValues);
     round_query(c, x, parts, parts + c.coded_dim, corrections, query);

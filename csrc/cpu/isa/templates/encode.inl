@@ -53,21 +53,13 @@ void encode_q4_0(const float* x, int64_t n, uint8_t* codes, uint16_t* scales) {
   }
 }
 
-// A codebook is symmetric: it has kLevels magnitudes, and each code has a sign.
-struct Turbo4 {
-  static constexpr int kLevels = 8;
-  static constexpr float kDeviation = kTurbo4Deviation;
-  static constexpr float level(int i) { return kTurbo4Integers[kLevels + i]; }
-};
-struct Turbo3 {
-  static constexpr int kLevels = 4;
-  static constexpr float kDeviation = kTurbo3Deviation;
-  static constexpr float level(int i) { return kTurbo3Integers[kLevels + i]; }
-};
-struct Turbo2 {
-  static constexpr int kLevels = 2;
-  static constexpr float kDeviation = kTurbo2Deviation;
-  static constexpr float level(int i) { return kTurbo2Integers[kLevels + i]; }
+// The codebook of a codec is symmetric: it has kLevels magnitudes, and each code has a sign.
+template <KvCodec kCodec>
+struct CodecBook {
+  static constexpr Codebook kBook = codec_info(kCodec).book;
+  static constexpr int kLevels = 1 << (code_bits(kCodec) - 1);
+  static constexpr float kDeviation = kBook.deviation;
+  static constexpr float level(int i) { return kBook.integers[kLevels + i]; }
 };
 
 // The midpoints between levels, times the step of each lane.
@@ -107,7 +99,7 @@ inline Fit fit_step(const float* x, int64_t n, Lanes step) {
 }
 
 template <class Book>
-void encode_turbo(const float* x, int64_t n, bool keys, uint8_t* codes, uint16_t* scales) {
+void encode_in_codebook(const float* x, int64_t n, bool keys, uint8_t* codes, uint16_t* scales) {
   Lanes norm = zero();  // squared
   for (int64_t i = 0; i < n; ++i) {
     const Lanes value = load(x + i * kLane);
@@ -140,4 +132,20 @@ void encode_turbo(const float* x, int64_t n, bool keys, uint8_t* codes, uint16_t
                                    add(set(Book::kLevels), level));
     store_low_bytes(codes + i * kLane, round_to_words(code));
   }
+}
+
+void encode(KvCodec codec, const float* x, int64_t n, bool keys, uint8_t* codes,
+            uint16_t* scales) {
+  with_codec(codec, [&](auto constant) {
+    constexpr KvCodec kCodec = constant();
+    if constexpr (codec_info(kCodec).book.integers != nullptr) {
+      encode_in_codebook<CodecBook<kCodec>>(x, n, keys, codes, scales);
+    } else if constexpr (kCodec == KvCodec::int8) {
+      encode_int8(x, n, codes, scales);
+    } else if constexpr (kCodec == KvCodec::q4_0) {
+      encode_q4_0(x, n, codes, scales);
+    } else {
+      static_assert(kCodec == KvCodec::exact, "a codec without an encoder");
+    }
+  });
 }

@@ -141,7 +141,7 @@ void fold_units(const CodedAttendArgs& c, CodedChunk& chunk, const States& state
   bool begun[kChunkRows] = {};
   float* merged = chunk.states[0];
   for (int64_t unit = 0; unit < all_units(c); ++unit) {
-    if (unit == coded_spans(c) && rotated(c.value_codes)) {
+    if (unit == coded_spans(c) && is_rotated(c.value_codec)) {
       for (int64_t r = 0; r < chunk.count; ++r) {
         if (!begun[r]) continue;
         inverse_hadamard(merged + r * state_floats(c.exact) + kStateHead, c.coded_dim);
