@@ -1,4 +1,4 @@
-// DecoderSpec, ModelBuilder and Model for Python.
+// ModelBuilder, Model and packs for Python.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 #include <pybind11/stl/filesystem.h>
@@ -31,36 +31,6 @@ using onward::TensorSource;
 
 using RowOrder = py::array_t<int32_t, py::array::c_style>;
 using Part = std::tuple<py::buffer, std::string, std::vector<int64_t>, std::optional<RowOrder>>;
-
-DecoderSpec make_spec(const std::string& architecture, int64_t vocab_size, int64_t hidden_size,
-                      int64_t intermediate_size, int64_t num_layers, int64_t num_heads,
-                      int64_t num_kv_heads, int64_t head_dim, float norm_eps, int64_t max_context,
-                      const std::vector<float>& rope_inv_freq, float rope_attention_factor,
-                      double rope_theta, double rope_dynamic_factor,
-                      int64_t rope_dynamic_original_context, bool qkv_bias, bool output_bias,
-                      bool mlp_bias, bool qk_norm, bool tied_head,
-                      const std::vector<int64_t>& windows) {
-  DecoderSpec spec{architecture,
-                   vocab_size,
-                   hidden_size,
-                   intermediate_size,
-                   num_layers,
-                   num_heads,
-                   num_kv_heads,
-                   head_dim,
-                   norm_eps,
-                   max_context,
-                   {rope_inv_freq, rope_attention_factor, rope_theta, rope_dynamic_factor,
-                    rope_dynamic_original_context},
-                   qkv_bias,
-                   output_bias,
-                   mlp_bias,
-                   qk_norm,
-                   tied_head,
-                   windows};
-  spec.validate();
-  return spec;
-}
 
 // A tensor of one dimension is one row.
 TensorSource make_source(const py::buffer_info& info, const Part& part) {
@@ -159,19 +129,6 @@ std::pair<std::shared_ptr<Model>, std::map<std::string, std::string>> open_pack(
 }  // namespace
 
 void bind_model(py::module_& m) {
-  py::class_<DecoderSpec>(m, "DecoderSpec")
-      .def(py::init(&make_spec), py::kw_only(), py::arg("architecture"), py::arg("vocab_size"),
-           py::arg("hidden_size"), py::arg("intermediate_size"), py::arg("num_layers"),
-           py::arg("num_heads"), py::arg("num_kv_heads"), py::arg("head_dim"), py::arg("norm_eps"),
-           py::arg("max_context"), py::arg("rope_inv_freq"), py::arg("rope_attention_factor"),
-           py::arg("rope_theta"), py::arg("rope_dynamic_factor"),
-           py::arg("rope_dynamic_original_context"), py::arg("qkv_bias"), py::arg("output_bias"),
-           py::arg("mlp_bias"), py::arg("qk_norm"), py::arg("tied_head"), py::arg("windows"))
-      .def_readonly("architecture", &DecoderSpec::architecture)
-      .def_readonly("vocab_size", &DecoderSpec::vocab_size)
-      .def_readonly("num_layers", &DecoderSpec::num_layers)
-      .def_readonly("max_context", &DecoderSpec::max_context);
-
   m.attr("packed_layout") = onward::cpu::kPackedLayout;
   py::class_<Model, std::shared_ptr<Model>>(m, "Model")
       .def_readonly("spec", &Model::spec)

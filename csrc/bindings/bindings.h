@@ -10,6 +10,7 @@
 
 void bind_cache(pybind11::module_& m);
 void bind_device(pybind11::module_& m);
+void bind_spec(pybind11::module_& m);
 void bind_model(pybind11::module_& m);
 void bind_requests(pybind11::module_& m);
 void bind_events(pybind11::module_& m);

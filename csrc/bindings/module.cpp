@@ -18,6 +18,7 @@ PYBIND11_MODULE(_core, m) {
         "Processors this process may use: affinity, limited by the cgroup quota.");
   bind_cache(m);
   bind_device(m);
+  bind_spec(m);
   bind_model(m);
   bind_requests(m);
   bind_events(m);

@@ -7,55 +7,77 @@
 namespace onward {
 namespace {
 
-// Far above any published model; keeps every product of two sizes inside 64 bits.
-constexpr int64_t kMaxSize = int64_t{1} << 28;
-constexpr int64_t kMaxLayers = 4096;
-constexpr int64_t kMaxHeadDim = 512;
-constexpr int64_t kMaxContext = int64_t{1} << 48;
+static_assert(names_all_members<RopeSpec>());
+static_assert(names_all_members<DecoderSpec>());
 
-void in_range(const char* field, int64_t value, int64_t low, int64_t high) {
-  if (value >= low && value <= high) return;
-  throw InvalidArgument(std::string("spec: ") + field + " is " + std::to_string(value) +
-                        ", expected " + std::to_string(low) + " to " + std::to_string(high));
+std::string text_of(int64_t value) { return std::to_string(value); }
+std::string text_of(double value) { return std::to_string(value); }
+
+[[noreturn]] void refuse(const std::string& field, const std::string& found,
+                         const std::string& expected) {
+  throw InvalidArgument("spec: " + field + " is " + found + ", expected " + expected);
+}
+
+template <typename Number>
+void check_number(const std::string& field, Number value, SpecRange range) {
+  if (!std::isfinite(static_cast<double>(value))) {
+    refuse(field, text_of(static_cast<double>(value)), "a finite number");
+  }
+  if (static_cast<double>(value) >= range.low && static_cast<double>(value) <= range.high) return;
+  if constexpr (std::is_integral_v<Number>) {
+    refuse(field, text_of(value),
+           text_of(static_cast<int64_t>(range.low)) + " to " +
+               text_of(static_cast<int64_t>(range.high)));
+  } else {
+    refuse(field, text_of(static_cast<double>(value)), "at least " + text_of(range.low));
+  }
+}
+
+// Each number of a struct against the range in its table.
+template <SpecStruct Struct>
+void check_ranges(const Struct& values, const std::string& prefix) {
+  for_each_field<Struct>([&](const auto& field) {
+    const auto& value = values.*field.member;
+    const std::string name = prefix + field.name;
+    using Value = std::decay_t<decltype(value)>;
+    if constexpr (SpecStruct<Value>) {
+      check_ranges(value, name + ".");
+    } else if constexpr (IsSpecList<Value>::value) {
+      for (const auto each : value) check_number(name, each, field.range);
+    } else if constexpr (std::is_arithmetic_v<Value> && !std::is_same_v<Value, bool>) {
+      check_number(name, value, field.range);
+    }
+  });
+}
+
+void check_length(const char* field, size_t found, int64_t expected) {
+  if (static_cast<int64_t>(found) == expected) return;
+  refuse(std::string(field) + " length", std::to_string(found), std::to_string(expected));
 }
 
 }  // namespace
 
 void DecoderSpec::validate() const {
-  in_range("vocab_size", vocab_size, 1, kMaxSize);
-  in_range("hidden_size", hidden_size, 1, kMaxSize);
-  in_range("intermediate_size", intermediate_size, 1, kMaxSize);
-  in_range("num_layers", num_layers, 1, kMaxLayers);
-  in_range("num_heads", num_heads, 1, 65536);
-  in_range("num_kv_heads", num_kv_heads, 1, num_heads);
-  in_range("head_dim", head_dim, 2, kMaxHeadDim);
-  in_range("max_context", max_context, 1, kMaxContext);
+  check_ranges(*this, "");
   if (num_heads % num_kv_heads != 0) {
-    throw InvalidArgument("spec: num_heads is " + std::to_string(num_heads) +
-                          ", expected a multiple of num_kv_heads " + std::to_string(num_kv_heads));
+    refuse("num_heads", text_of(num_heads),
+           "a multiple of num_kv_heads, which is " + text_of(num_kv_heads));
   }
-  if (head_dim % 2 != 0) {
-    throw InvalidArgument("spec: head_dim is " + std::to_string(head_dim) + ", expected even");
-  }
-  in_range("rope_inv_freq length", static_cast<int64_t>(rope.inv_freq.size()), head_dim / 2,
-           head_dim / 2);
-  for (const float frequency : rope.inv_freq) {
-    if (!std::isfinite(frequency)) throw InvalidArgument("spec: rope_inv_freq is not finite");
-  }
-  if (!std::isfinite(norm_eps) || norm_eps < 0) {
-    throw InvalidArgument("spec: norm_eps is " + std::to_string(norm_eps) +
-                          ", expected a finite value of at least 0");
-  }
+  if (head_dim % 2 != 0) refuse("head_dim", text_of(head_dim), "an even number");
+  check_length("rope.inv_freq", rope.inv_freq.size(), head_dim / 2);
   if (rope.dynamic_factor != 0 &&
       !(rope.dynamic_factor >= 1 && rope.dynamic_original_context >= 1 && head_dim > 2)) {
-    throw InvalidArgument(
-        "spec: rope_dynamic_factor needs a factor of at least 1, an original "
-        "context and a head_dim above 2");
+    refuse("rope.dynamic_factor", text_of(rope.dynamic_factor),
+           "0, or at least 1 with a rope.dynamic_original_context of at least 1 and a head_dim "
+           "above 2");
   }
-  if (!windows.empty()) {
-    in_range("windows length", static_cast<int64_t>(windows.size()), num_layers, num_layers);
-    for (const int64_t window : windows) in_range("windows", window, 0, kMaxContext);
-  }
+  for_each_field<DecoderSpec>([&](const auto& field) {
+    using Value = typename std::decay_t<decltype(field)>::Type;
+    if constexpr (IsSpecList<Value>::value) {
+      const size_t found = (this->*field.member).size();
+      if (field.by_layer && found > 0) check_length(field.name, found, num_layers);
+    }
+  });
 }
 
 }  // namespace onward

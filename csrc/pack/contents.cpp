@@ -2,10 +2,12 @@
 
 #include <charconv>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "base/error.h"
 #include "base/mapped_file.h"
+#include "onward/version.h"
 #include "pack/json_text.h"
 
 namespace onward {
@@ -29,53 +31,59 @@ std::optional<Number> whole_number(const std::string& text, int base) {
   return value;
 }
 
-RopeSpec read_rope(const Json& object, const std::string& where) {
-  ObjectReader reader(object, where);
-  RopeSpec rope;
-  for (const Json& frequency : reader.array("inv_freq")) {
-    if (!frequency.is_number()) refuse(where + ".inv_freq", frequency, "numbers");
-    rope.inv_freq.push_back(static_cast<float>(frequency.get<double>()));
-  }
-  rope.attention_factor = static_cast<float>(reader.number("attention_factor"));
-  rope.theta = reader.number("theta");
-  rope.dynamic_factor = reader.number("dynamic_factor");
-  rope.dynamic_original_context = reader.integer("dynamic_original_context");
-  reader.finish();
-  return rope;
+// Who wrote a pack, for the message about a member that this version does not know.
+std::string unknown_advice(const Metadata& metadata) {
+  const auto writer = metadata.find("onward");
+  const std::string version = writer == metadata.end() ? "?" : printable(writer->second, 20);
+  return "; the pack was written by onward " + version + ", this is onward " ONWARD_VERSION
+         ": open it with a newer onward, or pack the model anew";
 }
 
-DecoderSpec read_spec(const std::string& text, const std::string& where) {
-  const Json object = parse_object(text, where);
-  ObjectReader reader(object, where);
-  DecoderSpec spec;
-  spec.architecture = reader.text("architecture");
-  spec.vocab_size = reader.integer("vocab_size");
-  spec.hidden_size = reader.integer("hidden_size");
-  spec.intermediate_size = reader.integer("intermediate_size");
-  spec.num_layers = reader.integer("num_layers");
-  spec.num_heads = reader.integer("num_heads");
-  spec.num_kv_heads = reader.integer("num_kv_heads");
-  spec.head_dim = reader.integer("head_dim");
-  spec.norm_eps = static_cast<float>(reader.number("norm_eps"));
-  spec.max_context = reader.integer("max_context");
-  spec.rope = read_rope(reader.object("rope"), where + ".rope");
-  spec.qkv_bias = reader.flag("qkv_bias");
-  spec.output_bias = reader.flag("output_bias");
-  spec.mlp_bias = reader.flag("mlp_bias");
-  spec.qk_norm = reader.flag("qk_norm");
-  spec.tied_head = reader.flag("tied_head");
-  for (const Json& window : reader.array("windows")) {
-    spec.windows.push_back(as_integer(window, where + ".windows"));
+template <SpecStruct Struct>
+Struct read_fields(const Json& object, const std::string& where, const std::string& advice);
+
+template <typename Value>
+Value read_value(const Json& json, const std::string& where, const std::string& advice) {
+  if constexpr (SpecStruct<Value>) {
+    return read_fields<Value>(json, where, advice);
+  } else if constexpr (IsSpecList<Value>::value) {
+    if (!json.is_array()) refuse(where, json, "an array");
+    Value values;
+    for (const Json& each : json) {
+      values.push_back(read_value<typename Value::value_type>(each, where, advice));
+    }
+    return values;
+  } else if constexpr (std::is_same_v<Value, std::string>) {
+    return as_text(json, where);
+  } else if constexpr (std::is_same_v<Value, bool>) {
+    return as_flag(json, where);
+  } else if constexpr (std::is_integral_v<Value>) {
+    return static_cast<Value>(as_integer(json, where));
+  } else {
+    return static_cast<Value>(as_number(json, where));
   }
-  reader.finish();
-  return spec;
+}
+
+// A struct by its table of fields. An absent field has its default.
+template <SpecStruct Struct>
+Struct read_fields(const Json& object, const std::string& where, const std::string& advice) {
+  ObjectReader reader(object, where);
+  Struct values;
+  for_each_field<Struct>([&](const auto& field) {
+    if (!field.required && !reader.has(field.name)) return;
+    using Value = typename std::decay_t<decltype(field)>::Type;
+    values.*field.member =
+        read_value<Value>(reader.member(field.name), where + "." + field.name, advice);
+  });
+  reader.finish(advice);
+  return values;
 }
 
 DType read_dtype(const Json& value, const std::string& where) {
   try {
     if (value.is_string()) return parse_dtype(value.get_ref<const std::string&>());
   } catch (const InvalidArgument&) {
-    // told below
+    // refused below
   }
   refuse(where, value, "a dtype");
 }
@@ -139,7 +147,10 @@ int64_t read_layout(const Metadata& metadata, const std::string& where) {
 PackContents read_contents(const Metadata& metadata, const std::string& where) {
   PackContents contents;
   contents.layout = read_layout(metadata, where);
-  contents.spec = read_spec(text_of(metadata, "spec", where), where + ": spec");
+  const std::string spec_where = where + ": spec";
+  contents.spec =
+      read_fields<DecoderSpec>(parse_object(text_of(metadata, "spec", where), spec_where),
+                               spec_where, unknown_advice(metadata));
   read_dtypes(text_of(metadata, "dtypes", where), where + ": dtypes", contents);
   contents.vocabulary = read_vocabulary(text_of(metadata, "vocabulary", where),
                                         contents.spec.vocab_size, where + ": vocabulary");

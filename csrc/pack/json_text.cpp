@@ -73,6 +73,23 @@ int64_t as_integer(const Json& value, const std::string& where) {
   return value.get<int64_t>();
 }
 
+double as_number(const Json& value, const std::string& where) {
+  if (!value.is_number() || !std::isfinite(value.get<double>())) {
+    refuse(where, value, "a finite number");
+  }
+  return value.get<double>();
+}
+
+bool as_flag(const Json& value, const std::string& where) {
+  if (!value.is_boolean()) refuse(where, value, "true or false");
+  return value.get<bool>();
+}
+
+std::string as_text(const Json& value, const std::string& where) {
+  if (!value.is_string()) refuse(where, value, "a string");
+  return value.get<std::string>();
+}
+
 ObjectReader::ObjectReader(const Json& object, std::string where)
     : object_(object), where_(std::move(where)) {
   if (!object.is_object()) refuse(where_, object, "an object");
@@ -85,28 +102,8 @@ const Json& ObjectReader::member(const char* name) {
   return *found;
 }
 
-int64_t ObjectReader::integer(const char* name) {
-  return as_integer(member(name), where_ + "." + name);
-}
-
-double ObjectReader::number(const char* name) {
-  const Json& value = member(name);
-  if (!value.is_number() || !std::isfinite(value.get<double>())) {
-    refuse(where_ + "." + name, value, "a finite number");
-  }
-  return value.get<double>();
-}
-
-bool ObjectReader::flag(const char* name) {
-  const Json& value = member(name);
-  if (!value.is_boolean()) refuse(where_ + "." + name, value, "true or false");
-  return value.get<bool>();
-}
-
 std::string ObjectReader::text(const char* name) {
-  const Json& value = member(name);
-  if (!value.is_string()) refuse(where_ + "." + name, value, "a string");
-  return value.get<std::string>();
+  return as_text(member(name), where_ + "." + name);
 }
 
 const Json& ObjectReader::array(const char* name) {
@@ -121,10 +118,11 @@ const Json& ObjectReader::object(const char* name) {
   return value;
 }
 
-void ObjectReader::finish() const {
+void ObjectReader::finish(const std::string& advice) const {
   for (const auto& [name, value] : object_.items()) {
     if (!read_.contains(name)) {
-      throw PackError(where_ + ": '" + printable(name) + "' is not known to this version");
+      throw PackError(where_ + ": '" + printable(name) + "' is not known to this version" +
+                      advice);
     }
   }
 }

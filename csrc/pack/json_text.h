@@ -1,6 +1,6 @@
-// JSON that nobody has vouched for: parsed under limits, and read member by member with every type
-// checked. Whatever is wrong becomes a PackError that says where. Knows nothing of what the members
-// mean. The one header that names the JSON library; it stays inside this room.
+// JSON from files that nobody has checked: parsed under limits, and read member by member with
+// every type checked. A fault becomes a PackError that says where it is. Only this room includes
+// the JSON library.
 #pragma once
 
 #include <cstdint>
@@ -16,31 +16,26 @@ namespace onward {
 using Json = nlohmann::json;
 
 struct JsonLimits {
-  int depth = 4;             // of arrays and objects in each other
-  size_t values = 1u << 20;  // of all kinds, names included
+  int depth = 4;             // of nested arrays and objects
+  size_t values = 1u << 20;  // names included
 };
 
-// PackError for what is no JSON object, has a name twice in one object or goes over the limits.
+// PackError for text that is not a JSON object, has a name twice or exceeds the limits.
 Json parse_object(std::string_view text, const std::string& where, const JsonLimits& limits = {});
 
-// Reads members of an object once each; what is not read must not be there.
+// Reads the members of an object. `finish` refuses members that were not read.
 class ObjectReader {
  public:
-  // PackError where `object` is none.
+  // PackError for JSON that is not an object.
   ObjectReader(const Json& object, std::string where);
 
   bool has(const char* name) const { return object_.contains(name); }
-  int64_t integer(const char* name);
-  double number(const char* name);  // finite
-  bool flag(const char* name);
   std::string text(const char* name);
   const Json& array(const char* name);
   const Json& object(const char* name);
   const Json& member(const char* name);
-  // PackError for a member that was not asked for.
-  void finish() const;
-
-  const std::string& where() const { return where_; }
+  // PackError for a member that was not read; its message ends with `advice`.
+  void finish(const std::string& advice = "") const;
 
  private:
   const Json& object_;
@@ -50,7 +45,11 @@ class ObjectReader {
 
 // PackError `where: is ..., expected ...`.
 [[noreturn]] void refuse(const std::string& where, const Json& found, const char* expected);
-// An integer that fits, of any value.
+// A value of one type. PackError for another type, an integer beyond 64 bits, a number that is not
+// finite.
 int64_t as_integer(const Json& value, const std::string& where);
+double as_number(const Json& value, const std::string& where);
+bool as_flag(const Json& value, const std::string& where);
+std::string as_text(const Json& value, const std::string& where);
 
 }  // namespace onward

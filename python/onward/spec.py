@@ -1,12 +1,27 @@
 """DecoderSpec: what differs between decoder families, as data.
 
-An architecture file (``onward/architectures/<model_type>.py``) writes one from a config; the C++
-core reads it. Nothing here knows a family's name for anything, or a tensor's name.
+An architecture file (``onward/load/architectures/<model_type>.py``) writes one from a config; the
+C++ core reads it. The fields are those of csrc/model/decoder_spec.h, which also has their ranges;
+a test compares names, types and defaults.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import typing
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+_T = TypeVar("_T")
+_ADDED = "added"
+
+
+def _added(default: _T) -> _T:
+    """A field that onward 0.1.0 does not have. Files hold it only where it differs from its
+    default, so that packs, fingerprints and packed weights of models that do not need it stay as
+    they are."""
+    return dataclasses.field(default=default, metadata={_ADDED: True})
 
 
 @dataclass(frozen=True)
@@ -30,7 +45,10 @@ class RopeSpec:
 
 @dataclass(frozen=True)
 class DecoderSpec:
-    """The shape and the choices of one pre-norm decoder with RMSNorm, RoPE, GQA and SwiGLU."""
+    """The shape and the choices of one pre-norm decoder with RMSNorm, RoPE, GQA and SwiGLU.
+
+    A tuple has one value for each layer; an empty one stands for its default in all layers.
+    """
 
     architecture: str
     vocab_size: int
@@ -52,4 +70,42 @@ class DecoderSpec:
     tied_head: bool = False
     """The output head is the embedding matrix."""
     windows: tuple[int, ...] = ()
-    """Per layer, keys a query sees including its own; 0 means all. Empty means 0 everywhere."""
+    """Keys that a query sees, its own included; 0, the default, means all."""
+
+
+def to_fields(struct: Any) -> dict[str, Any]:
+    """The fields of a spec or a RopeSpec as a JSON object has them, without added fields at their
+    default."""
+    fields: dict[str, Any] = {}
+    for field in dataclasses.fields(struct):
+        value = getattr(struct, field.name)
+        if _ADDED in field.metadata and value == field.default:
+            continue
+        fields[field.name] = to_fields(value) if dataclasses.is_dataclass(value) else value
+    return fields
+
+
+def from_fields(fields: Mapping[str, Any]) -> DecoderSpec:
+    """The spec of an object that ``to_fields`` gave and the core has checked."""
+    return cast(DecoderSpec, _struct(DecoderSpec, fields))
+
+
+def _struct(kind: type, fields: Mapping[str, Any]) -> object:
+    types = typing.get_type_hints(kind)
+    values = dict(fields)
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            values[name] = _struct(types[name], value)
+        elif isinstance(value, list):
+            values[name] = tuple(value)
+    return kind(**values)
+
+
+def one_layer(spec: DecoderSpec, layer: int, **changes: Any) -> DecoderSpec:
+    """The spec of a decoder that has this layer alone; ``changes`` replace other fields."""
+    by_layer = {
+        field.name: getattr(spec, field.name)[layer : layer + 1]
+        for field in dataclasses.fields(spec)
+        if isinstance(getattr(spec, field.name), tuple)
+    }
+    return dataclasses.replace(spec, num_layers=1, **{**by_layer, **changes})

@@ -53,20 +53,9 @@ class Shape:
 
 def spec_of(shape: Shape, **changes: Any) -> _core.DecoderSpec:
     frequencies = [10000.0 ** (-2 * i / shape.head_dim) for i in range(shape.head_dim // 2)]
-    fields: dict[str, Any] = {
-        "architecture": "llama",
-        "norm_eps": 1e-5,
-        "rope_inv_freq": frequencies,
-        "rope_attention_factor": 1.0,
-        "rope_theta": 10000.0,
-        "rope_dynamic_factor": 0.0,
-        "rope_dynamic_original_context": 0,
-        "output_bias": False,
-        "mlp_bias": False,
-        **shape.__dict__,
-        **changes,
-    }
-    return _core.DecoderSpec(**fields)
+    fields = {"architecture": "llama", "norm_eps": 1e-5, **shape.__dict__, **changes}
+    rope = {name[5:]: fields.pop(name) for name in changes if name.startswith("rope_")}
+    return _core.DecoderSpec({**fields, "rope": {"inv_freq": frequencies, **rope}})
 
 
 def weight_shapes(shape: Shape) -> dict[str, list[tuple[int, ...]]]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from onward import _core
 from onward.errors import ArgumentTypeError, InvalidArgument
+from onward.lab.compare import noise
 from onward.options.kv_dtypes import CODES, FLOATS, KV_DTYPES, KvDtypes, parse_kv_dtype
 
 
@@ -81,3 +84,31 @@ def test_what_is_no_name(value: Any) -> None:
 def test_the_dtype_of_exact_blocks_is_a_float() -> None:
     with pytest.raises(InvalidArgument, match="exact: is 'int8', expected one of f32, f16, bf16"):
         parse_kv_dtype("int8", "int8")
+
+
+class TestEveryCodecHasItsPlaces:
+    """The core's table is the only list; documents and figures name each of its codecs."""
+
+    ROOT = Path(__file__).parent.parent
+
+    def test_the_names_are_sorted_by_size(self) -> None:
+        codes = ("int8", "turbo8v4", "q4_0", "turbo4", "turbo3", "turbo2")
+        assert ("auto", "f32", "f16", "bf16", *codes) == KV_DTYPES
+
+    @pytest.mark.parametrize("name", KV_DTYPES)
+    def test_documents_name_it(self, name: str) -> None:
+        for document in ("docs/cache.md", "docs/command-line.md"):
+            assert name in (self.ROOT / document).read_text(), document
+
+    @pytest.mark.parametrize("name", CODES)
+    def test_the_c_header_and_the_table_of_sizes_name_it(self, name: str) -> None:
+        for file in ("csrc/include/onward/onward_c.h", "docs/kv.md"):
+            assert name in (self.ROOT / file).read_text(), file
+
+    def test_comparisons_know_its_noise(self) -> None:
+        assert set(noise.CACHE) == set(KV_DTYPES) - {"auto"}
+
+    def test_the_core_refuses_other_names(self) -> None:
+        for name in ("turbo5", "exact ", ""):
+            with pytest.raises(InvalidArgument, match="expected exact, int8, q4_0, turbo4, turbo3"):
+                _core.kv_vector_bytes(name, 64, True)

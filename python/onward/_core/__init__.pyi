@@ -52,47 +52,36 @@ def measure_device(device: str, seconds: float) -> dict[str, float]:
     """What a device that is not the processor can do at most: GB/s under "read" and "copy", G
     operations per second under "f32", "bf16" and "int8"."""
 
+block_layout: int
+"""The version of the bytes of a cache block; saved sessions hold blocks."""
+kv_block_tokens: int
+"""Consecutive tokens of a sequence in one block of the cache."""
+
+def kv_codecs() -> list[str]:
+    """The names of the codecs of the cache, without "exact"."""
+
+def kv_vector_bytes(name: str, head_dim: int, keys: bool) -> int:
+    """Bytes of one key or value, its scales included, in a codec or a float dtype."""
+
 def kv_cache_bytes(
     num_layers: int, num_kv_heads: int, head_dim: int, tokens: int, bytes_per_value: int
 ) -> int:
     """2 x layers x kv heads x head_dim x tokens x bytes per value."""
 
 class DecoderSpec:
-    """onward.spec.DecoderSpec as the core reads it, the rope's fields among the others."""
+    """onward.spec.DecoderSpec as the core has checked it."""
 
-    def __init__(
-        self,
-        *,
-        architecture: str,
-        vocab_size: int,
-        hidden_size: int,
-        intermediate_size: int,
-        num_layers: int,
-        num_heads: int,
-        num_kv_heads: int,
-        head_dim: int,
-        norm_eps: float,
-        max_context: int,
-        rope_inv_freq: Sequence[float],
-        rope_attention_factor: float,
-        rope_theta: float,
-        rope_dynamic_factor: float,
-        rope_dynamic_original_context: int,
-        qkv_bias: bool,
-        output_bias: bool,
-        mlp_bias: bool,
-        qk_norm: bool,
-        tied_head: bool,
-        windows: Sequence[int],
-    ) -> None: ...
-    @property
-    def architecture(self) -> str: ...
+    def __init__(self, fields: dict[str, Any]) -> None:
+        """From the fields as ``onward.spec.to_fields`` gives them; an absent field has its default.
+        InvalidArgument for a missing, unknown or wrong one."""
     @property
     def vocab_size(self) -> int: ...
     @property
-    def num_layers(self) -> int: ...
-    @property
     def max_context(self) -> int: ...
+
+def spec_table() -> list[tuple[str, str, bool, object]]:
+    """Path ("rope.theta"), type, whether it is required, and default (None where it is) of each
+    field of the spec."""
 
 class ModelBuilder:
     """Packs weights one canonical name at a time."""

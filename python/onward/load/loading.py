@@ -27,7 +27,7 @@ from onward.load.weights.finite import check_finite
 from onward.machine.caller import warn_caller
 from onward.message_text import label, labels, nearest, shown
 from onward.options.kv_dtypes import KvDtypes, parse_kv_dtype
-from onward.spec import DecoderSpec
+from onward.spec import DecoderSpec, to_fields
 
 if TYPE_CHECKING:
     from onward import _core
@@ -353,14 +353,10 @@ def _range_failure(text: str, planned: PlannedTensor, checkpoint: Checkpoint) ->
 
 
 def core_spec(spec: DecoderSpec) -> _core.DecoderSpec:
-    """The spec in the form that the core takes: the fields of the rope are at the same level."""
+    """The spec as the core takes it. InvalidArgument for a field with a wrong value."""
     from onward import _core
 
-    fields = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)}
-    rope = fields.pop("rope")
-    for field in dataclasses.fields(rope):
-        fields[f"rope_{field.name}"] = getattr(rope, field.name)
-    return _core.DecoderSpec(**fields)
+    return _core.DecoderSpec(to_fields(spec))
 
 
 def _stored_bytes(checkpoint: Checkpoint, name: str) -> int:

@@ -7,21 +7,21 @@ too.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from onward import _core
 from onward.message_text import shown
+from onward.spec import to_fields
 
 if TYPE_CHECKING:
     from onward.load.loading import LoadedModel
     from onward.options.cache import CacheOptions
 
-BLOCK_LAYOUT = 2
-"""Of the bytes of a cache block (csrc/backend/cache_layout.h, csrc/cpu/kernels.h): raised with each
-change of them."""
+BLOCK_TOKENS = _core.kv_block_tokens
+"""Tokens of a block of the cache."""
 _SAMPLES = 64
 _SAMPLE_BYTES = 64
 
@@ -53,7 +53,7 @@ def origin_of(loaded: LoadedModel, options: CacheOptions, version: str) -> Origi
         "kv_window_tokens": str(options.kv_window_tokens) if kv.coded else "none",
         "kv_sinks": str(options.kv_sinks) if kv.coded else "none",
         "attention_window": str(options.attention_window).lower(),
-        "block_layout": str(BLOCK_LAYOUT),
+        "block_layout": str(_core.block_layout),
         "onward": version,
     }
 
@@ -82,7 +82,7 @@ def fingerprint(loaded: LoadedModel) -> str:
     on demand."""
     if "fingerprint" in loaded.texts:
         return loaded.texts["fingerprint"]
-    digest = hashlib.sha256(json.dumps(dataclasses.asdict(loaded.spec), sort_keys=True).encode())
+    digest = hashlib.sha256(json.dumps(to_fields(loaded.spec), sort_keys=True).encode())
     for name, dtype, data in loaded.core.packed():
         digest.update(f"{name} {dtype} {data.nbytes}".encode())
         step = max(data.nbytes // _SAMPLES, _SAMPLE_BYTES)

@@ -17,7 +17,7 @@ from onward.files.json_file import parse_json_object
 from onward.load.weights.dtypes import HEAD_DTYPES, PACKED_DTYPES, WeightDtypes
 from onward.message_text import shown
 from onward.options.kv_dtypes import FLOATS
-from onward.spec import DecoderSpec, RopeSpec
+from onward.spec import DecoderSpec, from_fields, to_fields
 from onward.text.template.template import ChatTemplate
 from onward.text.tokenizer.tokenizer import Tokenizer
 
@@ -42,7 +42,7 @@ def written(value: object) -> str:
 
 
 def spec_text(spec: DecoderSpec) -> str:
-    return written(dataclasses.asdict(spec))
+    return written(to_fields(spec))
 
 
 def dtypes_text(dtypes: WeightDtypes) -> str:
@@ -95,12 +95,7 @@ def template_texts(template: ChatTemplate | None) -> dict[str, str]:
 
 
 def read_spec(texts: Texts) -> DecoderSpec:
-    fields = _object(texts, "spec")
-    rope = fields.pop("rope")
-    return DecoderSpec(
-        **{**fields, "windows": tuple(fields["windows"])},
-        rope=RopeSpec(**{**rope, "inv_freq": tuple(rope["inv_freq"])}),
-    )
+    return from_fields(_object(texts, "spec"))
 
 
 def read_dtypes(texts: Texts) -> WeightDtypes:

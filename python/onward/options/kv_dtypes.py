@@ -1,28 +1,37 @@
-"""What a caller may ask for as ``kv_dtype``: in what the keys and the values of the cache are kept.
+"""The values of ``kv_dtype``: how the keys and the values of the cache are stored.
 
 One name for both, or one for each ("int8/turbo4", or a tuple). Floats are exact: what the model
-computed, rounded to the cache's dtype and no further. The others are codes, for all blocks but the
-newest ones and the first. Knows names; not how anything is coded, nor how many bytes it takes.
+computed, rounded to the cache's dtype and no further. The codecs are the core's
+(csrc/backend/kv_codecs.h); they apply to all blocks but the newest ones and the first.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from onward import _core
 from onward.errors import ArgumentTypeError, InvalidArgument
 from onward.message_text import nearest, shown
 
 FLOATS = ("f32", "f16", "bf16")
-CODES = ("int8", "q4_0", "turbo4", "turbo3", "turbo2")
-# Names that stand for a code of the keys and another of the values.
+CODES = tuple(_core.kv_codecs())
+# Names that stand for a codec of the keys and another one of the values.
 _PAIRS = {"turbo8v4": ("int8", "turbo4")}
-KV_DTYPES = ("auto", *FLOATS, "int8", "turbo8v4", "q4_0", "turbo4", "turbo3", "turbo2")
+
+
+def _bytes(name: str) -> int:
+    """Of a key and a value of a common size, to sort the names."""
+    keys, values = _PAIRS.get(name, (name, name))
+    return _core.kv_vector_bytes(keys, 128, True) + _core.kv_vector_bytes(values, 128, False)
+
+
+KV_DTYPES = ("auto", *FLOATS, *sorted((*CODES, *_PAIRS), key=_bytes, reverse=True))
 """Every name that may stand alone; largest first."""
 
 
 @dataclass(frozen=True)
 class KvDtypes:
-    """What keys and values are kept in once their block is no longer an exact one."""
+    """How keys and values are stored once their block is no longer an exact one."""
 
     keys: str
     """One of CODES, or ``exact``."""
@@ -32,7 +41,7 @@ class KvDtypes:
 
     @property
     def coded(self) -> bool:
-        """Whether there are codes at all, so that some blocks differ from the exact ones."""
+        """Whether keys or values are coded, so that some blocks differ from the exact ones."""
         return self.keys in CODES or self.values in CODES
 
     @property
@@ -43,7 +52,7 @@ class KvDtypes:
 
     @property
     def name(self) -> str:
-        """The shortest name that gives the same, "auto" resolved."""
+        """The shortest name of this choice, with "auto" resolved."""
         if self.keys == self.values:
             return self.keys
         for name, pair in _PAIRS.items():
@@ -53,13 +62,13 @@ class KvDtypes:
 
 
 def parse_kv_dtype(value: object, exact: str) -> KvDtypes:
-    """What ``value`` asks for, in a model whose cache is ``exact``.
+    """The choice that ``value`` names, for a model whose cache is ``exact`` by default.
 
-    "auto" is ``exact``. A float dtype that is named becomes the dtype of the exact blocks, and
-    since those hold keys and values in one dtype, two different ones are refused.
+    "auto" is ``exact``. A float dtype becomes the dtype of the exact blocks. They hold keys and
+    values in one dtype, so two different float dtypes are refused.
 
-    Raises InvalidArgument for a name that there is not and for two float dtypes, ArgumentTypeError
-    for what is neither text nor two of them.
+    Raises InvalidArgument for an unknown name and for two float dtypes, ArgumentTypeError for a
+    value that is neither a text nor a tuple.
     """
     if exact not in FLOATS:
         raise InvalidArgument(f"exact: is {shown(exact)}, expected one of {', '.join(FLOATS)}")
@@ -76,7 +85,7 @@ def parse_kv_dtype(value: object, exact: str) -> KvDtypes:
 
 
 def _sides(value: object) -> tuple[str, str]:
-    """The names for keys and for values, "auto" among them."""
+    """The names for keys and for values; "auto" stays."""
     expected = 'a name, "K/V" or a tuple of two names'
     if isinstance(value, str):
         if "/" not in value:
@@ -97,7 +106,7 @@ def _sides(value: object) -> tuple[str, str]:
 
 
 _ALONE = tuple(name for name in KV_DTYPES if name not in _PAIRS)
-"""The names that one side may have."""
+"""The names that a side may have."""
 
 
 def _check_name(name: object, value: object, names: tuple[str, ...]) -> str:

@@ -8,7 +8,6 @@ weights of one layer are in memory.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,7 +18,7 @@ from onward import _core
 from onward.load.loading import core_spec
 from onward.load.weights import Tensor
 from onward.quantization.block_formats import F32
-from onward.spec import DecoderSpec
+from onward.spec import DecoderSpec, one_layer
 
 Parts = Mapping[str, Sequence[Tensor]]
 """The weights of a layer: canonical name without "layers.{i}.", and the parts of each."""
@@ -55,13 +54,7 @@ class LayerStream:
 
     def layer_model(self, parts: Parts) -> _core.Model:
         """The present layer with these weights. Its embedding is the residual stream."""
-        spec = dataclasses.replace(
-            self._spec,
-            vocab_size=len(self._residual),
-            num_layers=1,
-            tied_head=True,
-            windows=self._spec.windows[self._layer : self._layer + 1],
-        )
+        spec = one_layer(self._spec, self._layer, vocab_size=len(self._residual), tied_head=True)
         builder = _core.ModelBuilder(core_spec(spec), "f32", self._threads)
         builder.add("embed", [(self._residual.data, "F32", self._residual.shape, None)], "f32")
         norm = np.ones(spec.hidden_size, np.float32)  # of the head, which is never computed

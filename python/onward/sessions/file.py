@@ -38,7 +38,7 @@ from onward.errors import (
 from onward.files.json_file import parse_json_object
 from onward.files.names import is_file_name
 from onward.files.whole_files import whole_file
-from onward.load.origin import Origin, difference
+from onward.load.origin import BLOCK_TOKENS, Origin, difference
 from onward.load.weights.mapped_file import MappedFile
 from onward.load.weights.safetensors import Place, read_header
 from onward.load.weights.safetensors_writer import WrittenTensor, header_bytes, write_tensors
@@ -46,7 +46,6 @@ from onward.message_text import label, sentence, shown
 
 FORMAT = "onward session"
 VERSION = "1"
-_BLOCK_TOKENS = 16
 _CONVERSATION_LIMIT_BYTES = 64 << 20
 _HASHED_BYTES = 16 << 20  # at once: Ctrl-C is noticed and the progress bar moves between two pieces
 _BLOCKS = re.compile(r"blocks\.(\d{1,4})\.(exact|coded)")
@@ -190,7 +189,7 @@ def _places(name: str, places: Mapping[str, Place], context: int) -> int:
             f"{name}: its conversation has {size} bytes, expected at most "
             f"{_CONVERSATION_LIMIT_BYTES}"
         )
-    most = -(-tokens // _BLOCK_TOKENS)
+    most = -(-tokens // BLOCK_TOKENS)
     for tensor, place in places.items():
         stem = tensor.removesuffix(".index")
         if tensor in ("token_ids", "conversation"):
