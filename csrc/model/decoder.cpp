@@ -66,7 +66,8 @@ CacheLayout make_cache_layout(const Model& model, const CacheFormat& format) {
 
 // Device buffers of one step, grown to the largest step seen. Rows are padded (backend.h).
 struct Decoder::Activations {
-  Activations(Backend& backend, bool sinks) : backend(backend), sinks(sinks) {}
+  Activations(Backend& backend, bool sinks, bool identity)
+      : backend(backend), sinks(sinks), identity(identity) {}
   ~Activations() { release(); }
 
   void reserve(const Model& model, int64_t rows, int64_t logits_rows) {
@@ -85,6 +86,10 @@ struct Decoder::Activations {
         grow(sink_cosines, rows * spec.head_dim / 2);
         grow(sink_sines, rows * spec.head_dim / 2);
       }
+      if (identity) {
+        grow(ones, rows * spec.head_dim / 2);
+        grow(zeros, rows * spec.head_dim / 2);
+      }
       capacity_rows = rows;
       ++moves;
     }
@@ -100,6 +105,7 @@ struct Decoder::Activations {
 
   Backend& backend;
   bool sinks;
+  bool identity;  // some layers do not rotate
   int64_t capacity_rows = 0;
   int64_t capacity_logits_rows = 0;
   int64_t moves = 0;                // how often any of them has moved
@@ -113,6 +119,8 @@ struct Decoder::Activations {
   float* sines = nullptr;           // (rows, head_dim / 2)
   float* sink_cosines = nullptr;    // (rows, head_dim / 2), with sinks
   float* sink_sines = nullptr;
+  float* ones = nullptr;   // (rows, head_dim / 2), with identity: the rotation by no angle
+  float* zeros = nullptr;
   float* last = nullptr;    // (logits_rows, hidden)
   float* logits = nullptr;  // (logits_rows, vocab)
 
@@ -124,8 +132,8 @@ struct Decoder::Activations {
     buffer = static_cast<T*>(backend.allocate(static_cast<size_t>(values) * sizeof(T)));
   }
   void release() {
-    for (float* buffer :
-         {x, qkv, attended, gated, cosines, sines, sink_cosines, sink_sines, last, logits}) {
+    for (float* buffer : {x, qkv, attended, gated, cosines, sines, sink_cosines, sink_sines, ones,
+                          zeros, last, logits}) {
       backend.release(buffer);
     }
     backend.release(token_ids);
@@ -138,7 +146,11 @@ Decoder::Decoder(std::shared_ptr<const Model> model, Backend& backend, const Cac
   for (const CacheLayout::Group& group : layout_.groups) {
     if (group.sink_tokens > 0) sink_reach_ = group.window + group.sink_tokens - 1;
   }
-  activations_ = std::make_unique<Activations>(backend, sink_reach_ > 0);
+  bool identity = false;
+  for (int64_t layer = 0; layer < model_->spec.num_layers; ++layer) {
+    identity = identity || !model_->spec.rotates(layer);
+  }
+  activations_ = std::make_unique<Activations>(backend, sink_reach_ > 0, identity);
 }
 
 Decoder::~Decoder() = default;
@@ -202,6 +214,9 @@ void Decoder::upload_rope(const StepBatch& batch) {
   upload(activations_->sines, sines);
   upload(activations_->sink_cosines, sink_cosines);
   upload(activations_->sink_sines, sink_sines);
+  if (!activations_->identity) return;
+  upload(activations_->ones, std::vector<float>(cosines.size(), 1.0f));
+  upload(activations_->zeros, std::vector<float>(cosines.size(), 0.0f));
 }
 
 LinearInput Decoder::normed(const float* x, const Vector& norm) const {
@@ -212,6 +227,7 @@ void Decoder::layer(int64_t index, int64_t rows, bool encodes, const Poll& poll)
   const DecoderSpec& spec = model_->spec;
   const LayerWeights& w = model_->layers[static_cast<size_t>(index)];
   Activations& a = *activations_;
+  const bool rotates = spec.rotates(index);
 
   poll();
   backend_.linear(w.qkv, w.qkv_bias, normed(a.x, w.attention_norm), rows, false, a.qkv);
@@ -221,8 +237,8 @@ void Decoder::layer(int64_t index, int64_t rows, bool encodes, const Poll& poll)
   rotate.qkv_stride = w.qkv.outputs;
   rotate.k_offset = w.qkv.offsets[1];
   rotate.v_offset = w.qkv.offsets[2];
-  rotate.cosines = a.cosines;
-  rotate.sines = a.sines;
+  rotate.cosines = rotates ? a.cosines : a.ones;
+  rotate.sines = rotates ? a.sines : a.zeros;
   rotate.q_norm = w.q_norm;
   rotate.k_norm = w.k_norm;
   rotate.norm_eps = spec.norm_eps;
@@ -239,8 +255,8 @@ void Decoder::layer(int64_t index, int64_t rows, bool encodes, const Poll& poll)
   attend.num_heads = spec.num_heads;
   attend.layer = index;
   if (layout_.groups[static_cast<size_t>(group)].sink_tokens > 0) {
-    attend.sink_cosines = a.sink_cosines;
-    attend.sink_sines = a.sink_sines;
+    attend.sink_cosines = rotates ? a.sink_cosines : a.ones;
+    attend.sink_sines = rotates ? a.sink_sines : a.zeros;
   }
   attend.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.head_dim)));
   poll();

@@ -42,6 +42,8 @@ struct RopeSpec {
 };
 
 struct DecoderSpec {
+  static constexpr int64_t kNoRope = -1;
+
   std::string architecture;
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
@@ -58,7 +60,8 @@ struct DecoderSpec {
   bool mlp_bias = false;
   bool qk_norm = false;  // RMSNorm over each head of q and k before the rotation
   bool tied_head = false;
-  std::vector<int64_t> windows;  // per layer, 0: all keys; empty: all keys everywhere
+  std::vector<int64_t> windows;      // per layer, 0: all keys; empty: all keys everywhere
+  std::vector<int64_t> layer_ropes;  // per layer, 0: rope, -1: no rotation; empty: rope everywhere
 
   static constexpr auto fields() {
     return std::tuple(
@@ -76,11 +79,15 @@ struct DecoderSpec {
         optional("output_bias", &DecoderSpec::output_bias),
         optional("mlp_bias", &DecoderSpec::mlp_bias), optional("qk_norm", &DecoderSpec::qk_norm),
         optional("tied_head", &DecoderSpec::tied_head),
-        by_layer("windows", &DecoderSpec::windows, {0, kMaxContext}));
+        by_layer("windows", &DecoderSpec::windows, {0, kMaxContext}),
+        by_layer("layer_ropes", &DecoderSpec::layer_ropes, {kNoRope, 0}));
   }
 
   int64_t window(int64_t layer) const {
     return windows.empty() ? 0 : windows[static_cast<size_t>(layer)];
+  }
+  bool rotates(int64_t layer) const {
+    return layer_ropes.empty() || layer_ropes[static_cast<size_t>(layer)] != kNoRope;
   }
   // InvalidArgument that names the first field with a wrong value. Call it before taking memory.
   void validate() const;

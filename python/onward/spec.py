@@ -71,6 +71,8 @@ class DecoderSpec:
     """The output head is the embedding matrix."""
     windows: tuple[int, ...] = ()
     """Keys that a query sees, its own included; 0, the default, means all."""
+    layer_ropes: tuple[int, ...] = _added(())
+    """The rotation of q and k: 0, the default, is that of ``rope``, -1 is none (SmolLM3)."""
 
 
 def to_fields(struct: Any) -> dict[str, Any]:
