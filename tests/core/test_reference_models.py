@@ -24,7 +24,7 @@ FEWER_BITS = {  # the largest share, and the root mean square
     **{"f16": (0.003, 0.0005), "bf16": (0.03, 0.005)},
     **{"int8": (0.2, 0.02), "int4": (0.7, 0.12)},
 }
-EXPECTED_FAMILIES = {"llama", "mistral", "qwen2", "qwen3"}
+EXPECTED_FAMILIES = {"llama", "mistral", "qwen2", "qwen3", "smollm3"}
 
 
 @pytest.fixture(params=FOLDERS, ids=lambda folder: folder.name)

@@ -57,7 +57,7 @@ def test_smollm2_config() -> None:
 
 
 def test_families_are_the_files_of_the_package() -> None:
-    assert architectures.families() == ["llama", "mistral", "qwen2", "qwen3"]
+    assert architectures.families() == ["llama", "mistral", "qwen2", "qwen3", "smollm3"]
 
 
 @pytest.mark.parametrize(
@@ -123,6 +123,39 @@ def test_tensor_plan_names_and_shapes() -> None:
 def windows(model_type: str, **changes: Any) -> tuple[int, ...]:
     changes = {"num_hidden_layers": 3, **changes}
     return read_spec(config_of(model_type=model_type, **changes)).windows
+
+
+def test_layers_without_rotation_of_smollm3() -> None:
+    def ropes(**changes: Any) -> tuple[int, ...]:
+        config = config_of(model_type="smollm3", num_hidden_layers=5, **changes)
+        return read_spec(config).layer_ropes
+
+    assert ropes() == (0, 0, 0, -1, 0)  # one layer in four
+    assert ropes(no_rope_layer_interval=2) == (0, -1, 0, -1, 0)
+    assert ropes(no_rope_layers=[1, 0, 0, 1, 1]) == (0, -1, -1, 0, 0)
+    assert ropes(no_rope_layers=[1] * 5) == ()
+    for wrong in ([1, 0], [1, 0, 2, 1, 1], [1, 0, 0.5, 1, 1], "1"):
+        with pytest.raises(ConfigError, match="no_rope_layers"):
+            ropes(no_rope_layers=wrong)
+    with pytest.raises(ConfigError, match="no_rope_layer_interval is 0"):
+        ropes(no_rope_layer_interval=0)
+
+
+def test_defaults_of_smollm3() -> None:
+    absent = {key: ... for key in ("tie_word_embeddings", "max_position_embeddings", "rope_theta")}
+    spec = read_spec(config_of(model_type="smollm3", attention_bias=True, **absent))
+    assert (spec.tied_head, spec.max_context, spec.rope.theta) == (True, 32768, 2e6)
+    assert (spec.qkv_bias, spec.output_bias, spec.mlp_bias) == (True, True, False)
+
+
+def test_windows_of_smollm3() -> None:
+    on = {"use_sliding_window": True, "sliding_window": 8, "no_rope_layer_interval": 2}
+    assert windows("smollm3", sliding_window=8) == ()
+    assert windows("smollm3", **on) == (0, 8, 0)  # the layers that do not rotate
+    mixed = ["sliding_attention", "full_attention", "full_attention"]
+    assert windows("smollm3", **on, layer_types=mixed) == (8, 0, 0)
+    with pytest.raises(ConfigError, match="layer_types"):
+        windows("smollm3", layer_types=mixed)
 
 
 def test_windows_of_mistral() -> None:

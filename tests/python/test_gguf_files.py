@@ -164,6 +164,18 @@ def test_qwen_rows_are_not_reordered(tmp_path: Path, architecture: str) -> None:
     assert checkpoint.tensor("model.layers.0.self_attn.q_proj.weight").row_order is None
 
 
+def test_smollm3_rows_are_reordered_like_those_of_llama(tmp_path: Path) -> None:
+    config = config_of(model_type="smollm3", num_hidden_layers=4)
+    metadata = {key.replace("llama.", "smollm3."): v for key, v in TINY_GGUF.items()}
+    metadata |= {"general.architecture": "smollm3", "smollm3.block_count": 4}
+    path = tmp_path / "smollm3.gguf"
+    path.write_bytes(gguf_bytes(metadata, tiny_gguf_tensors(config)))
+    checkpoint = GgufCheckpoint(path)
+    spec = spec_of(checkpoint)
+    assert (spec.architecture, spec.layer_ropes) == ("smollm3", (0, 0, 0, -1))
+    assert checkpoint.tensor("model.layers.3.self_attn.q_proj.weight").row_order is not None
+
+
 def test_names() -> None:
     assert hugging_face_name("blk.12.ffn_norm.weight") == (
         "model.layers.12.post_attention_layernorm.weight"

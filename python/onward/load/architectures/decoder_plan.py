@@ -1,19 +1,19 @@
-"""What the families share: the fields of every decoder config, and the names of its tensors.
+"""Reads the fields that decoder configs have in common, and names the tensors of a checkpoint.
 
-A family's file says what it does differently; the rest is read here. Knows no family.
+The file of a family adds what is different in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.rope import MAX_CONTEXT, MAX_POSITIONS, read_rope
 from onward.spec import DecoderSpec
 
-# Far above any model there is, and low enough that a product of two fits 64 bits many times over
-# and that a plan of all tensors stays small.
+# Far above any published model. A product of two fits 64 bits, and a plan of all tensors stays
+# small.
 MAX_LAYERS = 4096
 MAX_HEADS = 4096
 MAX_HEAD_DIM = 512
@@ -40,19 +40,22 @@ def decoder_spec(
     *,
     default_context: int,
     default_head_dim: int | None = None,
+    default_theta: float = 10000.0,
+    default_tied: bool = False,
     qkv_bias: bool = False,
     output_bias: bool = False,
     mlp_bias: bool = False,
     qk_norm: bool = False,
     windows: tuple[int, ...] = (),
+    layer_ropes: tuple[int, ...] = (),
 ) -> DecoderSpec:
-    """Read the common fields, add what the family says, and refuse what nobody has read.
+    """Read the common fields, add those of the family, and refuse fields that were not read.
 
     The sizes of the matrices are required. Fields that the reference library leaves out of a
     config when they have their default may be absent: ``num_key_value_heads`` (one for each
     query head), ``head_dim`` (the family's, else hidden_size / num_attention_heads),
     ``max_position_embeddings`` (the family's), ``rms_norm_eps`` (1e-6), ``hidden_act`` (silu),
-    ``tie_word_embeddings`` (false).
+    ``tie_word_embeddings`` and ``rope_theta`` (the family's).
     """
     hidden_size = config.integer("hidden_size", 1, MAX_WIDTH)
     num_heads = config.integer("num_attention_heads", 1, MAX_HEADS)
@@ -63,7 +66,7 @@ def decoder_spec(
         )
     head_dim = _head_dim(config, hidden_size, num_heads, default_head_dim)
     max_positions = config.integer("max_position_embeddings", 1, MAX_POSITIONS, default_context)
-    rope = read_rope(config, head_dim, max_positions)
+    rope = read_rope(config, head_dim, max_positions, default_theta)
     if config.number("partial_rotary_factor", 0, 1, default=1.0) != 1:
         raise config.wrong("partial_rotary_factor", "1")
     config.text("hidden_act", ("silu", "swish"), "silu")
@@ -83,8 +86,9 @@ def decoder_spec(
         output_bias=output_bias,
         mlp_bias=mlp_bias,
         qk_norm=qk_norm,
-        tied_head=config.flag("tie_word_embeddings", False),
+        tied_head=config.flag("tie_word_embeddings", default_tied),
         windows=windows if any(windows) else (),
+        layer_ropes=layer_ropes if any(layer_ropes) else (),
     )
     if config.section("quantization_config") is not None:
         raise config.error(
@@ -94,10 +98,13 @@ def decoder_spec(
     return spec
 
 
-def windows_by_layer(config: ConfigReader, *, default_window: int) -> tuple[int, ...]:
+def windows_by_layer(
+    config: ConfigReader, *, default_window: int | None, slides: Sequence[bool] | None = None
+) -> tuple[int, ...]:
     """Per-layer windows of the families that switch them with ``use_sliding_window``.
 
-    ``layer_types`` decides when present; otherwise layers from ``max_window_layers`` on slide.
+    ``layer_types`` decides when present; otherwise ``slides``, by layer, or else the layers from
+    ``max_window_layers`` on have a window.
     """
     layers = num_layers(config)
     use = config.flag("use_sliding_window", False)
@@ -107,7 +114,8 @@ def windows_by_layer(config: ConfigReader, *, default_window: int) -> tuple[int,
         window = default_window
     kinds = layer_types(config)
     if kinds is None:
-        sliding = [use and window is not None and layer >= first for layer in range(layers)]
+        after = [layer >= first for layer in range(layers)] if slides is None else slides
+        sliding = [use and window is not None and each for each in after]
     else:
         sliding = [kind == "sliding_attention" for kind in kinds]
         if any(sliding) and not (use and window):

@@ -2,8 +2,7 @@
 
 Two spellings exist: ``rope_scaling`` (with ``type`` or ``rope_type``) beside a top-level
 ``rope_theta``, and ``rope_parameters``, which holds all of it. The frequencies are computed in
-float32 step by step as the reference library does, so that they carry the same rounding. Knows no
-family.
+float32 step by step as the reference library does, so that they carry the same rounding.
 
 How far a model's positions reach (``max_context``) follows from the kind:
 
@@ -43,10 +42,12 @@ class Rope:
     max_context: int
 
 
-def read_rope(config: ConfigReader, head_dim: int, max_position_embeddings: int) -> Rope:
+def read_rope(
+    config: ConfigReader, head_dim: int, max_position_embeddings: int, default_theta: float = 1e4
+) -> Rope:
     """Read the rope of a config in either spelling; an unknown kind is an error."""
     section = _section(config)
-    theta = _theta(config, section)
+    theta = _theta(config, section, default_theta)
     if section is None:
         config.ignore("original_max_position_embeddings")
         base = default_frequencies(theta, head_dim)
@@ -230,13 +231,13 @@ def _section(config: ConfigReader) -> ConfigReader | None:
     return new if new is not None else old
 
 
-def _theta(config: ConfigReader, section: ConfigReader | None) -> float:
+def _theta(config: ConfigReader, section: ConfigReader | None, default: float) -> float:
     outer = config.number("rope_theta", *_THETA, default=None)
     inner = section.number("rope_theta", *_THETA, default=None) if section is not None else None
     if outer is not None and inner is not None and outer != inner:
         raise config.error("rope_theta", f"is {outer:g}, but the rope section says {inner:g}")
     theta = inner if inner is not None else outer
-    return 10000.0 if theta is None else theta
+    return default if theta is None else theta
 
 
 def _kind(section: ConfigReader) -> str:

@@ -24,9 +24,9 @@ from onward.load.weights.gguf_reader import GgufTensor
 from onward.load.weights.mapped_file import MappedFile
 from onward.message_text import label
 
-_ARCHITECTURES = ("llama", "qwen2", "qwen3")
+_ARCHITECTURES = ("llama", "qwen2", "qwen3", "smollm3")
 # Families whose q and k rows the converters interleave.
-_PERMUTED = ("llama",)
+_PERMUTED = ("llama", "smollm3")
 
 # GGUF key below "<architecture>." -> field of config.json.
 _FIELDS = {
@@ -206,7 +206,7 @@ class GgufCheckpoint:
         first = "model.layers.0."
         if config["model_type"] != "qwen2":  # which has them always
             config["attention_bias"] = first + "self_attn.q_proj.bias" in self._tensors
-        if config["model_type"] == "llama":
+        if config["model_type"] in ("llama", "smollm3"):
             config["mlp_bias"] = first + "mlp.up_proj.bias" in self._tensors
 
     def _add_window(self, keys: ConfigReader, config: dict[str, Any]) -> None:
