@@ -39,7 +39,8 @@ Struct from_fields(const py::dict& values, const std::string& prefix) {
     using Value = typename std::decay_t<decltype(field)>::Type;
     try {
       if constexpr (SpecStruct<Value>) {
-        result.*field.member = from_fields<Value>(value.cast<py::dict>(), name + ".");
+        if (!py::isinstance<py::dict>(value)) throw py::cast_error();
+        result.*field.member = from_fields<Value>(py::dict(value), name + ".");
       } else {
         result.*field.member = value.cast<Value>();
       }

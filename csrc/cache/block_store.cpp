@@ -6,10 +6,10 @@ namespace onward {
 namespace {
 
 constexpr int64_t kSlabBytes = int64_t{1} << 20;
-// Of a pool, in addresses: free slabs that are kept for the next sequence.
+// Bytes of address space of a pool's free slabs that are kept for the next sequence.
 constexpr int64_t kKeptBytes = int64_t{32} << 20;
-// One free block in so many that are in use keeps its room: it saves the next sequence the page
-// faults, some microseconds for each block, and costs a hundredth of the cache.
+// For each kUsedForEachSpare blocks in use, one free block keeps its memory. That saves the next sequence page
+// faults, some microseconds a block, and costs a hundredth of the cache.
 constexpr int64_t kUsedForEachSpare = 100;
 
 }  // namespace
@@ -31,7 +31,7 @@ BlockPool::~BlockPool() {
 }
 
 void BlockPool::grow(int64_t most) {
-  // Small caches stay small: a slab is an eighth of all before it.
+  // A slab is an eighth of all slabs before it, so that small caches stay small.
   const int64_t count = std::clamp<int64_t>(
       reserved_ / 8, 1, std::max<int64_t>(1, std::min(kSlabBytes / block_bytes_, most)));
   auto slab = std::make_unique<Slab>();
@@ -51,7 +51,7 @@ void BlockPool::grow(int64_t most) {
 }
 
 Block* BlockPool::take() {
-  // The oldest slab that has one: so the youngest become free as a whole.
+  // From the oldest slab with a free block, so that the youngest slabs become free as a whole.
   for (const auto& slab : slabs_) {
     if (slab->free.empty()) continue;
     Block* block = slab->free.back();
@@ -73,7 +73,7 @@ void BlockPool::give_back(Block* block) noexcept {
   } else {
     ++spare_;
   }
-  block->slab->free.push_back(block);  // within what was reserved
+  block->slab->free.push_back(block);  // within the reserved capacity: does not throw
   if (block->slab->unused()) trim(kKeptBytes);
 }
 

@@ -1,7 +1,6 @@
 // The memory of a cache: blocks of a few fixed sizes, each with a count of its holders, under one
-// budget of bytes. A block goes back when its last holder lets go, and its room with it but for
-// that of a few, so that a cache takes hardly more than what is in use. Knows nothing of what the
-// numbers in a block mean, nor of sequences.
+// budget of bytes. A block is freed when its last holder gives it up. The memory of all but a few
+// free blocks goes back to the device, so a cache takes little more than the blocks in use.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +12,12 @@
 
 namespace onward {
 
-// What the blocks of several stores may take together.
+// A limit on the bytes of the blocks of several stores together.
 struct CacheBudget {
   static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max() / 2;
 
   int64_t limit_bytes = kNoLimit;
-  int64_t used_bytes = 0;  // of blocks that somebody holds, each once
+  int64_t used_bytes = 0;  // of blocks with a holder, each counted once
 
   int64_t left_bytes() const { return limit_bytes - used_bytes; }
 };
@@ -28,14 +27,14 @@ struct Slab;
 struct Block {
   void* memory = nullptr;  // device
   int64_t holders = 0;
-  int64_t kept = 0;  // of these, those that give way when memory is short (PrefixTree)
+  int64_t kept = 0;  // holders that give the block up when memory is short (PrefixTree)
   Slab* slab = nullptr;
-  bool vacant = true;  // it takes no room: not written to since it was reserved or vacated
+  bool vacant = true;  // takes no memory: not written to since it was reserved or vacated
 
   bool only_kept() const { return holders == kept; }
 };
 
-// Blocks of one size. They are cut from slabs of about a MiB: a page that each would waste adds up.
+// Blocks of one size, cut from slabs of about a MiB so that few pages are wasted.
 class BlockPool {
  public:
   BlockPool(Backend& backend, int64_t block_bytes);
@@ -48,11 +47,11 @@ class BlockPool {
   int64_t reserved() const { return reserved_; }  // blocks in use, and free ones
   bool has_free() const { return reserved_ > in_use_; }
 
-  // Room for more blocks, at most `most` of them (at least 1); std::bad_alloc.
+  // Reserves at least 1 and at most `most` more blocks; std::bad_alloc.
   void grow(int64_t most);
   Block* take();  // a free one, with one holder; contents unspecified
   void give_back(Block* block) noexcept;
-  // Gives slabs that are free as a whole to the device, until at most `kept_bytes` are.
+  // Returns slabs without a block in use to the device until at most `kept_bytes` of them are left.
   void trim(int64_t kept_bytes) noexcept;
 
  private:
@@ -60,7 +59,7 @@ class BlockPool {
   int64_t block_bytes_;
   int64_t in_use_ = 0;
   int64_t reserved_ = 0;
-  int64_t spare_ = 0;  // free blocks that take room
+  int64_t spare_ = 0;  // free blocks that take memory
   std::vector<std::unique_ptr<Slab>> slabs_;
 };
 
@@ -86,7 +85,7 @@ class BlockStore {
 
   int64_t blocks_in_use() const;
   int64_t bytes_reserved() const;
-  // Gives memory that no block uses to the device.
+  // Returns memory that no block uses to the device.
   void trim() noexcept;
 
  private:

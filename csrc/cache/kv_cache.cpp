@@ -18,9 +18,9 @@ int64_t KvCache::shared_bytes(const std::vector<int32_t>& tokens, int64_t limit)
   return options_.reuse ? tree_.shared_bytes(tokens, limit) : 0;
 }
 
-CachePlace KvCache::begin(const std::vector<int32_t>& tokens, int64_t limit) {
-  if (!options_.reuse) return CachePlace(store_);
-  CachePlace place = tree_.reuse(tokens, limit);
+SequenceBlocks KvCache::begin(const std::vector<int32_t>& tokens, int64_t limit) {
+  if (!options_.reuse) return SequenceBlocks(store_);
+  SequenceBlocks place = tree_.reuse(tokens, limit);
   ++stats_.lookups;
   stats_.hits += place.computed() > 0;
   stats_.hit_tokens += place.computed();
@@ -28,7 +28,7 @@ CachePlace KvCache::begin(const std::vector<int32_t>& tokens, int64_t limit) {
   return place;
 }
 
-void KvCache::remember(const std::vector<int32_t>& tokens, const CachePlace& place, int64_t count) {
+void KvCache::remember(const std::vector<int32_t>& tokens, const SequenceBlocks& place, int64_t count) {
   if (!options_.reuse || count <= 0) return;
   tree_.remember(tokens, place, count);
 }
@@ -38,7 +38,7 @@ void KvCache::shed() {
   }
 }
 
-bool KvCache::prepare(CachePlace& place, int64_t end) {
+bool KvCache::prepare(SequenceBlocks& place, int64_t end) {
   while (!place.prepare(end)) {
     if (!tree_.evict()) return false;
   }

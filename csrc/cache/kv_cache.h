@@ -1,6 +1,5 @@
-// The keys and values of all sequences of one model: their memory, and the prefixes that are kept.
-// When the memory is spent, what is only kept gives way to what is needed. Knows sequences as
-// places and tokens.
+// The keys and values of all sequences of one model: their memory, and the kept prefixes. When the
+// memory is spent, kept prefixes are dropped in favour of running sequences.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +7,7 @@
 
 #include "backend/backend.h"
 #include "cache/block_store.h"
-#include "cache/cache_place.h"
+#include "cache/sequence_blocks.h"
 #include "cache/prefix_tree.h"
 
 namespace onward {
@@ -20,9 +19,9 @@ struct PrefixOptions {
 
 struct PrefixStats {
   int64_t lookups = 0;        // sequences that began
-  int64_t hits = 0;           // of these, those that began with something
-  int64_t hit_tokens = 0;     // that were not computed again
-  int64_t lookup_tokens = 0;  // of the sequences' beginnings, that could have been hit
+  int64_t hits = 0;           // lookups that found a prefix
+  int64_t hit_tokens = 0;     // tokens that were not computed again
+  int64_t lookup_tokens = 0;  // tokens that a lookup could have found
 };
 
 class KvCache {
@@ -38,32 +37,32 @@ class KvCache {
   const PrefixStats& prefix_stats() const { return stats_; }
   bool reuses() const { return options_.reuse; }
 
-  CachePlace empty_place() { return CachePlace(store_); }
-  // How many of the first `limit` tokens a sequence would not have to compute.
+  SequenceBlocks empty_place() { return SequenceBlocks(store_); }
+  // The number of the first `limit` tokens that a sequence would not have to compute.
   int64_t match(const std::vector<int32_t>& tokens, int64_t limit) const;
-  // How many of them were ever kept, and partly still are, whether or not one can go on there.
+  // The number of them that the tree still knows, whether or not a sequence can resume there.
   int64_t known(const std::vector<int32_t>& tokens, int64_t limit) const;
-  // Of what would be matched, the bytes that some sequence holds anyway.
+  // The bytes of a match that running sequences hold, too.
   int64_t shared_bytes(const std::vector<int32_t>& tokens, int64_t limit) const;
-  // A place for a sequence that begins with these tokens: computed as far as possible, up to
-  // `limit`.
-  CachePlace begin(const std::vector<int32_t>& tokens, int64_t limit);
-  // Keeps the first `count` tokens of a place (PrefixTree::remember).
-  void remember(const std::vector<int32_t>& tokens, const CachePlace& place, int64_t count);
-  // Lets go of prefixes beyond what may be kept: when sequences have let go of their blocks, which
-  // could not be freed before.
+  // The blocks of a sequence that begins with these tokens, with the longest kept prefix of at most
+  // `limit` tokens.
+  SequenceBlocks begin(const std::vector<int32_t>& tokens, int64_t limit);
+  // Keeps the first `count` tokens of a sequence (PrefixTree::remember).
+  void remember(const std::vector<int32_t>& tokens, const SequenceBlocks& place, int64_t count);
+  // Drops prefixes beyond the limit. Called after sequences gave up blocks, because a shared block
+  // is freed only then.
   void shed();
-  // CachePlace::prepare; prefixes make room for it.
-  bool prepare(CachePlace& place, int64_t end);
-  // A block with one holder; prefixes make room for it. Null when there is none.
+  // SequenceBlocks::prepare; prefixes are dropped to make room.
+  bool prepare(SequenceBlocks& place, int64_t end);
+  // A block with one holder; prefixes are dropped to make room. Null when there is no memory.
   Block* take(int64_t group, BlockStore::Kind kind);
   void forget_all();
   // InvalidArgument: the budget does not hold a sequence of `tokens`.
   [[noreturn]] void refuse_tokens(int64_t tokens) const;
 
-  // What could be had: unspent, and what is only kept.
+  // Unspent bytes and those of blocks that only prefixes hold.
   int64_t available_bytes() const { return budget_.left_bytes() + tree_.evictable().bytes; }
-  // Blocks that sequences hold, each once.
+  // Blocks that sequences hold, each counted once.
   int64_t blocks_in_use() const { return store_.blocks_in_use() - tree_.evictable().blocks; }
 
  private:

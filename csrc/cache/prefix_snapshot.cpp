@@ -33,7 +33,7 @@ void clear_tokens(const CacheLayout& layout, int64_t first, StoredBlock& exact) 
 }
 
 // A block that fits the layout and that the place does not hold yet.
-void check_block(const KvCache& cache, const CachePlace& place, int64_t tokens,
+void check_block(const KvCache& cache, const SequenceBlocks& place, int64_t tokens,
                  const StoredBlock& stored) {
   const CacheLayout& layout = cache.layout();
   const auto kind = stored.coded ? BlockStore::kCoded : BlockStore::kExact;
@@ -52,7 +52,7 @@ void check_block(const KvCache& cache, const CachePlace& place, int64_t tokens,
 
 }  // namespace
 
-std::vector<StoredBlock> read_blocks(const KvCache& cache, const CachePlace& place, int64_t tokens,
+std::vector<StoredBlock> read_blocks(const KvCache& cache, const SequenceBlocks& place, int64_t tokens,
                                      Backend& backend) {
   const CacheLayout& layout = cache.layout();
   std::vector<StoredBlock> stored;
@@ -79,7 +79,7 @@ void restore_prefix(KvCache& cache, const std::vector<int32_t>& token_ids,
                     const std::vector<StoredBlock>& blocks, Backend& backend,
                     const MakeRoom& make_room) {
   const auto tokens = static_cast<int64_t>(token_ids.size());
-  CachePlace place = cache.empty_place();
+  SequenceBlocks place = cache.empty_place();
   for (const StoredBlock& stored : blocks) {
     check_block(cache, place, tokens, stored);
     const auto kind = stored.coded ? BlockStore::kCoded : BlockStore::kExact;

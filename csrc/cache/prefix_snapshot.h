@@ -18,7 +18,7 @@ struct StoredBlock {
 
 // The blocks of a place whose first `tokens` positions are computed. Bytes of an exact block beyond
 // them are zero, so that the same prefix always gives the same bytes.
-std::vector<StoredBlock> read_blocks(const KvCache& cache, const CachePlace& place, int64_t tokens,
+std::vector<StoredBlock> read_blocks(const KvCache& cache, const SequenceBlocks& place, int64_t tokens,
                                      Backend& backend);
 
 // Gives up memory that others hold; false where there is none left to give up.

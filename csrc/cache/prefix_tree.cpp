@@ -11,7 +11,7 @@ constexpr int64_t kTokens = CacheLayout::kBlockTokens;
 
 size_t at(int64_t index) { return static_cast<size_t>(index); }
 
-// FNV-1a over the tokens, begun with the hash of what is before them.
+// FNV-1a over the tokens, started from the hash of the prefix before them.
 uint64_t chained_hash(uint64_t hash, const int32_t* tokens, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     hash = (hash ^ static_cast<uint32_t>(tokens[i])) * 0x100000001b3;
@@ -49,8 +49,8 @@ struct PrefixTree::Node {
   }
 };
 
-// Nodes from the root's child on, and how many tokens they share with those looked for: all of
-// every node but the last.
+// The nodes below the root that match, and the number of matching tokens. Every node but the last
+// matches as a whole.
 struct PrefixTree::Path {
   std::vector<Node*> nodes;
   int64_t tokens = 0;
@@ -83,8 +83,8 @@ PrefixTree::Path PrefixTree::find(const std::vector<int32_t>& tokens, int64_t li
     path.tokens += kTokens;
     parent = node;
   }
-  // Part of a block: of the child that has most of it, and rather exactly than as codes, which do
-  // not go on inside a block.
+  // Part of a block: from the child with the longest match. Exact children are preferred, because a
+  // sequence cannot resume inside a coded block.
   Node* best = nullptr;
   int64_t most = 0;
   for (const auto& node : parent->children) {
@@ -103,7 +103,7 @@ int64_t PrefixTree::usable(const Path& path, int64_t limit) const {
   const CacheLayout& layout = store_.layout();
   const int64_t most = std::min(path.tokens, limit);
   const int64_t blocks = layout.blocks_for(most);
-  // By group: blocks before that without an exact one, and before that with neither kind.
+  // By group: the block before which nodes have no exact block, and before which they have none.
   std::vector<std::vector<int64_t>> exact_from(at(layout.num_groups())), any_from = exact_from;
   for (int64_t group = 0; group < layout.num_groups(); ++group) {
     int64_t exact = 0, any = 0;
@@ -154,11 +154,11 @@ int64_t PrefixTree::shared_bytes(const std::vector<int32_t>& tokens, int64_t lim
   return bytes;
 }
 
-CachePlace PrefixTree::reuse(const std::vector<int32_t>& tokens, int64_t limit) {
+SequenceBlocks PrefixTree::reuse(const std::vector<int32_t>& tokens, int64_t limit) {
   const CacheLayout& layout = store_.layout();
   const Path path = find(tokens, limit);
   const int64_t count = usable(path, limit);
-  CachePlace place(store_);
+  SequenceBlocks place(store_);
   if (count == 0) return place;
   ++clock_;
   const int64_t blocks = layout.blocks_for(count);
@@ -183,7 +183,7 @@ CachePlace PrefixTree::reuse(const std::vector<int32_t>& tokens, int64_t limit) 
   return place;
 }
 
-void PrefixTree::remember(const std::vector<int32_t>& tokens, const CachePlace& place,
+void PrefixTree::remember(const std::vector<int32_t>& tokens, const SequenceBlocks& place,
                           int64_t count) {
   const CacheLayout& layout = store_.layout();
   const int64_t coded_end = layout.coded_end(count / kTokens);
@@ -207,7 +207,7 @@ void PrefixTree::remember(const std::vector<int32_t>& tokens, const CachePlace& 
       hold(*node, group, BlockStore::kExact, exact);
       node->exact_used = clock_;
     }
-    // The beginning of this block, where a shorter sequence ended, is in this one too.
+    // A leaf where a shorter sequence ended is a part of this block.
     for (size_t i = parent.children.size(); i-- > 0;) {
       if (covers(*node, *parent.children[i])) forget(*parent.children[i]);
     }
@@ -260,7 +260,7 @@ void PrefixTree::let_go(Node& node, int64_t group, BlockStore::Kind kind) {
   block = nullptr;
 }
 
-// Whether letting go of the exact blocks that have codes would free memory.
+// Whether dropping the exact blocks that have codes would free memory.
 bool PrefixTree::frees_exact(const Node& node) {
   for (size_t group = 0; group < node.exact.size(); ++group) {
     const Block* exact = node.exact[group];
@@ -300,7 +300,7 @@ void PrefixTree::forget(Node& leaf) {
   parent.children.erase(std::find_if(parent.children.begin(), parent.children.end(), is_leaf));
 }
 
-// A leaf, and what only led to it: nodes whose own blocks were out of every window long ago.
+// A leaf, and the nodes that only led to it and whose blocks have left every window.
 void PrefixTree::forget_branch(Node& leaf) {
   Node* parent = leaf.parent;
   forget(leaf);
@@ -369,7 +369,7 @@ void PrefixTree::clear() {
     }
   });
   by_hash_.clear();
-  // Not by destroying the root: a long prefix would be a deep recursion.
+  // One by one: destroying the root would recurse as deep as the longest prefix.
   std::vector<std::unique_ptr<Node>> open = std::exchange(root_->children, {});
   while (!open.empty()) {
     std::unique_ptr<Node> node = std::move(open.back());

@@ -1,7 +1,7 @@
-// What was computed before, kept for whoever begins with the same tokens: a tree whose nodes are
-// blocks of tokens, so that the path to a node spells a prefix. Nodes are found by a hash chained
-// along the path, and their tokens compared. A node holds its blocks besides the sequences that do;
-// the least recently used ones go first. Knows tokens and blocks, not requests.
+// Computed prefixes that are kept for sequences that begin with the same tokens: a tree whose nodes
+// are blocks of tokens, so that the path to a node spells a prefix. Nodes are found by a hash that is
+// chained along the path, and their tokens are compared. A node is one more holder of its blocks. The
+// least recently used nodes are dropped first.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cache/block_store.h"
-#include "cache/cache_place.h"
+#include "cache/sequence_blocks.h"
 
 namespace onward {
 
@@ -21,35 +21,34 @@ class PrefixTree {
   PrefixTree(const PrefixTree&) = delete;
   PrefixTree& operator=(const PrefixTree&) = delete;
 
-  // The most of the first `limit` tokens that a sequence can begin with. Where codes or a window
-  // are involved a prefix can be gone on from only where what the next token sees is all there.
+  // The longest prefix of at most `limit` tokens that a sequence can resume. With codes or a window
+  // it can resume only where every block that the next token sees is kept.
   int64_t match(const std::vector<int32_t>& tokens, int64_t limit) const;
-  // How many of them the tree knows, whether or not what a next token sees is there.
+  // The number of tokens that the tree knows, whether or not a sequence can resume there.
   int64_t known(const std::vector<int32_t>& tokens, int64_t limit) const;
-  // Bytes of what is matched that sequences hold, too.
+  // Bytes of the match that sequences hold, too.
   int64_t shared_bytes(const std::vector<int32_t>& tokens, int64_t limit) const;
-  // A place that begins with what matches, sharing the blocks.
-  CachePlace reuse(const std::vector<int32_t>& tokens, int64_t limit);
-  // Keeps what a token at position `count` sees of a place; tokens: those computed there, at least
-  // `count`. Unless `count` ends a block, nobody may write to the place any more: the block is
-  // shared.
-  void remember(const std::vector<int32_t>& tokens, const CachePlace& place, int64_t count);
+  // The blocks of the match, shared with a new sequence.
+  SequenceBlocks reuse(const std::vector<int32_t>& tokens, int64_t limit);
+  // Keeps the blocks of a sequence that a token at position `count` sees. tokens: the computed
+  // tokens, at least `count`. Unless `count` ends a block, the sequence must not write to that block
+  // any more, because it is shared.
+  void remember(const std::vector<int32_t>& tokens, const SequenceBlocks& place, int64_t count);
 
-  // Lets go of what was not used for longest and whose memory nobody else holds: a leaf, or the
-  // exact blocks of a node that has codes. Where there is nothing of the kind, of a node's blocks
-  // on the way to what sequences hold too: nobody goes on from there then. False when nothing is
-  // left.
+  // Drops the least recently used blocks that only the tree holds: a leaf, or the exact blocks of a
+  // node that has codes. If there are none, it drops blocks of an inner node on the way to blocks
+  // that sequences hold; that prefix can no longer be resumed. False when nothing is left.
   bool evict();
   void clear();
 
-  int64_t bytes() const { return bytes_; }  // of its blocks, also held by sequences or not
+  int64_t bytes() const { return bytes_; }  // of all its blocks
   int64_t tokens() const;                   // of all nodes
   int64_t evictions() const { return evictions_; }
   struct Amount {
     int64_t blocks = 0;
     int64_t bytes = 0;
   };
-  Amount evictable() const;  // what only the tree holds, and would be free without it
+  Amount evictable() const;  // blocks that only the tree holds
 
  private:
   struct Node;

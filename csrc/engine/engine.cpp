@@ -305,7 +305,7 @@ void Engine::count(int64_t tokens, bool prefill) {
 }
 
 // This runs between two steps, so it can only take the places of requests.
-void Engine::prepare(CachePlace& place, int64_t end) {
+void Engine::prepare(SequenceBlocks& place, int64_t end) {
   while (!cache_.prepare(place, end)) {
     if (scheduler_.preempt(generations_)) continue;
     cache_.refuse_tokens(end);
@@ -313,7 +313,7 @@ void Engine::prepare(CachePlace& place, int64_t end) {
 }
 
 template <typename Consume>
-void Engine::read(const std::vector<int32_t>& token_ids, CachePlace& place, bool wants_logits,
+void Engine::read(const std::vector<int32_t>& token_ids, SequenceBlocks& place, bool wants_logits,
                   const Decoder::Poll& poll, const Consume& consume) {
   const auto tokens = static_cast<int64_t>(token_ids.size());
   while (place.computed() < tokens) {
@@ -338,7 +338,7 @@ std::vector<float> Engine::logits(const std::vector<int32_t>& token_ids,
   check_tokens("token_ids", token_ids);
   const int64_t vocab_size = model_->spec.vocab_size;
   std::vector<float> all(token_ids.size() * static_cast<size_t>(vocab_size));
-  CachePlace place = cache_.empty_place();
+  SequenceBlocks place = cache_.empty_place();
   read(token_ids, place, true, poll, [&](int64_t first, int64_t rows) {
     decoder_.read_logits(0, rows, all.data() + first * vocab_size);
   });
@@ -352,7 +352,7 @@ std::vector<double> Engine::score(const std::vector<int32_t>& token_ids,
   const int64_t vocab_size = model_->spec.vocab_size;
   std::vector<double> scores;
   std::vector<float> logits(static_cast<size_t>(vocab_size));  // one row: a chunk takes megabytes
-  CachePlace place = cache_.empty_place();
+  SequenceBlocks place = cache_.empty_place();
   read(token_ids, place, true, poll, [&](int64_t first, int64_t rows) {
     for (int64_t row = 0; row < rows && first + row + 1 < tokens; ++row) {
       decoder_.read_logits(row, 1, logits.data());
@@ -366,7 +366,7 @@ std::vector<StoredBlock> Engine::store_prefix(const std::vector<int32_t>& token_
                                               const Decoder::Poll& poll) {
   check_tokens("token_ids", token_ids);
   const auto tokens = static_cast<int64_t>(token_ids.size());
-  CachePlace place = cache_.begin(token_ids, tokens);
+  SequenceBlocks place = cache_.begin(token_ids, tokens);
   read(token_ids, place, false, poll, [](int64_t, int64_t) {});
   std::vector<StoredBlock> stored = read_blocks(cache_, place, tokens, *backend_);
   cache_.remember(token_ids, place, tokens);

@@ -87,9 +87,9 @@ class Engine {
   // Computes the rest of a prompt in chunks. consume(first, tokens) is called after each chunk,
   // which begins at position `first`; the decoder then has its logits, if they are wanted.
   template <typename Consume>
-  void read(const std::vector<int32_t>& token_ids, CachePlace& place, bool wants_logits,
+  void read(const std::vector<int32_t>& token_ids, SequenceBlocks& place, bool wants_logits,
             const Decoder::Poll& poll, const Consume& consume);
-  void prepare(CachePlace& place, int64_t end);
+  void prepare(SequenceBlocks& place, int64_t end);
   void count(int64_t tokens, bool prefill);
 
   std::shared_ptr<const Model> model_;

@@ -241,7 +241,7 @@ bool Scheduler::preempt(const Generations& generations) {
 void Scheduler::make_places(std::vector<Share>& shares, const Generations& generations) {
   bool gives_back = false;
   for (Share& share : shares) {
-    CachePlace& place = share.sequence->place;
+    SequenceBlocks& place = share.sequence->place;
     const int64_t end = share.first_position + share.tokens;
     while (share.generation->admitted && !cache_.prepare(place, end)) {
       if (drop_draft_places(generations)) continue;

@@ -70,16 +70,16 @@ class Sequence {
   }
 
   Sampler sampler;
-  CachePlace place;
+  SequenceBlocks place;
   std::vector<int32_t> guesses;             // checked in the next step
-  std::unique_ptr<CachePlace> draft_place;  // in the draft model's cache
+  std::unique_ptr<SequenceBlocks> draft_place;  // in the draft model's cache
   bool begun = false;  // the place has the kept prefix, and grows from there
   std::vector<int64_t> keep_at;  // numbers of tokens at which its prefix is worth keeping
   int64_t last_turn = -1;        // the step in which all its tokens were last computed
   int64_t last_served = -1;      // the number of its last share
 
  private:
-  Sequence(int64_t index, const std::vector<int32_t>& tokens, Sampler sampler, CachePlace place)
+  Sequence(int64_t index, const std::vector<int32_t>& tokens, Sampler sampler, SequenceBlocks place)
       : sampler(std::move(sampler)), place(std::move(place)), index_(index), tokens_(tokens) {}
 
   int64_t index_;

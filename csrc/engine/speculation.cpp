@@ -34,7 +34,7 @@ struct DraftModel::Writer {
   std::vector<int32_t> guesses;
   bool failed = false;
 
-  CachePlace& place() { return *sequence->draft_place; }
+  SequenceBlocks& place() { return *sequence->draft_place; }
   std::vector<RowSampling> choices_on_device(const StepLogits& logits) const {
     if (!logits.device_samples()) return {};
     std::optional<RowSampling> choice = sampler.on_device(tokens);
@@ -54,7 +54,7 @@ DraftModel::DraftModel(std::shared_ptr<const Model> model, Backend& backend, int
       step_tokens_(step_tokens) {}
 
 void DraftModel::catch_up(Writer& writer, const Decoder::Poll& poll) {
-  CachePlace& place = writer.place();
+  SequenceBlocks& place = writer.place();
   const int64_t end = writer.sequence->size() - 1;
   place.settle();
   while (place.computed() < end) {
@@ -76,7 +76,7 @@ void DraftModel::guess(const std::vector<Wish>& wishes, const Decoder::Poll& pol
   for (const Wish& wish : wishes) {
     Sequence& sequence = *wish.sequence;
     if (!sequence.draft_place)
-      sequence.draft_place = std::make_unique<CachePlace>(cache_.empty_place());
+      sequence.draft_place = std::make_unique<SequenceBlocks>(cache_.empty_place());
     sequence.forget_wrong_guesses();  // left by an abandoned step
     const int64_t room = model_->spec.max_context - sequence.size();
     if (std::min(wish.guesses, room) <= 0) continue;
@@ -93,7 +93,7 @@ void DraftModel::guess(const std::vector<Wish>& wishes, const Decoder::Poll& pol
     std::vector<Writer*> writing;
     for (Writer& writer : writers) {
       if (!writer.writes()) continue;
-      CachePlace& place = writer.place();
+      SequenceBlocks& place = writer.place();
       writer.failed = !cache_.prepare(place, place.computed() + 1);
       if (writer.failed) continue;
       const int64_t row = static_cast<int64_t>(batch.token_ids.size());

@@ -12,8 +12,8 @@ namespace {
 
 LinearInput plain(const float* x) { return {x, Vector{}, 0, 0}; }
 
-// Radians a token: what turns faster has turned all round within the tokens that a mean is taken of
-// or for. Measured (docs/numerics.md): 1/100 to 1/2000 do nearly as well.
+// Radians a token: pairs that rotate faster than this complete a turn inside the averaging window,
+// so their mean carries no information. 1/100 to 1/2000 measured nearly as well (docs/numerics.md).
 constexpr float kSlowestUncentred = 1.0f / 500;
 constexpr int64_t kSmallestCodedHead = 32, kLargestCodedHead = 256;
 
@@ -40,11 +40,11 @@ CacheLayout make_cache_layout(const Model& model, const CacheFormat& format) {
   if (streamed > 0 && spec.rope.dynamic_factor != 0) {
     throw InvalidArgument(
         "attention_window: this model's rotary positions are scaled by the length of the text, "
-        "expected positions of their own");
+        "expected positions that do not depend on it");
   }
   if (streamed > 0 && !layout.exact_first) {
     throw InvalidArgument(
-        "kv_sinks: is off, expected on with attention_window, which rests on them");
+        "kv_sinks: is off, expected on with attention_window, which needs the first tokens");
   }
   for (int64_t layer = 0; layer < spec.num_layers; ++layer) {
     const int64_t own = spec.window(layer);
@@ -64,7 +64,7 @@ CacheLayout make_cache_layout(const Model& model, const CacheFormat& format) {
   return layout;
 }
 
-// Device buffers of one step, grown to the largest step seen. Rows are padded (backend.h).
+// Device buffers of one step, grown to the largest step so far. Rows are padded (backend.h).
 struct Decoder::Activations {
   Activations(Backend& backend, bool sinks, bool identity)
       : backend(backend), sinks(sinks), identity(identity) {}
@@ -108,9 +108,9 @@ struct Decoder::Activations {
   bool identity;  // some layers do not rotate
   int64_t capacity_rows = 0;
   int64_t capacity_logits_rows = 0;
-  int64_t moves = 0;                // how often any of them has moved
+  int64_t moves = 0;                // changes when a buffer has moved
   int32_t* token_ids = nullptr;     // (rows)
-  int64_t* logits_index = nullptr;  // (logits_rows): which rows
+  int64_t* logits_index = nullptr;  // (logits_rows): row numbers
   float* x = nullptr;               // (rows, hidden): the residual stream
   float* qkv = nullptr;             // (rows, q | k | v)
   float* attended = nullptr;        // (rows, num_heads * head_dim)

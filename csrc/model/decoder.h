@@ -1,5 +1,4 @@
-// The network: one forward pass over a step's rows, read from top to bottom in decoder.cpp. Knows
-// sequences only as slices of rows with a place in the cache.
+// The network: one forward pass over a step's rows. decoder.cpp reads from top to bottom.
 #pragma once
 
 #include <functional>
@@ -15,32 +14,31 @@ namespace onward {
 struct StepBatch {
   std::vector<int32_t> token_ids;        // (rows)
   std::vector<SequenceSlice> slices;     // cover the rows in order
-  std::vector<BlockEncoding> encodings;  // made in each layer before its attention
-  std::vector<int64_t> logits_rows;      // rows whose logits are wanted
+  std::vector<BlockEncoding> encodings;  // done in each layer before its attention
+  std::vector<int64_t> logits_rows;      // rows that need logits
 };
 
-// How the keys and values of a decoder are kept, beside the dtype of exact blocks, which is the
-// model's.
+// How the keys and values of a decoder are stored. The dtype of exact blocks is the model's.
 struct CacheFormat {
   KvCodec keys = KvCodec::exact;
   KvCodec values = KvCodec::exact;
-  // Where there are codes: newest tokens that stay exact, in whole blocks before a token's own one,
-  // and whether the first block does.
+  // With codes: the number of newest tokens that stay exact, in whole blocks before the token's own
+  // block, and whether the first block stays exact.
   int64_t window_tokens = 128;
   bool exact_first = true;
-  // StreamingLLM (Xiao et al. 2023), an approximation: a token sees the first kSinkTokens and the
-  // newest so many, at the distances they have in the cache; 0: all, as the model was made.
+  // StreamingLLM (Xiao et al. 2023), an approximation: a token sees the first kSinkTokens tokens and
+  // the newest `attention_window` ones, at their distances in the cache; 0: all tokens.
   int64_t attention_window = 0;
 
   static constexpr int64_t kSinkTokens = 4;
 };
 
-// InvalidArgument where the decoder's heads or positions do not go with the format.
+// InvalidArgument where the format does not work with the decoder's heads or positions.
 CacheLayout make_cache_layout(const Model& model, const CacheFormat& format);
 
 class Decoder {
  public:
-  // Called between the verbs of a step; it may throw to give the step up.
+  // Called between the verbs of a step; it may throw to abandon the step.
   using Poll = std::function<void()>;
 
   Decoder(std::shared_ptr<const Model> model, Backend& backend, const CacheFormat& format = {});
@@ -50,13 +48,13 @@ class Decoder {
 
   const CacheLayout& cache_layout() const { return layout_; }
 
-  // Runs the step: keys and values of all rows go to the cache, and the logits of logits_rows stay
-  // on the device until the next step. An exception leaves behind only cache entries that a
-  // repeated step writes again.
+  // Runs the step: writes the keys and values of all rows to the cache and leaves the logits of
+  // logits_rows on the device until the next step. After an exception the cache holds only entries
+  // that a repeated step writes again.
   void forward(const StepBatch& batch, const Poll& poll);
-  // Rows of the last step's logits, from `first` on: (rows, vocab_size).
+  // Copies rows of the last step's logits, from `first` on: (rows, vocab_size).
   void read_logits(int64_t first, int64_t rows, float* logits) const;
-  // Chooses from them on the device, where it samples (Backend::sample_rows).
+  // Samples from them on the device, if the device samples (Backend::sample_rows).
   std::vector<RowChoice> sample(const std::vector<RowSampling>& rows) const;
   bool samples() const { return backend_.samples_rows(); }
 
@@ -72,7 +70,7 @@ class Decoder {
   std::shared_ptr<const Model> model_;
   Backend& backend_;
   CacheLayout layout_;
-  int64_t sink_reach_ = 0;  // the last position that sees the sinks where they are; 0: no sinks
+  int64_t sink_reach_ = 0;  // the last position that sees the sinks at their positions; 0: no sinks
   std::unique_ptr<Activations> activations_;
   int64_t logits_rows_ = 0;  // of the last step
 };

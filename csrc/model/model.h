@@ -1,5 +1,5 @@
 // A decoder's weights, packed for one device, and the builder that takes them one by one under
-// their canonical names. Knows no file format and no family's own names.
+// their canonical names:
 //
 //   embed (vocab, hidden)   head (vocab, hidden), absent when tied   norm (hidden)
 //   layers.{i}.attention_norm (hidden)
@@ -35,7 +35,7 @@ struct LayerWeights {
   Vector down_bias;
 };
 
-// A weight under its canonical name: one of the two is not empty.
+// A weight under its canonical name, as a matrix or as a vector.
 struct NamedWeight {
   std::string name;
   Matrix matrix;
@@ -49,31 +49,30 @@ struct Model {
   Matrix head;  // the embedding's own memory when tied
   Vector norm;
   std::vector<LayerWeights> layers;
-  std::vector<NamedWeight> weights;  // all of the above, once each
+  std::vector<NamedWeight> weights;  // all of the above, each once
   std::unique_ptr<WeightStore> store;
 };
 
 class ModelBuilder {
  public:
-  // InvalidArgument when the spec cannot be, or the cache does not come in that dtype (f32, f16,
-  // bf16).
+  // InvalidArgument for a wrong spec, and for a cache dtype other than f32, f16 and bf16.
   ModelBuilder(DecoderSpec spec, DType cache_dtype, std::unique_ptr<WeightStore> store);
 
-  // Packs one canonical weight; dtype: of a matrix (vectors are f32). WeightError for an unknown or
-  // repeated name, a wrong number of parts or a wrong shape, InvalidArgument for a dtype that a
-  // matrix does not come in; the sources are not needed any more afterwards.
+  // Packs one canonical weight, a matrix in `dtype`, a vector in f32. WeightError for an unknown or
+  // repeated name, a wrong number of parts or a wrong shape; InvalidArgument for a dtype that no
+  // matrix has. The sources are not needed afterwards.
   void add(const std::string& name, const std::vector<TensorSource>& parts, DType dtype);
-  // Takes one canonical weight as a store of the same layout packed it (WeightStore::packed), in
-  // the same dtype. Errors as of `add`; WeightError for a wrong number of bytes.
+  // Takes the bytes of one canonical weight that a store of the same layout packed in the same dtype
+  // (WeightStore::packed). Errors as of `add`; WeightError for a wrong number of bytes.
   void add_packed(const std::string& name, const PackedBytes& source, DType dtype);
-  // Of the bytes that add_packed takes (WeightStore::packed_layout).
+  // The layout of the bytes that add_packed takes (WeightStore::packed_layout).
   int64_t packed_layout() const { return model_->store->packed_layout(); }
-  // WeightError that lists what is missing.
+  // The model. WeightError that lists the missing weights.
   std::shared_ptr<const Model> finish();
 
  private:
   struct Slot {
-    Matrix* matrix = nullptr;  // one of the two
+    Matrix* matrix = nullptr;  // exactly one of the two is set
     Vector* vector = nullptr;
     std::vector<PartShape> shapes;
     bool filled = false;

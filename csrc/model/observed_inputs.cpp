@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "cache/cache_place.h"
+#include "cache/sequence_blocks.h"
 #include "model/decoder.h"
 #include "model/observing_backend.h"
 
@@ -99,7 +99,7 @@ void observe_inputs(const std::shared_ptr<const Model>& model, std::unique_ptr<B
   Decoder decoder(model, observing);
   CacheBudget budget;
   BlockStore store(observing, decoder.cache_layout(), budget);
-  CachePlace place(store);
+  SequenceBlocks place(store);
   const auto tokens = static_cast<int64_t>(token_ids.size());
   place.prepare(tokens);
   StepBatch batch;  // one step, and no rows whose logits are wanted

@@ -1,6 +1,5 @@
-// A backend that forwards every verb to another one and tells somebody of each matrix product: for
-// tools that need the rows a matrix meets, such as calibration. Knows neither which matrix is which
-// nor what is done with the rows.
+// A backend that forwards every verb to another one and reports each matrix product to an observer:
+// for tools that need the inputs of a matrix, such as calibration.
 #pragma once
 
 #include <functional>
@@ -13,7 +12,7 @@
 
 namespace onward {
 
-// A product that has been computed; the pointers are the device's and good during the call.
+// A computed product. The pointers are the device's and valid during the call.
 struct ObservedLinear {
   const Matrix& weight;
   const LinearInput& input;  // rows of weight.inputs
@@ -26,7 +25,7 @@ class ObservingBackend final : public Backend {
  public:
   using Observer = std::function<void(const ObservedLinear&)>;
 
-  // The observer may throw to give the step up.
+  // The observer may throw to abandon the step.
   ObservingBackend(std::unique_ptr<Backend> backend, Observer observer)
       : backend_(std::move(backend)), observer_(std::move(observer)) {}
 

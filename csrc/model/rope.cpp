@@ -5,8 +5,8 @@
 namespace onward {
 namespace {
 
-// Dynamic NTK scaling (bloc97 2023, as Hugging Face computes it): past the original context the
-// base grows with the length of the sequence so far, which at position p is p + 1.
+// Dynamic NTK scaling (bloc97 2023, as Hugging Face computes it): beyond the original context the
+// base grows with the length of the sequence so far, which is p + 1 at position p.
 std::vector<float> dynamic_inv_freq(const RopeSpec& rope, int64_t position) {
   const double half = static_cast<double>(rope.inv_freq.size());
   const double dim = 2 * half;
@@ -21,8 +21,8 @@ std::vector<float> dynamic_inv_freq(const RopeSpec& rope, int64_t position) {
   return inv_freq;
 }
 
-// The product is rounded to float32, as the reference does; at position 100,000 that is the largest
-// difference between implementations.
+// The product is rounded to float32, as in the reference; at position 100,000 this rounding is the
+// largest difference between implementations.
 double angle_of(int64_t position, float frequency) {
   return static_cast<float>(position) * frequency;
 }

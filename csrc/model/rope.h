@@ -13,8 +13,8 @@ namespace onward {
 void append_rope(const RopeSpec& rope, int64_t position, std::vector<float>& cosines,
                  std::vector<float>& sines);
 
-// Appends cos and sin of what turns a query rotated for position `from` into one rotated for `to`,
-// head_dim / 2 values each, without the attention factor. Not for dynamic scaling.
+// Appends cos and sin of the rotation from position `from` to position `to`, head_dim / 2 values
+// each, without the attention factor. Not for dynamic scaling.
 void append_turn(const RopeSpec& rope, int64_t from, int64_t to, std::vector<float>& cosines,
                  std::vector<float>& sines);
 

@@ -6,10 +6,10 @@
 namespace onward {
 namespace {
 
-constexpr size_t kStep = 8;  // bytes a round: the eight look-ups do not wait for each other
+constexpr size_t kStep = 8;  // bytes a round: the eight look-ups are independent
 using Tables = std::array<std::array<uint32_t, 256>, kStep>;
 
-// tables[k][b]: what byte b does to the checksum when k more bytes follow it in the round.
+// tables[k][b]: the effect of byte b on the checksum when k more bytes follow it in the round.
 constexpr Tables make_tables() {
   Tables tables{};
   for (uint32_t byte = 0; byte < 256; ++byte) {
@@ -28,7 +28,7 @@ constexpr Tables make_tables() {
 
 constexpr Tables kTables = make_tables();
 
-uint32_t load(const uint8_t* at) {  // little-endian, whatever the machine
+uint32_t load(const uint8_t* at) {  // little-endian on every machine
   return uint32_t{at[0]} | uint32_t{at[1]} << 8 | uint32_t{at[2]} << 16 | uint32_t{at[3]} << 24;
 }
 

@@ -1,5 +1,5 @@
-// CRC-32 as zlib, gzip and PNG have it (polynomial 0x04C11DB7, reflected): what Python's zlib.crc32
-// gives. It finds damage, not malice. Knows nothing of what it sums.
+// CRC-32 of zlib, gzip and PNG (polynomial 0x04C11DB7, reflected), the same as Python's zlib.crc32.
+// It finds damage, not malice.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace onward {
 
-// Of `bytes` more bytes after those whose checksum is `before` (0: there were none).
+// The checksum of bytes whose checksum is `before` (0: none) followed by these `bytes` bytes.
 uint32_t crc32(const void* data, size_t bytes, uint32_t before = 0);
 
 }  // namespace onward

@@ -21,7 +21,7 @@ const std::string& text_of(const Metadata& metadata, const char* key, const std:
   return found->second;
 }
 
-// A number that fills its text: digits of that base and nothing else.
+// The number of a text that has digits of this base and nothing else.
 template <typename Number>
 std::optional<Number> whole_number(const std::string& text, int base) {
   Number value = 0;

@@ -14,21 +14,21 @@ namespace {
 
 constexpr std::string_view kPaddingPrefix = "padding.";
 
-struct NamedPlace {
+struct NamedRange {
   std::string name;
-  PackedPlace place;
+  TensorRange range;
 };
 
-// Offsets within the data, made offsets in the file.
-PackedPlace read_place(const Json& entry, const std::string& where, uint64_t data_begin,
+// The file's bytes of a tensor; the header has offsets within the data.
+TensorRange read_range(const Json& entry, const std::string& where, uint64_t data_begin,
                        uint64_t data_bytes) {
   ObjectReader reader(entry, where);
-  PackedPlace place;
+  TensorRange range;
   const std::string dtype = reader.text("dtype");
   if (dtype != "U8" && dtype != "F32") {
     throw PackError(where + ": has dtype '" + printable(dtype, 20) + "', expected U8 or F32");
   }
-  place.numbers = dtype == "F32";
+  range.numbers = dtype == "F32";
   const Json& offsets = reader.array("data_offsets");
   const Json& shape = reader.array("shape");
   reader.finish();
@@ -43,36 +43,36 @@ PackedPlace read_place(const Json& entry, const std::string& where, uint64_t dat
                     " of the data: the file is cut short or damaged");
   }
   const uint64_t bytes = static_cast<uint64_t>(end - begin);
-  const uint64_t item = place.numbers ? 4 : 1;
+  const uint64_t item = range.numbers ? 4 : 1;
   if (bytes % item != 0 || count < 0 || static_cast<uint64_t>(count) != bytes / item) {
     throw PackError(where + ": has shape (" + std::to_string(count) + ") and " +
                     std::to_string(bytes) + " bytes, expected one of " + dtype);
   }
-  place.begin = data_begin + static_cast<uint64_t>(begin);
-  place.end = data_begin + static_cast<uint64_t>(end);
-  return place;
+  range.begin = data_begin + static_cast<uint64_t>(begin);
+  range.end = data_begin + static_cast<uint64_t>(end);
+  return range;
 }
 
-// Tensors follow each other without a gap from the beginning of the data to its end.
-void check_order(std::vector<NamedPlace>& places, const std::string& where, uint64_t data_begin,
+// Tensors must fill the data from its beginning to its end without a gap.
+void check_order(std::vector<NamedRange>& ranges, const std::string& where, uint64_t data_begin,
                  uint64_t file_bytes) {
-  std::sort(places.begin(), places.end(), [](const NamedPlace& a, const NamedPlace& b) {
-    return std::pair(a.place.begin, a.place.end) < std::pair(b.place.begin, b.place.end);
+  std::sort(ranges.begin(), ranges.end(), [](const NamedRange& a, const NamedRange& b) {
+    return std::pair(a.range.begin, a.range.end) < std::pair(b.range.begin, b.range.end);
   });
   uint64_t at = data_begin;
-  for (const auto& [name, place] : places) {
-    if (place.begin != at) {
+  for (const auto& [name, range] : ranges) {
+    if (range.begin != at) {
       throw PackError(where + ": tensor '" + printable(name) + "' begins at byte " +
-                      std::to_string(place.begin) + ", expected " + std::to_string(at) +
+                      std::to_string(range.begin) + ", expected " + std::to_string(at) +
                       " where the one before it ends");
     }
     const bool padding = name.starts_with(kPaddingPrefix);
-    if (!padding && place.begin % kPackAlignment != 0) {
+    if (!padding && range.begin % kPackAlignment != 0) {
       throw PackError(where + ": tensor '" + printable(name) + "' begins at byte " +
-                      std::to_string(place.begin) + ", expected a multiple of " +
+                      std::to_string(range.begin) + ", expected a multiple of " +
                       std::to_string(kPackAlignment));
     }
-    at = place.end;
+    at = range.end;
   }
   if (at != file_bytes) {
     throw PackError(where + ": has " + std::to_string(file_bytes) + " bytes, expected " +
@@ -97,8 +97,8 @@ std::map<std::string, std::string> read_metadata(Json& object, const std::string
   return metadata;
 }
 
-// How other kinds of content begin that a clone or a download that went wrong leaves under a pack's
-// name. onward/file_contents.py has the same kinds for other files.
+// The first bytes of other kinds of files that a failed clone or download leaves under a pack's name.
+// python/onward/files/contents.py has the same kinds for other files.
 struct OtherContent {
   std::string_view start;
   const char* meaning;
@@ -133,7 +133,7 @@ bool begins(std::string_view text, std::string_view lower_start) {
   });
 }
 
-// PackError for what a clone or a download that went wrong leaves under a pack's name.
+// PackError for a file of another kind.
 void refuse_other_content(const MappedFile& file) {
   const std::string bytes = file.read(0, std::min<size_t>(file.bytes(), 512));
   std::string_view start = bytes;
@@ -188,17 +188,17 @@ PackHeader read_pack_header(const MappedFile& file) {
                     "', expected '" + std::to_string(kPackVersion) +
                     "': pack the model anew: onward pack MODEL -o FILE.onward");
   }
-  std::vector<NamedPlace> places;
+  std::vector<NamedRange> ranges;
   for (const auto& [name, entry] : object.items()) {
-    places.push_back({name, read_place(entry, where + ": tensor '" + printable(name) + "'",
+    ranges.push_back({name, read_range(entry, where + ": tensor '" + printable(name) + "'",
                                        data_begin, file.bytes() - data_begin)});
   }
-  check_order(places, where, data_begin, file.bytes());
-  for (NamedPlace& each : places) {
+  check_order(ranges, where, data_begin, file.bytes());
+  for (NamedRange& each : ranges) {
     if (each.name.starts_with(kTextPrefix)) {
-      header.texts.emplace(each.name.substr(kTextPrefix.size()), each.place);
+      header.texts.emplace(each.name.substr(kTextPrefix.size()), each.range);
     } else if (!each.name.starts_with(kPaddingPrefix)) {
-      header.weights.emplace(std::move(each.name), each.place);
+      header.weights.emplace(std::move(each.name), each.range);
     }
   }
   return header;

@@ -26,8 +26,8 @@ void check_layout(const PackHeader& header, const WeightStore& store, const std:
                   ": pack the model anew: onward pack MODEL -o " + where + flag + " --force");
 }
 
-// Damage of the texts is found on every opening: they are in memory anyhow. A fuzzer would never
-// come past this.
+// Damage of the metadata is found on every opening, because the texts are in memory anyway. Left out
+// of fuzzers, which would never get past it.
 void check_metadata(const PackHeader& header, const std::string& where) {
 #ifndef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION
   const auto stated = header.metadata.find("checksum");
@@ -54,13 +54,13 @@ void check_tensor(const std::string& name, const void* data, size_t bytes,
   }
 }
 
-// Rejects what no UTF-8 is: overlong forms, halves of surrogate pairs, numbers past U+10FFFF.
+// Refuses overlong forms, halves of surrogate pairs and numbers beyond U+10FFFF.
 bool is_utf8(const std::string& text) {
   const auto byte = [&](size_t at) -> uint32_t {
     return at < text.size() ? static_cast<uint8_t>(text[at]) : 0;
   };
   for (size_t i = 0; i < text.size();) {
-    uint64_t eight = 0;  // mostly ASCII
+    uint64_t eight = 0;  // eight ASCII bytes at once
     if (i + sizeof(eight) <= text.size()) {
       std::memcpy(&eight, text.data() + i, sizeof(eight));
       if ((eight & 0x8080808080808080u) == 0) {
@@ -86,23 +86,23 @@ bool is_utf8(const std::string& text) {
   return true;
 }
 
-// Texts that are tensors join those of the metadata; they are read whole, so they are held against
-// their checksums too.
+// Adds the texts that are tensors to the texts of the metadata. They are read as a whole, so their
+// checksums are compared too.
 void read_texts(const MappedFile& file, const PackHeader& header, const PackContents& contents,
                 std::map<std::string, std::string>& texts) {
-  for (const auto& [key, place] : header.texts) {
+  for (const auto& [key, range] : header.texts) {
     const std::string name = std::string(kTextPrefix) + key;
     const std::string where = file.name() + ": tensor '" + printable(name) + "'";
-    const uint64_t bytes = place.end - place.begin;
+    const uint64_t bytes = range.end - range.begin;
     if (bytes > kPackTextLimit) {
       throw PackError(where + " has " + std::to_string(bytes) + " bytes, expected at most " +
                       std::to_string(kPackTextLimit));
     }
-    std::string text = file.read(place.begin, static_cast<size_t>(bytes));
+    std::string text = file.read(range.begin, static_cast<size_t>(bytes));
 #ifndef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION
     check_tensor(name, text.data(), text.size(), contents, file.name());
 #endif
-    if (!is_utf8(text)) throw PackError(where + " is no UTF-8");
+    if (!is_utf8(text)) throw PackError(where + " is not UTF-8");
     if (!texts.emplace(key, std::move(text)).second) {
       throw PackError(where + " is in the metadata too, expected it once");
     }
@@ -123,17 +123,17 @@ Pack open_pack(const std::string& path, std::unique_ptr<WeightStore> store,
   try {
     ModelBuilder builder(std::move(contents.spec),
                          options.cache_dtype.value_or(contents.cache_dtype), std::move(store));
-    for (const auto& [name, place] : header.weights) {
-      PackedBytes bytes{file->data() + place.begin, static_cast<size_t>(place.end - place.begin),
+    for (const auto& [name, range] : header.weights) {
+      PackedBytes bytes{file->data() + range.begin, static_cast<size_t>(range.end - range.begin),
                         true, nullptr};
       if (!options.copy) bytes.owner = file;
       if (options.verify) check_tensor(name, bytes.data, bytes.bytes, contents, where);
       const auto found = contents.dtypes.find(name);
       const DType dtype = found == contents.dtypes.end() ? DType::f32 : found->second;
       builder.add_packed(name, bytes, dtype);
-      if (place.numbers != (dtype == DType::f32)) {
+      if (range.numbers != (dtype == DType::f32)) {
         throw PackError(where + ": tensor '" + printable(name) + "' is " +
-                        (place.numbers ? "F32" : "U8") + ", expected the other for a weight in " +
+                        (range.numbers ? "F32" : "U8") + ", expected the other for a weight in " +
                         dtype_name(dtype));
       }
     }

@@ -1,6 +1,5 @@
-// A pack: one file that holds a model as the kernels read it, with what a program has to know of
-// its vocabulary and, as texts, all that a tokenizer and a chat template need. What the file looks
-// like stands in pack/format.h. Knows no device but by its WeightStore, and no engine.
+// A pack: one file that holds a model as the kernels read it, the special ids of its vocabulary and
+// the texts that a tokenizer and a chat template need. pack/format.h describes the file.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +15,9 @@
 namespace onward {
 
 struct PackOptions {
-  bool verify = false;  // hold every tensor against its checksum; reads the whole file
-  bool copy = false;    // weights go to the store's own memory; else the file stays mapped
-  std::optional<DType> cache_dtype;  // of the cache's floats (f32, f16, bf16); none: as packed
+  bool verify = false;  // compare every tensor with its checksum; reads the whole file
+  bool copy = false;    // copy the weights to the store's own memory; else the file stays mapped
+  std::optional<DType> cache_dtype;  // of exact cache blocks (f32, f16, bf16); none: as packed
 };
 
 struct Vocabulary {
@@ -28,13 +27,13 @@ struct Vocabulary {
 };
 
 struct Pack {
-  std::shared_ptr<const Model> model;  // keeps the mapping as long as it lives
+  std::shared_ptr<const Model> model;  // keeps the mapping alive
   Vocabulary vocabulary;
   std::map<std::string, std::string> texts;  // "tokenizer.json", "chat_template", "config", ...
 };
 
-// IoError for what cannot be opened or read; PackError for what is no pack, is damaged, does not
-// hold together, or has another layout version (the message says how to pack anew).
+// IoError for a file that cannot be opened or read; PackError for a file that is not a pack, is
+// damaged or inconsistent, or has another layout version (the message says how to pack again).
 Pack open_pack(const std::string& path, std::unique_ptr<WeightStore> store,
                const PackOptions& options = {});
 

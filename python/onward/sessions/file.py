@@ -40,7 +40,7 @@ from onward.files.names import is_file_name
 from onward.files.whole_files import whole_file
 from onward.load.origin import BLOCK_TOKENS, Origin, difference
 from onward.load.weights.mapped_file import MappedFile
-from onward.load.weights.safetensors import Place, read_header
+from onward.load.weights.safetensors import StoredTensor, read_header
 from onward.load.weights.safetensors_writer import WrittenTensor, header_bytes, write_tensors
 from onward.message_text import label, sentence, shown
 
@@ -175,7 +175,7 @@ def _read(
     return SavedSession(ids.tolist(), conversation, _blocks(content), metadata)
 
 
-def _places(name: str, places: Mapping[str, Place], context: int) -> int:
+def _places(name: str, places: Mapping[str, StoredTensor], context: int) -> int:
     """Check dtype and shape of every tensor before any is read. Returns the number of tokens."""
     for tensor in ("token_ids", "conversation"):
         if tensor not in places:
@@ -212,7 +212,9 @@ def _places(name: str, places: Mapping[str, Place], context: int) -> int:
     return tokens
 
 
-def _shape(name: str, tensor: str, place: Place, dtype: str, dimensions: int) -> tuple[int, ...]:
+def _shape(
+    name: str, tensor: str, place: StoredTensor, dtype: str, dimensions: int
+) -> tuple[int, ...]:
     shape, length = place.shape, place.end - place.begin
     fits = place.dtype == dtype and len(shape) == dimensions
     if not fits or length != int(np.prod(shape, dtype=object)) * _SIZES[dtype]:

@@ -36,8 +36,8 @@ HEADER_LIMIT_BYTES = 8 << 20  # 100 bytes a tensor: room for 80,000 tensors in o
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a tensor lies."""
+class StoredTensor:
+    """A tensor in its file: dtype, shape and the range of its bytes."""
 
     file: MappedFile
     dtype: str
@@ -110,12 +110,12 @@ class SafetensorsCheckpoint:
             file.close()
         self._files.clear()
 
-    def _find_tensors(self, folder: Path) -> dict[str, Place]:
+    def _find_tensors(self, folder: Path) -> dict[str, StoredTensor]:
         if os.path.isfile(folder / SINGLE_NAME):
             return self._open(folder / SINGLE_NAME)
         if os.path.lexists(folder / INDEX_NAME):
             return self._indexed(folder)
-        places: dict[str, Place] = {}
+        places: dict[str, StoredTensor] = {}
         for name in _weight_files(folder):
             for tensor, place in self._open(folder / name).items():
                 if tensor in places:
@@ -127,7 +127,7 @@ class SafetensorsCheckpoint:
                 places[tensor] = place
         return places
 
-    def _indexed(self, folder: Path) -> dict[str, Place]:
+    def _indexed(self, folder: Path) -> dict[str, StoredTensor]:
         """The tensors that the index lists, each from the file it names and from no other."""
         weight_map = _weight_map(folder / INDEX_NAME)
         index = MappedFile(folder / INDEX_NAME)
@@ -138,7 +138,7 @@ class SafetensorsCheckpoint:
             if not os.path.exists(folder / file_name):
                 raise WeightError(f"{INDEX_NAME}: {file_name} is listed, but not in the folder")
         opened = {file_name: self._open(folder / file_name) for file_name in file_names}
-        places: dict[str, Place] = {}
+        places: dict[str, StoredTensor] = {}
         for tensor, file_name in weight_map.items():
             if tensor not in opened[file_name]:
                 raise WeightError(
@@ -163,13 +163,13 @@ class SafetensorsCheckpoint:
             self._places[name] = _as_blocks(name, dtype, self._places.get(name))
         self.config = {k: v for k, v in self.config.items() if k != "quantization_config"}
 
-    def _open(self, path: Path) -> dict[str, Place]:
+    def _open(self, path: Path) -> dict[str, StoredTensor]:
         file = MappedFile(path)
         self._files.append(file)
         return read_header(file)[0]
 
 
-def _as_blocks(name: str, dtype: object, place: Place | None) -> Place:
+def _as_blocks(name: str, dtype: object, place: StoredTensor | None) -> StoredTensor:
     """The place of a tensor of bytes (rows, bytes of a row), seen as blocks of (rows, values)."""
     formats = [key for key, (values, _) in STORAGE.items() if values > 1]
     if not isinstance(dtype, str) or dtype not in formats:
@@ -237,7 +237,7 @@ def _weight_map(path: Path) -> dict[str, str]:
     return weight_map
 
 
-def read_header(file: MappedFile) -> tuple[dict[str, Place], Mapping[str, object]]:
+def read_header(file: MappedFile) -> tuple[dict[str, StoredTensor], Mapping[str, object]]:
     """Where each tensor of a file lies, in the header's order, and the file's metadata."""
     name = file.path.name
     if file.size < 8:
@@ -288,7 +288,7 @@ def _explain(file: MappedFile, start: int, failure: Exception) -> str:
     return f"{name}: not a valid safetensors file: {sentence(failure)}"
 
 
-def _place(file: MappedFile, start: int, tensor: str, entry: Mapping[str, Any]) -> Place:
+def _place(file: MappedFile, start: int, tensor: str, entry: Mapping[str, Any]) -> StoredTensor:
     """Where a tensor lies. The library has checked all this; here it is checked as it is used."""
     dtype, shape = entry["dtype"], tuple(entry["shape"])
     begin, end = entry["data_offsets"]
@@ -304,4 +304,4 @@ def _place(file: MappedFile, start: int, tensor: str, entry: Mapping[str, Any]) 
                 f"{file.path.name}: tensor {label(tensor)} has {end - begin} bytes, "
                 f"expected {expected} for {dtype} of shape {shape}"
             )
-    return Place(file, dtype, shape, start + begin, start + end)
+    return StoredTensor(file, dtype, shape, start + begin, start + end)

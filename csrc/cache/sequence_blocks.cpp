@@ -1,4 +1,4 @@
-#include "cache/cache_place.h"
+#include "cache/sequence_blocks.h"
 
 #include <algorithm>
 #include <utility>
@@ -28,7 +28,7 @@ int64_t sequence_bytes(const CacheLayout& layout, int64_t tokens) {
   int64_t bytes = 0;
   for (int64_t group = 0; group < layout.num_groups(); ++group) {
     const int64_t seen = first_seen_block(layout, group, tokens);
-    // Block 0 for itself: it is exact whatever the others are.
+    // Block 0 counts separately: it may be exact where the others are not.
     int64_t exact =
         std::max<int64_t>(0, blocks - std::max({seen, coded_end, layout.coded_begin()}));
     if (seen < layout.coded_begin() || keeps_first_block(layout, group)) {
@@ -53,18 +53,18 @@ int64_t step_bytes(const CacheLayout& layout, int64_t tokens) {
   return bytes;
 }
 
-CachePlace::CachePlace(BlockStore& store)
+SequenceBlocks::SequenceBlocks(BlockStore& store)
     : store_(&store),
       tables_(at(store.layout().num_groups())),
       views_(at(store.layout().num_groups())) {}
 
-CachePlace::CachePlace(CachePlace&& other) noexcept
+SequenceBlocks::SequenceBlocks(SequenceBlocks&& other) noexcept
     : store_(other.store_),
       tables_(std::exchange(other.tables_, {})),
       views_(std::exchange(other.views_, {})),
       computed_(std::exchange(other.computed_, 0)) {}
 
-CachePlace& CachePlace::operator=(CachePlace&& other) noexcept {
+SequenceBlocks& SequenceBlocks::operator=(SequenceBlocks&& other) noexcept {
   std::swap(store_, other.store_);
   tables_.swap(other.tables_);
   views_.swap(other.views_);
@@ -72,8 +72,8 @@ CachePlace& CachePlace::operator=(CachePlace&& other) noexcept {
   return *this;
 }
 
-CachePlace CachePlace::fork() const {
-  CachePlace twin(*store_);
+SequenceBlocks SequenceBlocks::fork() const {
+  SequenceBlocks twin(*store_);
   for (size_t group = 0; group < tables_.size(); ++group) {
     twin.tables_[group] = tables_[group];
     for (const auto* blocks : {&tables_[group].exact, &tables_[group].coded}) {
@@ -87,7 +87,7 @@ CachePlace CachePlace::fork() const {
   return twin;
 }
 
-void CachePlace::resize(Table& table, int64_t blocks) const {
+void SequenceBlocks::resize(Table& table, int64_t blocks) const {
   if (static_cast<int64_t>(table.exact.size()) >= blocks) return;
   table.exact.resize(at(blocks));
   table.exact_memory.resize(at(blocks));
@@ -97,13 +97,13 @@ void CachePlace::resize(Table& table, int64_t blocks) const {
   table.made.resize(at(blocks));
 }
 
-void CachePlace::update_views() {
+void SequenceBlocks::update_views() {
   for (size_t group = 0; group < tables_.size(); ++group) {
     views_[group] = {tables_[group].exact_memory.data(), tables_[group].coded_memory.data()};
   }
 }
 
-void CachePlace::drop(int64_t group, BlockStore::Kind kind, int64_t block) noexcept {
+void SequenceBlocks::drop(int64_t group, BlockStore::Kind kind, int64_t block) noexcept {
   Table& table = tables_[at(group)];
   std::vector<Block*>& blocks = kind == BlockStore::kExact ? table.exact : table.coded;
   if (block >= static_cast<int64_t>(blocks.size()) || blocks[at(block)] == nullptr) return;
@@ -113,7 +113,7 @@ void CachePlace::drop(int64_t group, BlockStore::Kind kind, int64_t block) noexc
   if (kind == BlockStore::kCoded) table.made[at(block)] = 0;
 }
 
-bool CachePlace::make_writable(int64_t group, int64_t index) {
+bool SequenceBlocks::make_writable(int64_t group, int64_t index) {
   Table& table = tables_[at(group)];
   Block*& block = table.exact[at(index)];
   if (block == nullptr) {
@@ -129,13 +129,13 @@ bool CachePlace::make_writable(int64_t group, int64_t index) {
   return true;
 }
 
-int64_t CachePlace::first_coded(int64_t group) const {
+int64_t SequenceBlocks::first_coded(int64_t group) const {
   const CacheLayout& layout = store_->layout();
   return std::max({layout.coded_begin(), first_seen_block(layout, group, computed_),
                    tables_[at(group)].unmade});
 }
 
-bool CachePlace::prepare(int64_t end) {
+bool SequenceBlocks::prepare(int64_t end) {
   const CacheLayout& layout = store_->layout();
   const int64_t last = (end - 1) / kTokens;
   for (int64_t group = 0; group < layout.num_groups(); ++group) {
@@ -156,7 +156,7 @@ bool CachePlace::prepare(int64_t end) {
   return true;
 }
 
-void CachePlace::append_encodings(std::vector<BlockEncoding>& encodings) const {
+void SequenceBlocks::append_encodings(std::vector<BlockEncoding>& encodings) const {
   const CacheLayout& layout = store_->layout();
   if (!layout.coded()) return;
   for (int64_t group = 0; group < layout.num_groups(); ++group) {
@@ -169,14 +169,14 @@ void CachePlace::append_encodings(std::vector<BlockEncoding>& encodings) const {
   }
 }
 
-bool CachePlace::gives_back() const {
+bool SequenceBlocks::gives_back() const {
   for (int64_t group = 0; group < store_->layout().num_groups(); ++group) {
     if (store_->layout().coded() && first_coded(group) < tables_[at(group)].planned) return true;
   }
   return false;
 }
 
-void CachePlace::advance(int64_t end) {
+void SequenceBlocks::advance(int64_t end) {
   if (store_->layout().coded()) {
     for (int64_t group = 0; group < store_->layout().num_groups(); ++group) {
       Table& table = tables_[at(group)];
@@ -189,7 +189,7 @@ void CachePlace::advance(int64_t end) {
   computed_ = end;
 }
 
-void CachePlace::retreat(int64_t computed) {
+void SequenceBlocks::retreat(int64_t computed) {
   if (computed >= computed_) return;
   computed_ = computed;
   for (int64_t group = 0; group < store_->layout().num_groups(); ++group) {
@@ -204,7 +204,7 @@ void CachePlace::retreat(int64_t computed) {
   }
 }
 
-void CachePlace::settle() {
+void SequenceBlocks::settle() {
   const CacheLayout& layout = store_->layout();
   for (int64_t group = 0; group < layout.num_groups(); ++group) {
     Table& table = tables_[at(group)];
@@ -224,7 +224,7 @@ void CachePlace::settle() {
   }
 }
 
-void CachePlace::clear() noexcept {
+void SequenceBlocks::clear() noexcept {
   for (size_t group = 0; group < tables_.size(); ++group) {
     Table& table = tables_[group];
     for (size_t block = 0; block < table.exact.size(); ++block) {
@@ -237,17 +237,17 @@ void CachePlace::clear() noexcept {
   computed_ = 0;
 }
 
-Block* CachePlace::exact(int64_t group, int64_t block) const {
+Block* SequenceBlocks::exact(int64_t group, int64_t block) const {
   const Table& table = tables_[at(group)];
   return at(block) < table.exact.size() ? table.exact[at(block)] : nullptr;
 }
 
-Block* CachePlace::coded(int64_t group, int64_t block) const {
+Block* SequenceBlocks::coded(int64_t group, int64_t block) const {
   const Table& table = tables_[at(group)];
   return at(block) < table.coded.size() && table.made[at(block)] ? table.coded[at(block)] : nullptr;
 }
 
-void CachePlace::hold(int64_t group, BlockStore::Kind kind, int64_t index, Block* block) {
+void SequenceBlocks::hold(int64_t group, BlockStore::Kind kind, int64_t index, Block* block) {
   Table& table = tables_[at(group)];
   resize(table, index + 1);
   if (kind == BlockStore::kExact) {
@@ -260,7 +260,7 @@ void CachePlace::hold(int64_t group, BlockStore::Kind kind, int64_t index, Block
   }
 }
 
-int64_t CachePlace::bytes() const {
+int64_t SequenceBlocks::bytes() const {
   int64_t bytes = 0;
   for (size_t group = 0; group < tables_.size(); ++group) {
     for (const BlockStore::Kind kind : {BlockStore::kExact, BlockStore::kCoded}) {
