@@ -30,7 +30,7 @@ class TestOlder:
     def test_a_pack_of_0_1_0_opens(self, table: Path) -> None:
         old, model = onward.LLM(OLD), onward.LLM(table)
         assert old.spec == model.spec
-        assert old.generate([1]).token_ids == [3, 4, 5, 6, 7, 2]
+        assert old.generate([1]).token_ids == (3, 4, 5, 6, 7, 2)
         assert old.logits([1, 5]).tobytes() == model.logits([1, 5]).tobytes()
 
     def test_the_fingerprint_of_its_model_is_the_same(self, table: Path, tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ class TestOlder:
         older.write_bytes(put_together(parts))
         found = onward.LLM(older)
         assert found.spec == onward.LLM(OLD).spec
-        assert found.generate([1]).token_ids == [3, 4, 5, 6, 7, 2]
+        assert found.generate([1]).token_ids == (3, 4, 5, 6, 7, 2)
 
     def test_a_required_member_is_named(self, tmp_path: Path) -> None:
         parts = parts_of(OLD)

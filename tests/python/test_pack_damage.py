@@ -206,7 +206,7 @@ REFUSED: list[tuple[str, Change, str]] = [
         "tensor 'text.chat_template' has no checksum",
     ),
     ("text twice", twice, "tensor 'text.chat_template' is in the metadata too"),
-    ("text bytes", bad_text, "tensor 'text.chat_template' is no UTF-8"),
+    ("text bytes", bad_text, "tensor 'text.chat_template' is not UTF-8"),
     ("no tensor", drop("norm"), "weights: missing norm"),
     ("no entry", lambda p: p.header.update(embed=None), "tensor 'embed': is null, expected an ob"),
     ("entry unknown", set_entry("embed", more=1), "'more' is not known"),
@@ -481,7 +481,7 @@ def test_texts_are_utf8_as_python_judges_it(damaged: Callable[..., Path]) -> Non
             try:
                 case.decode()
             except UnicodeDecodeError:
-                with pytest.raises(PackError, match="is no UTF-8"):
+                with pytest.raises(PackError, match="is not UTF-8"):
                     open_pack(path)
             else:
                 text = open_pack(path)[1]["chat_template"]
