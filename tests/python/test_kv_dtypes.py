@@ -89,7 +89,7 @@ def test_the_dtype_of_exact_blocks_is_a_float() -> None:
 class TestEveryCodecHasItsPlaces:
     """The core's table is the only list; documents and figures name each of its codecs."""
 
-    ROOT = Path(__file__).parent.parent
+    ROOT = Path(__file__).parents[2]
 
     def test_the_names_are_sorted_by_size(self) -> None:
         codes = ("int8", "turbo8v4", "q4_0", "turbo4", "turbo3", "turbo2")

@@ -12,7 +12,7 @@ from builders.packs import open_pack, pack, parts_of, put_together
 from onward.errors import PackError
 from onward.spec import DecoderSpec
 
-OLD = Path(__file__).parent / "fixtures" / "packs" / "table-0.1.0.onward"
+OLD = Path(__file__).parents[1] / "fixtures" / "packs" / "table-0.1.0.onward"
 AFTER = {1: 3, 3: 4, 4: 5, 5: 6, 6: 7, 7: 2}
 """The next token after each token of the fixture's model."""
 

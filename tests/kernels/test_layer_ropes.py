@@ -1,7 +1,7 @@
 """Layers that do not rotate q and k (``layer_ropes``), on the processor and on the CUDA kernels.
 
 A rotation by frequency 0 leaves q and k as they are, so a model whose frequencies are all 0 is the
-oracle of one whose layers do not rotate. test_reference_models.py compares SmolLM3 with
+oracle of one whose layers do not rotate. tests/core/test_reference_models.py compares SmolLM3 with
 transformers.
 """
 
