@@ -1,6 +1,4 @@
-"""GGUF files: metadata as a config, tensors with Hugging Face names, and every kind of broken
-file.
-"""
+"""GGUF files: metadata as a config, tensors with Hugging Face names, broken files of every kind."""
 
 from __future__ import annotations
 
