@@ -124,7 +124,7 @@ def _module(core: dict[str, list[Option]], options: Iterable[Option]) -> str:
     text = "\n".join([HEADER + "\n".join(lines), KEYWORDS + "\n".join(keywords)])
     text += "\n" + VALUES + "\n".join(values) + "\n"
     formatted = subprocess.run(
-        ["ruff", "format", "--stdin-filename", str(MODULE), "-"],
+        [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(MODULE), "-"],
         input=text,
         capture_output=True,
         text=True,

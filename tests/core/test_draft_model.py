@@ -256,7 +256,7 @@ class TestDraft:
 
     def test_guesses_without_a_draft_are_refused(self, seeded, open_llm):
         llm = open_llm(seeded)
-        with pytest.raises(ValueError, match=r"^num_assistant_tokens: is 3, expected 0 where"):
+        with pytest.raises(ValueError, match=r"^num_assistant_tokens: is 3, expected 0, because"):
             llm.generate([1], num_assistant_tokens=3)
         assert llm.generate([1], num_assistant_tokens=0, max_new_tokens=1).speculation is None
 

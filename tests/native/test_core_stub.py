@@ -108,5 +108,8 @@ def test_classes_have_the_members_and_parameters_of_the_stub() -> None:
             if any(ast.unparse(d).endswith(("property", ".setter")) for d in method.decorator_list):
                 assert isinstance(built[method.name], property), where
             else:
-                doc = getattr(owner, method.name).__doc__
-                assert parameters(method) == built_parameters(doc), where
+                names = built_parameters(getattr(owner, method.name).__doc__)
+                if where == "Engine.submit":  # hands its arguments to Request
+                    assert names == ["*args", "**kwargs"]
+                    names = built_parameters(_core.Request.__init__.__doc__ or "")
+                assert parameters(method) == names, where

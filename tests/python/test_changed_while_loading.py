@@ -156,13 +156,14 @@ def test_the_next_load_takes_the_new_file(tmp_path: Path, open_llm: Any) -> None
 
 def test_the_writer_of_a_pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_gguf(tmp_path / "m.gguf")
-    builder = loading._Source.builder
+    core_spec = loading.core_spec
 
-    def after(source: Any) -> Any:
+    def after(spec: Any) -> Any:
+        """The headers are read when the spec goes to the core, and the weights come next."""
         rewrite(path)
-        return builder(source)
+        return core_spec(spec)
 
-    monkeypatch.setattr(loading._Source, "builder", after)
+    monkeypatch.setattr(loading, "core_spec", after)
     with pytest.raises(WeightError, match=r"^m\.gguf: was written or replaced"):
         pack(path, tmp_path / "m.onward")
     assert not (tmp_path / "m.onward").exists()

@@ -88,7 +88,7 @@ class TestDocuments:
             name: path
             for path in SOURCES
             for name in re.findall(
-                r"onward doctor\s--docs\s([a-z-]+)", path.read_text(encoding="utf-8")
+                r"onward\s+doctor\s+--docs\s([a-z-]+)", path.read_text(encoding="utf-8")
             )
         }
         assert set(found) >= {"pack", "kv", "cuda", "generation", "c-interface"}

@@ -1,9 +1,10 @@
 """The table of generation options: every option's name, meaning, legal values and default.
 
-Signatures, docstrings, the flags of the command line, the checks and docs/generation.md all come
-from ``OPTIONS``. The options of beams and of the sampling chain are rows of the core's tables
-(csrc/sampling: beam_options.cpp, filters.cpp, processors.cpp). All other options are rows here.
-After a change of either, ``python scripts/generation_options.py`` writes what is derived.
+Signatures, docstrings, the flags of the command line, the checks and the list of options in the
+document "generation" all come from ``OPTIONS``. The options of beams and of the sampling chain are
+rows of the core's tables (csrc/sampling: beam_options.cpp, filters.cpp, processors.cpp). All other
+options are rows here. After a change of either, ``python scripts/generation_options.py`` writes the
+derived files.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class Option:
     type: str = ""
     """The Python type of a value, where ``kind`` does not imply it."""
     details: str = ""
-    """Sentences that docs/generation.md adds to ``help``."""
+    """Sentences that the document "generation" adds to ``help``."""
 
 
 def check(option: Option, value: object, vocab_size: int) -> Any:
