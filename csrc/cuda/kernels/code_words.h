@@ -36,11 +36,17 @@ __host__ __device__ constexpr uint32_t table_word(const int8_t* integers) {
   return word;
 }
 
+// The codebook of a codec as numbers: whether there is one, and four of its integers in a word.
+// Device code can neither call a function of the host nor refer to its arrays.
+template <KvCodec kCodec>
+inline constexpr bool kHasBook = codec_info(kCodec).book.integers != nullptr;
+template <KvCodec kCodec, int kWord>
+inline constexpr uint32_t kBookWord = table_word(codec_info(kCodec).book.integers + 4 * kWord);
+
 // Converts codes of less than a byte, in the bytes of a word, to their values as signed bytes.
 template <KvCodec kCodec>
 __device__ inline uint32_t integers_of(uint32_t codes) {
-  constexpr const int8_t* kIntegers = codec_info(kCodec).book.integers;
-  if constexpr (kIntegers == nullptr) {
+  if constexpr (!kHasBook<kCodec>) {
     static_assert(code_bits(kCodec) == 4);
     const uint32_t nibbles = codes ^ 0x08080808u;  // of two's complement: their sign goes up
     return nibbles | (nibbles & 0x08080808u) * 0x1e;
@@ -48,14 +54,14 @@ __device__ inline uint32_t integers_of(uint32_t codes) {
     const uint32_t pairs = (codes | codes >> 4) & 0x00ff00ffu;
     const uint32_t nibbles = pairs | pairs >> 8;  // of the lower half
     if constexpr (code_bits(kCodec) == 2) {
-      constexpr uint32_t kWord = table_word(kIntegers);
+      constexpr uint32_t kWord = kBookWord<kCodec, 0>;
       return pick_bytes(kWord, kWord, nibbles);
     } else if constexpr (code_bits(kCodec) == 3) {
-      constexpr uint32_t kLow = table_word(kIntegers), kHigh = table_word(kIntegers + 4);
+      constexpr uint32_t kLow = kBookWord<kCodec, 0>, kHigh = kBookWord<kCodec, 1>;
       return pick_bytes(kLow, kHigh, nibbles);
     } else {
-      constexpr uint32_t k0 = table_word(kIntegers), k1 = table_word(kIntegers + 4),
-                         k2 = table_word(kIntegers + 8), k3 = table_word(kIntegers + 12);
+      constexpr uint32_t k0 = kBookWord<kCodec, 0>, k1 = kBookWord<kCodec, 1>,
+                         k2 = kBookWord<kCodec, 2>, k3 = kBookWord<kCodec, 3>;
       const uint32_t place = nibbles & 0x7777u;
       return pick_bytes(pick_bytes(k0, k1, place), pick_bytes(k2, k3, place),
                         0x3210u | (nibbles & 0x8888u) >> 1);
