@@ -82,16 +82,6 @@ void add_weight(ModelBuilder& builder, const std::string& name, const std::vecto
   builder.add(name, sources, packed);
 }
 
-void add_packed(ModelBuilder& builder, const std::string& name, const py::buffer& buffer,
-                const std::string& dtype, bool mapped) {
-  const py::buffer_info info = buffer.request();
-  require_contiguous(info, name);
-  const size_t bytes = static_cast<size_t>(info.size) * static_cast<size_t>(info.itemsize);
-  const onward::DType packed = onward::parse_dtype(dtype);
-  py::gil_scoped_release release;
-  builder.add_packed(name, {info.ptr, bytes, mapped}, packed);
-}
-
 // Read-only views that keep the model alive.
 std::vector<std::tuple<std::string, std::string, py::memoryview>> packed_weights(
     const std::shared_ptr<Model>& model) {
@@ -151,9 +141,6 @@ void bind_model(py::module_& m) {
            py::arg("spec"), py::arg("cache_dtype"), py::arg("threads"), py::arg("device") = "cpu")
       .def("add", &add_weight, py::arg("name"), py::arg("parts"), py::arg("dtype"),
            py::arg("mapped") = false)
-      .def("add_packed", &add_packed, py::arg("name"), py::arg("buffer"), py::arg("dtype"),
-           py::arg("mapped") = false)
-      .def_property_readonly("packed_layout", &ModelBuilder::packed_layout)
       .def("finish",
            [](ModelBuilder& builder) { return std::const_pointer_cast<Model>(builder.finish()); });
 

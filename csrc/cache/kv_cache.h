@@ -60,7 +60,7 @@ class KvCache {
   // InvalidArgument: the budget does not hold a sequence of `tokens`.
   [[noreturn]] void refuse_tokens(int64_t tokens) const;
 
-  // Unspent bytes and those of blocks that only prefixes hold.
+  // Bytes that are unspent, and bytes of the blocks that only prefixes hold.
   int64_t available_bytes() const { return budget_.left_bytes() + tree_.evictable().bytes; }
   // Blocks that sequences hold, each counted once.
   int64_t blocks_in_use() const { return store_.blocks_in_use() - tree_.evictable().blocks; }

@@ -24,8 +24,8 @@ std::vector<StoredBlock> read_blocks(const KvCache& cache, const SequenceBlocks&
 // Gives up memory that others hold; false where there is none left to give up.
 using MakeRoom = std::function<bool()>;
 
-// Keeps a prefix of the cache whose blocks `read_blocks` gave. InvalidArgument for blocks that are
-// not those of such a prefix, and where the cache does not hold them.
+// Keeps a prefix of the cache whose blocks `read_blocks` gave. InvalidArgument where the
+// blocks are not all blocks of this prefix, and where the cache has no room for them.
 void restore_prefix(KvCache& cache, const std::vector<int32_t>& token_ids,
                     const std::vector<StoredBlock>& blocks, Backend& backend,
                     const MakeRoom& make_room);

@@ -27,7 +27,7 @@ class SequenceBlocks {
   // the codes that their tokens see. False when the budget is spent; the blocks taken so far stay,
   // and a second call continues. std::bad_alloc when the device has no memory.
   bool prepare(int64_t end);
-  // The codes that the step makes, including those of a step that was given up.
+  // The codes that the step makes, and the codes of a step before it that was given up.
   void append_encodings(std::vector<BlockEncoding>& encodings) const;
   // Whether exact blocks become codes in the prepared step and are given back after it.
   bool gives_back() const;

@@ -65,8 +65,6 @@ class ModelBuilder {
   // Takes the bytes of one canonical weight that a store of the same layout packed in the same dtype
   // (WeightStore::packed). Errors as of `add`; WeightError for a wrong number of bytes.
   void add_packed(const std::string& name, const PackedBytes& source, DType dtype);
-  // The layout of the bytes that add_packed takes (WeightStore::packed_layout).
-  int64_t packed_layout() const { return model_->store->packed_layout(); }
   // The model. WeightError that lists the missing weights.
   std::shared_ptr<const Model> finish();
 

@@ -1,4 +1,4 @@
-// JSON from files that nobody has checked: parsed under limits, and read member by member with
+// JSON from untrusted files: parsed under limits, and read member by member with
 // every type checked. A fault becomes a PackError that says where it is. Only this room includes
 // the JSON library.
 #pragma once

@@ -1,8 +1,8 @@
 """DecoderSpec: what differs between decoder families, as data.
 
 An architecture file (``onward/load/architectures/<model_type>.py``) writes one from a config; the
-C++ core reads it. The fields are those of csrc/model/decoder_spec.h, which also has their ranges;
-a test compares names, types and defaults.
+C++ core reads it. csrc/model/decoder_spec.h lists the same fields with their ranges. A test
+compares names, types and defaults.
 """
 
 from __future__ import annotations

@@ -11,38 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from builders.compare_sides import FIRST, VOCAB
 from onward.errors import InvalidArgument, NumericsError
 from onward.lab.compare import noise
 from onward.lab.compare.agreement import joined, positions, summary
 from onward.lab.compare.divergence import Judgement, judge
-from onward.lab.compare.side import Description, Text
-
-VOCAB = 400
-
-
-def description(**changes: Any) -> Description:
-    base = Description(
-        setting="cpu:f32",
-        onward="0",
-        build="b",
-        core="c",
-        python="3",
-        system="s",
-        processor="p",
-        device="cpu",
-        isa="avx2",
-        threads=1,
-        model="m",
-        fingerprint="d",
-        dtype="f32",
-        weight_dtypes=("f32",),
-        kv_dtype="f32",
-        cache=True,
-        vocab_size=VOCAB,
-        context=64,
-        parameters=1,
-    )
-    return replace(base, **changes)
+from onward.lab.compare.side import Text
 
 
 class TestAgreement:
@@ -106,9 +80,9 @@ class TestAgreement:
 
 class TestExpectation:
     def test_the_larger_side_counts(self) -> None:
-        bf16 = description(dtype="bf16", weight_dtypes=("bf16",), kv_dtype="bf16", core="d")
-        assert noise.expected(description(), bf16) == noise.of_side(bf16)
-        assert noise.expected(bf16, description()) == noise.of_side(bf16)
+        bf16 = replace(FIRST, dtype="bf16", weight_dtypes=("bf16",), kv_dtype="bf16", core="d")
+        assert noise.expected(FIRST, bf16) == noise.of_side(bf16)
+        assert noise.expected(bf16, FIRST) == noise.of_side(bf16)
         assert noise.of_side(bf16) == pytest.approx(
             math.hypot(noise.WEIGHTS["bf16"], noise.CACHE["bf16"])
         )
@@ -134,16 +108,16 @@ class TestExpectation:
         ],
     )
     def test_which_bits_are_promised(self, changes: dict[str, Any], same: bool) -> None:
-        a, b = description(), description(**changes)
+        a, b = FIRST, replace(FIRST, **changes)
         assert noise.same_bits(a, b) is same
         assert (noise.expected(a, b) == 0) is same
 
     def test_instruction_sets_multiply_bf16_their_own_way(self) -> None:
-        a = description(weight_dtypes=("bf16",))
+        a = replace(FIRST, weight_dtypes=("bf16",))
         assert not noise.same_bits(a, replace(a, isa="avx512"))
 
     def test_codes_are_promised_with_the_cache_alone(self) -> None:
-        a = description(kv_dtype="int8/f16")
+        a = replace(FIRST, kv_dtype="int8/f16")
         assert noise.same_bits(a, a) and not noise.same_bits(a, replace(a, cache=False))
 
 

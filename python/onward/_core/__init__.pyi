@@ -89,8 +89,6 @@ class ModelBuilder:
     def __init__(
         self, spec: DecoderSpec, cache_dtype: str, threads: int, device: str = "cpu"
     ) -> None: ...
-    @property
-    def packed_layout(self) -> int: ...
     def add(
         self,
         name: str,
@@ -100,9 +98,6 @@ class ModelBuilder:
     ) -> None:
         """Pack one weight from parts (buffer, dtype, shape, row order) stacked along rows, a matrix
         as ``dtype``. Copies what it needs; pages of ``mapped`` files are dropped on the way."""
-
-    def add_packed(self, name: str, buffer: Buffer, dtype: str, mapped: bool = False) -> None:
-        """Copy one weight as ``Model.packed`` gave it out. WeightError for another size."""
 
     def finish(self) -> Model: ...
 
@@ -287,22 +282,9 @@ class Engine:
     def check_open(self) -> None:
         """Raise ClosedError after ``close``."""
 
-    def submit(
-        self,
-        prompt: _I32,
-        *,
-        max_new_tokens: int,
-        sampling: SamplingOptions,
-        num_sequences: int = 1,
-        beams: BeamOptions | None = None,
-        speculation: SpeculationOptions = ...,
-        end_rules: Sequence[StoppingCriterion] = (),
-        prompt_logprobs: int = -1,
-        priority: int = 0,
-        cache: bool = True,
-        progress: bool = False,
-        gather: bool = False,
-    ) -> int: ...
+    def submit(self, *args: Any, **kwargs: Any) -> int:
+        """Hand in one request; takes the arguments of ``Request``. Returns its id."""
+
     def step(self) -> list[Event]:
         """Compute one step. Lets signal handlers run; interrupted, no request has moved."""
 

@@ -103,8 +103,8 @@ def opened_source(
     kv_dtype: object,
     device: str,
 ) -> Iterator[Source]:
-    """A folder or a GGUF file, opened and checked except for the bytes of its tensors. Arguments
-    and errors are those of ``load_model``."""
+    """A folder or a GGUF file, opened and checked except for the bytes of its tensors. Takes the
+    arguments of ``load_model`` and raises its errors."""
     check_dtypes(dtype, head_dtype)
     checkpoint = open_checkpoint(files)
     try:

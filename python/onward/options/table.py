@@ -17,7 +17,7 @@ from onward.options.values import Option
 
 
 def all_options(core: Mapping[str, Sequence[Option]]) -> tuple[Option, ...]:
-    """The rows below and those of the core's tables, in the order of signatures and documents."""
+    """The rows of this file and of the core, in the order of signatures and documents."""
     return (
         Option(
             "max_new_tokens",

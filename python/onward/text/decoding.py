@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 from onward.errors import InvalidArgument
-from onward.text.tokenizer import library
+from onward.text.tokenizer import checked_calls
 
 if TYPE_CHECKING:
     import tokenizers
@@ -72,7 +72,7 @@ class Decoding:
 
     def decode(self, ids: list[int], skip_special_tokens: bool) -> str:
         """The text of `ids` alone."""
-        return library.decode(self.backend, ids, skip_special_tokens, self.trial)
+        return checked_calls.decode(self.backend, ids, skip_special_tokens, self.trial)
 
     def _spelling(self, token_id: int) -> str | None:
         try:

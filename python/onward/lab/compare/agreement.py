@@ -1,4 +1,4 @@
-"""How far the distributions over the next token of one side are from those of the other side.
+"""Distances between the next-token distributions of two sides.
 
 All sums are in float64, a few rows at a time, because a whole vocabulary in float64 is large.
 """

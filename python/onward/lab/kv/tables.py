@@ -1,4 +1,4 @@
-"""The reports of ``onward kv``: the formula step by step and two tables, and those of --check."""
+"""The reports of ``onward kv``: the formula step by step, two tables, and the table of --check."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def decoder_spec(
     windows: tuple[int, ...] = (),
     layer_ropes: tuple[int, ...] = (),
 ) -> DecoderSpec:
-    """Read the common fields, add those of the family, and refuse fields that were not read.
+    """Read the common fields, add the fields of the family, and refuse fields that were not read.
 
     The sizes of the matrices are required. Fields that the reference library leaves out of a
     config when they have their default may be absent: ``num_key_value_heads`` (one for each

@@ -1,6 +1,6 @@
 """Downloads a model by name with ``huggingface_hub`` into its cache, and finds it there offline.
 
-The cache, the credentials and the settings are those of the client, shared with other programs.
+The client owns the cache, the credentials and the settings; other programs share them.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from onward.errors import TokenizerError
 from onward.files.json_file import parse_json_object
 from onward.message_text import label
+from onward.text.tokenizer.checked_calls import failure
 from onward.text.tokenizer.growth import TextGrowth, check_growth
-from onward.text.tokenizer.library import failure
 from onward.text.tokenizer.trial import TextTrial, trial_of
 
 if TYPE_CHECKING:

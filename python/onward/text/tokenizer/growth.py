@@ -16,7 +16,7 @@ from typing import Any
 
 from onward.errors import TokenizerError
 from onward.message_text import shown
-from onward.text.tokenizer.library import failure
+from onward.text.tokenizer.checked_calls import failure
 
 MAX_STEPS = 64
 MAX_GROWTH = 16.0  # bytes after all steps for each byte before them

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from onward.errors import Error, MissingExtra
 from onward.machine.extras import install_command
 from onward.text.decoding import Decoding
-from onward.text.tokenizer import library as tokenizer_calls
+from onward.text.tokenizer import checked_calls
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
@@ -192,7 +192,7 @@ def _bytes_of_tokens(
 
 
 def _decoded(tokenizer: Tokenizer, batch: Sequence[list[int]]) -> list[str]:
-    return tokenizer_calls.decode_batch(tokenizer.backend, batch, True, tokenizer.trial)
+    return checked_calls.decode_batch(tokenizer.backend, batch, True, tokenizer.trial)
 
 
 def _plainest(decoding: Decoding, known: Sequence[int], texts: Sequence[str]) -> list[int]:

@@ -28,7 +28,7 @@ from onward.errors import ArgumentTypeError, InvalidArgument, TokenizerError
 from onward.message_text import literal
 from onward.options.values import check_flag
 from onward.text.decoding import Decoding
-from onward.text.tokenizer import library as tokenizer_calls
+from onward.text.tokenizer import checked_calls
 from onward.text.tokenizer.file import TokenizerFile
 from onward.text.tokenizer.folder import read_folder
 
@@ -183,7 +183,7 @@ class Tokenizer:
         for value in checked:
             if not 0 <= value < 2**32:
                 raise InvalidArgument(f"decode: token id {value}, expected 0 to 4294967295")
-        return tokenizer_calls.decode(self.backend, checked, skip, self.trial)
+        return checked_calls.decode(self.backend, checked, skip, self.trial)
 
     def _encode(self, text: str, add_special_tokens: bool) -> list[int]:
         if not isinstance(text, str):
@@ -198,7 +198,7 @@ class Tokenizer:
             self.trial.encode(text)
         elif self._growth is not None:
             self._growth.check(text)
-        return tokenizer_calls.encode(self.backend, text, add_special_tokens)
+        return checked_calls.encode(self.backend, text, add_special_tokens)
 
     def _named_id(self, name: str) -> int | None:
         text = self.special_tokens.get(name)

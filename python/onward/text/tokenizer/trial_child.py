@@ -14,7 +14,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 
 from onward.errors import Error
-from onward.text.tokenizer import library
+from onward.text.tokenizer import checked_calls
 from onward.text.tokenizer.growth import TextGrowth, check_growth
 
 _MEMORY_BYTES = 768 << 20  # of addresses; Python and the library have about 200 MiB
@@ -36,14 +36,14 @@ class _Trial:
             backend.add_tokens([AddedToken(**token) for token in request["more"]])
         except BaseException as error:
             what = f"{where}: it is not a usable tokenizer"
-            raise library.failure(error, what) from None
+            raise checked_calls.failure(error, what) from None
         self._backend = backend
         self._growth = growth
 
     def encode(self, text: str) -> None:
         if self._growth is not None:
             self._growth.check(text)
-        library.encode(self._backend, text, add_special_tokens=False)
+        checked_calls.encode(self._backend, text, add_special_tokens=False)
 
     def decode(self, batch: list[list[str]]) -> None:
         decoder = self._backend.decoder
@@ -51,7 +51,7 @@ class _Trial:
             for tokens in batch:
                 decoder.decode(tokens)
         except BaseException as error:
-            raise library.failure(error, library.DECODER_FAILED) from None
+            raise checked_calls.failure(error, checked_calls.DECODER_FAILED) from None
 
 
 def main() -> None:
