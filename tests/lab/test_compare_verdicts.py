@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from builders.compare_sides import FIRST, VOCAB
+from builders.compare_sides import FIRST
 from onward.errors import InvalidArgument, NumericsError
 from onward.lab.compare import noise
 from onward.lab.compare.agreement import joined, positions, summary
 from onward.lab.compare.divergence import Judgement, judge
 from onward.lab.compare.side import Text
+
+VOCAB = 400  # columns of the logits that these tests draw
 
 
 class TestAgreement:
