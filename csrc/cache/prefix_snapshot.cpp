@@ -92,8 +92,8 @@ void restore_prefix(KvCache& cache, const std::vector<int32_t>& token_ids,
   place.resume(tokens);
   cache.remember(token_ids, place, tokens);
   if (cache.match(token_ids, tokens) < tokens) {
-    throw InvalidArgument("blocks: some of the prefix of " + std::to_string(tokens) +
-                          " tokens are missing, expected all blocks of the prefix");
+    throw InvalidArgument("blocks: are not all blocks of a prefix of " + std::to_string(tokens) +
+                          " tokens, expected all of them");
   }
   place.clear();
   cache.shed();
