@@ -23,6 +23,15 @@ using onward::SpecStruct;
   throw onward::InvalidArgument("spec: " + field + " " + problem);
 }
 
+template <typename Value>
+constexpr bool is_struct_list() {
+  if constexpr (IsSpecList<Value>::value) {
+    return SpecStruct<typename Value::value_type>;
+  } else {
+    return false;
+  }
+}
+
 // A struct from a dict of its fields, nested structs from nested dicts.
 template <SpecStruct Struct>
 Struct from_fields(const py::dict& values, const std::string& prefix) {
@@ -41,6 +50,11 @@ Struct from_fields(const py::dict& values, const std::string& prefix) {
       if constexpr (SpecStruct<Value>) {
         if (!py::isinstance<py::dict>(value)) throw py::cast_error();
         result.*field.member = from_fields<Value>(py::dict(value), name + ".");
+      } else if constexpr (is_struct_list<Value>()) {
+        for (const py::dict& each : value.cast<std::vector<py::dict>>()) {
+          (result.*field.member)
+              .push_back(from_fields<typename Value::value_type>(each, name + "."));
+        }
       } else {
         result.*field.member = value.cast<Value>();
       }
@@ -86,6 +100,8 @@ void append_rows(const std::string& prefix, std::vector<FieldRow>& rows) {
     if constexpr (SpecStruct<Value>) {
       rows.emplace_back(name, "struct", field.required, py::none());
       append_rows<Value>(name + ".", rows);
+    } else if constexpr (is_struct_list<Value>()) {
+      rows.emplace_back(name, "list[struct]", field.required, py::list());
     } else {
       rows.emplace_back(name, type_name<Value>(), field.required,
                         field.required ? py::none() : py::cast(defaults.*field.member));

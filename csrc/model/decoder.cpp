@@ -148,7 +148,7 @@ Decoder::Decoder(std::shared_ptr<const Model> model, Backend& backend, const Cac
   }
   bool identity = false;
   for (int64_t layer = 0; layer < model_->spec.num_layers; ++layer) {
-    identity = identity || !model_->spec.rotates(layer);
+    identity = identity || model_->spec.rope_of(layer) == DecoderSpec::kNoRope;
   }
   activations_ = std::make_unique<Activations>(backend, sink_reach_ > 0, identity);
 }
@@ -227,7 +227,7 @@ void Decoder::layer(int64_t index, int64_t rows, bool encodes, const Poll& poll)
   const DecoderSpec& spec = model_->spec;
   const LayerWeights& w = model_->layers[static_cast<size_t>(index)];
   Activations& a = *activations_;
-  const bool rotates = spec.rotates(index);
+  const bool rotates = spec.rope_of(index) != DecoderSpec::kNoRope;
 
   poll();
   backend_.linear(w.qkv, w.qkv_bias, normed(a.x, w.attention_norm), rows, false, a.qkv);

@@ -1,6 +1,8 @@
 #include "model/decoder_spec.h"
 
 #include <cmath>
+#include <sstream>
+#include <string>
 
 #include "base/error.h"
 
@@ -8,6 +10,11 @@ namespace onward {
 namespace {
 
 static_assert(names_all_members<RopeSpec>());
+static_assert(names_all_members<NormSpec>());
+static_assert(names_all_members<AttentionSpec>());
+static_assert(names_all_members<MlpSpec>());
+static_assert(names_all_members<ExpertsSpec>());
+static_assert(names_all_members<LatentSpec>());
 static_assert(names_all_members<DecoderSpec>());
 
 std::string text_of(int64_t value) { return std::to_string(value); }
@@ -33,7 +40,16 @@ void check_number(const std::string& field, Number value, SpecRange range) {
   }
 }
 
-// Each number of a struct against the range in its table.
+void check_choice(const std::string& field, const std::string& value, const char* choices) {
+  std::istringstream words(choices);
+  std::string expected;
+  for (std::string word; words >> word; expected += (expected.empty() ? "" : ", ") + word) {
+    if (word == value) return;
+  }
+  refuse(field, "'" + value + "'", "one of " + expected);
+}
+
+// Each value of a struct against the range or the choices in its table.
 template <SpecStruct Struct>
 void check_ranges(const Struct& values, const std::string& prefix) {
   for_each_field<Struct>([&](const auto& field) {
@@ -43,7 +59,16 @@ void check_ranges(const Struct& values, const std::string& prefix) {
     if constexpr (SpecStruct<Value>) {
       check_ranges(value, name + ".");
     } else if constexpr (IsSpecList<Value>::value) {
-      for (const auto each : value) check_number(name, each, field.range);
+      using Item = typename Value::value_type;
+      for (size_t i = 0; i < value.size(); ++i) {
+        if constexpr (SpecStruct<Item>) {
+          check_ranges(value[i], name + "[" + std::to_string(i) + "].");
+        } else {
+          check_number(name, value[i], field.range);
+        }
+      }
+    } else if constexpr (std::is_same_v<Value, std::string>) {
+      if (field.choices != nullptr) check_choice(name, value, field.choices);
     } else if constexpr (std::is_arithmetic_v<Value> && !std::is_same_v<Value, bool>) {
       check_number(name, value, field.range);
     }
@@ -55,21 +80,30 @@ void check_length(const char* field, size_t found, int64_t expected) {
   refuse(std::string(field) + " length", std::to_string(found), std::to_string(expected));
 }
 
+void check_rope(const RopeSpec& rope, const std::string& name, int64_t head_dim) {
+  check_length((name + ".inv_freq").c_str(), rope.inv_freq.size(), head_dim / 2);
+  if (rope.dynamic_factor != 0 &&
+      !(rope.dynamic_factor >= 1 && rope.dynamic_original_context >= 1 && head_dim > 2)) {
+    refuse(name + ".dynamic_factor", text_of(rope.dynamic_factor),
+           "0, or at least 1 with a dynamic_original_context of at least 1 and a head_dim above 2");
+  }
+}
+
 }  // namespace
 
 void DecoderSpec::validate() const {
+  for (const int64_t table : layer_ropes) {
+    check_number("layer_ropes", table, {kNoRope, static_cast<double>(other_ropes.size())});
+  }
   check_ranges(*this, "");
   if (num_heads % num_kv_heads != 0) {
     refuse("num_heads", text_of(num_heads),
            "a multiple of num_kv_heads, which is " + text_of(num_kv_heads));
   }
   if (head_dim % 2 != 0) refuse("head_dim", text_of(head_dim), "an even number");
-  check_length("rope.inv_freq", rope.inv_freq.size(), head_dim / 2);
-  if (rope.dynamic_factor != 0 &&
-      !(rope.dynamic_factor >= 1 && rope.dynamic_original_context >= 1 && head_dim > 2)) {
-    refuse("rope.dynamic_factor", text_of(rope.dynamic_factor),
-           "0, or at least 1 with a rope.dynamic_original_context of at least 1 and a head_dim "
-           "above 2");
+  check_rope(rope, "rope", head_dim);
+  for (size_t i = 0; i < other_ropes.size(); ++i) {
+    check_rope(other_ropes[i], "other_ropes[" + std::to_string(i) + "]", head_dim);
   }
   for_each_field<DecoderSpec>([&](const auto& field) {
     using Value = typename std::decay_t<decltype(field)>::Type;

@@ -1,5 +1,5 @@
-// What differs between decoder families, as data: pre-norm blocks with RMSNorm, rotary positions,
-// grouped-query attention and SwiGLU. Python's families write one from a config (onward/spec.py).
+// What differs between decoder families, as data: the sizes of a model, and the parts of its layers
+// (layer_spec.h). The families in Python write one from a config (onward/spec.py).
 //
 // A new field is a member with its default and a line in fields(), here, and a field of the class
 // in onward/spec.py. A pack that was written before the field existed opens with the default.
@@ -10,36 +10,9 @@
 #include <tuple>
 #include <vector>
 
-#include "model/spec_fields.h"
+#include "model/layer_spec.h"
 
 namespace onward {
-
-// Far above any published model; keeps every product of two sizes inside 64 bits.
-inline constexpr double kMaxSize = int64_t{1} << 28;
-inline constexpr double kMaxLayers = 4096;
-inline constexpr double kMaxHeads = 65536;
-inline constexpr double kMaxHeadDim = 512;
-inline constexpr double kMaxContext = int64_t{1} << 48;
-inline constexpr double kMaxFloat = 3.4028234663852886e38;
-
-// Rotary positions (Su et al. 2021), half-split pairs over the whole head.
-struct RopeSpec {
-  std::vector<float> inv_freq;    // (head_dim / 2), already scaled
-  float attention_factor = 1.0f;  // multiplies cos and sin (yarn)
-  double theta = 10000.0;         // used by dynamic scaling only
-  double dynamic_factor = 0.0;    // 0: no dynamic scaling
-  int64_t dynamic_original_context = 0;
-
-  static constexpr auto fields() {
-    return std::tuple(
-        required("inv_freq", &RopeSpec::inv_freq, {-kMaxFloat, kMaxFloat}),
-        optional("attention_factor", &RopeSpec::attention_factor, {-kMaxFloat, kMaxFloat}),
-        optional("theta", &RopeSpec::theta, {-kMaxFloat, kMaxFloat}),
-        optional("dynamic_factor", &RopeSpec::dynamic_factor, {0, kMaxFloat}),
-        optional("dynamic_original_context", &RopeSpec::dynamic_original_context,
-                 {0, kMaxContext}));
-  }
-};
 
 struct DecoderSpec {
   static constexpr int64_t kNoRope = -1;
@@ -60,8 +33,25 @@ struct DecoderSpec {
   bool mlp_bias = false;
   bool qk_norm = false;  // RMSNorm over each head of q and k before the rotation
   bool tied_head = false;
-  std::vector<int64_t> windows;      // per layer, 0: all keys; empty: all keys everywhere
-  std::vector<int64_t> layer_ropes;  // per layer, 0: rope, -1: no rotation; empty: rope everywhere
+  std::vector<int64_t> windows;  // per layer, 0: all keys; empty: all keys everywhere
+  // Per layer: 0: rope, 1, 2, ...: other_ropes, -1: no rotation; empty: rope everywhere.
+  std::vector<int64_t> layer_ropes;
+  std::vector<RopeSpec> other_ropes;
+  NormSpec norms;
+  AttentionSpec attention;
+  MlpSpec mlp;
+  ExpertsSpec experts;
+  LatentSpec latent;
+  std::vector<int64_t> layer_experts;  // per layer, 1: experts in place of the MLP
+  // "sequential": the MLP reads the stream after attention. "parallel": both read the stream
+  // before, through one norm. "parallel_norms": the same, each through its own norm.
+  std::string residual = "sequential";
+  float residual_scale = 1.0f;    // of each block's output
+  float embedding_scale = 1.0f;   // of the embedded tokens
+  int64_t learned_positions = 0;  // rows of a matrix that is added to the embedded tokens; 0: none
+  float logit_scale = 1.0f;
+  float logit_softcap = 0.0f;  // logit = softcap * tanh(logit / softcap); 0: none
+  bool head_bias = false;
 
   static constexpr auto fields() {
     return std::tuple(
@@ -80,15 +70,32 @@ struct DecoderSpec {
         optional("mlp_bias", &DecoderSpec::mlp_bias), optional("qk_norm", &DecoderSpec::qk_norm),
         optional("tied_head", &DecoderSpec::tied_head),
         by_layer("windows", &DecoderSpec::windows, {0, kMaxContext}),
-        by_layer("layer_ropes", &DecoderSpec::layer_ropes, {kNoRope, 0}));
+        by_layer("layer_ropes", &DecoderSpec::layer_ropes, {kNoRope, kMaxLayers}),
+        optional("other_ropes", &DecoderSpec::other_ropes), optional("norms", &DecoderSpec::norms),
+        optional("attention", &DecoderSpec::attention), optional("mlp", &DecoderSpec::mlp),
+        optional("experts", &DecoderSpec::experts), optional("latent", &DecoderSpec::latent),
+        by_layer("layer_experts", &DecoderSpec::layer_experts, {0, 1}),
+        choice("residual", &DecoderSpec::residual, "sequential parallel parallel_norms"),
+        optional("residual_scale", &DecoderSpec::residual_scale, {-kMaxFloat, kMaxFloat}),
+        optional("embedding_scale", &DecoderSpec::embedding_scale, {-kMaxFloat, kMaxFloat}),
+        optional("learned_positions", &DecoderSpec::learned_positions, {0, kMaxSize}),
+        optional("logit_scale", &DecoderSpec::logit_scale, {-kMaxFloat, kMaxFloat}),
+        optional("logit_softcap", &DecoderSpec::logit_softcap, {0, kMaxFloat}),
+        optional("head_bias", &DecoderSpec::head_bias));
   }
 
   int64_t window(int64_t layer) const {
     return windows.empty() ? 0 : windows[static_cast<size_t>(layer)];
   }
-  bool rotates(int64_t layer) const {
-    return layer_ropes.empty() || layer_ropes[static_cast<size_t>(layer)] != kNoRope;
+  // kNoRope, 0 for rope, or i + 1 for other_ropes[i].
+  int64_t rope_of(int64_t layer) const {
+    return layer_ropes.empty() ? 0 : layer_ropes[static_cast<size_t>(layer)];
   }
+  bool has_experts(int64_t layer) const {
+    return !layer_experts.empty() && layer_experts[static_cast<size_t>(layer)] != 0;
+  }
+  // Whether a block's output is changed before it is added to the residual stream.
+  bool adds_blocks() const { return norms.after || residual_scale != 1.0f; }
   // InvalidArgument that names the first field with a wrong value. Call it before taking memory.
   void validate() const;
 };

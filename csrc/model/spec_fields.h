@@ -34,6 +34,7 @@ struct SpecField {
   bool required;  // else the member keeps its default where the field is absent
   SpecRange range;
   bool by_layer = false;  // a list with one value for each layer; empty: the default in all layers
+  const char* choices = nullptr;  // the allowed texts, separated by spaces; null: any
 };
 
 template <typename Struct, typename Value>
@@ -45,6 +46,11 @@ template <typename Struct, typename Value>
 constexpr SpecField<Struct, Value> optional(const char* name, Value Struct::* member,
                                             SpecRange range = {}) {
   return {name, member, false, range};
+}
+template <typename Struct>
+constexpr SpecField<Struct, std::string> choice(const char* name, std::string Struct::* member,
+                                                const char* choices) {
+  return {name, member, false, {}, false, choices};
 }
 template <typename Struct, typename Value>
 constexpr SpecField<Struct, std::vector<Value>> by_layer(const char* name,

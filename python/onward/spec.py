@@ -1,8 +1,8 @@
 """DecoderSpec: what differs between decoder families, as data.
 
 An architecture file (``onward/load/architectures/<model_type>.py``) writes one from a config; the
-C++ core reads it. csrc/model/decoder_spec.h lists the same fields with their ranges. A test
-compares names, types and defaults.
+C++ core reads it. csrc/model/{decoder_spec,layer_spec}.h list the same fields with their ranges and
+say what each one does to the arithmetic. A test compares names, types and defaults.
 """
 
 from __future__ import annotations
@@ -44,8 +44,110 @@ class RopeSpec:
 
 
 @dataclass(frozen=True)
+class NormSpec:
+    """The norms of a model: before and after the blocks of a layer, and before the head."""
+
+    kind: str = "rms"
+    """"rms": RMSNorm (Zhang & Sennrich 2019); "layer": LayerNorm (Ba et al. 2016)."""
+    bias: bool = False
+    before: bool = True
+    """A norm of the input of each block."""
+    after: bool = False
+    """A norm of the output of each block, before it is added to the residual stream."""
+    embedding: bool = False
+    """A norm of the embedded tokens."""
+
+
+@dataclass(frozen=True)
+class AttentionSpec:
+    """Attention, besides the numbers of heads and the windows."""
+
+    scale: float = 0.0
+    """The factor of scores; 0: 1 / sqrt(head_dim)."""
+    softcap: float = 0.0
+    """score = softcap * tanh(score / softcap); 0: none."""
+    clip: float = 0.0
+    """q, k and v are limited to [-clip, clip]; 0: not."""
+    sink_logits: bool = False
+    """One more logit for each head in the softmax, without a value (gpt-oss)."""
+    output_gate: bool = False
+    """The output is multiplied by the sigmoid of a projection of the input."""
+    alibi_slopes: tuple[float, ...] = ()
+    """A slope for each head (ALiBi, Press et al. 2022), or none."""
+    qk_norm_kind: str = "rms"
+    qk_norm_over: str = "head"
+    """"head": each head, with one weight; "heads": each head, with its own weight; "all": all
+    heads together."""
+    qk_norm_bias: bool = False
+    qk_norm_after_rope: bool = False
+    v_norm: bool = False
+    """RMSNorm over each head of v, without a weight."""
+    temperature_beta: float = 0.0
+    """Queries at position p are multiplied by
+    ``1 + beta * log(1 + floor((p + shift) / length))``; 0: not."""
+    temperature_length: float = 1.0
+    temperature_shift: int = 0
+    temperature_unrotated: bool = False
+    """Only in layers without rotation (Llama 4)."""
+
+
+@dataclass(frozen=True)
+class MlpSpec:
+    """The MLP, and each expert: ``down(act(gate) * (up + up_shift))``, or ``down(act(up))``."""
+
+    activation: str = "silu"
+    gated: bool = True
+    limit: float = 0.0
+    """Clamps gate from above and up from both sides (gpt-oss); 0: not."""
+    up_shift: float = 0.0
+
+
+@dataclass(frozen=True)
+class ExpertsSpec:
+    """Experts (Shazeer et al. 2017) in place of the MLP of some layers."""
+
+    count: int = 0
+    chosen: int = 0
+    """Experts that run for each token."""
+    intermediate_size: int = 0
+    scores: str = "softmax"
+    """Of the router's logits: "softmax" or "sigmoid"."""
+    router_bias: bool = False
+    """A bias of the router's logits."""
+    correction: bool = False
+    """A value for each expert that is added to its score in the choice alone (DeepSeek-V3)."""
+    normalise: bool = False
+    """The weights of the chosen experts are divided by their sum."""
+    scale: float = 1.0
+    groups: int = 1
+    chosen_groups: int = 1
+    """Only experts of the best groups take part in the choice."""
+    group_score: str = "max"
+    """Of a group: its best score ("max"), or the sum of its best two ("top2")."""
+    weighted_input: bool = False
+    """The weight multiplies the expert's input (Llama 4), not its output."""
+    bias: bool = False
+    shared_size: int = 0
+    """Intermediate size of an expert that always runs; 0: none."""
+    shared_gate: bool = False
+    """The output of the shared expert is multiplied by the sigmoid of a projection of the input."""
+
+
+@dataclass(frozen=True)
+class LatentSpec:
+    """Latent attention (MLA, DeepSeek-V2 2024): the cache holds ``kv_rank + rope_dim`` values."""
+
+    kv_rank: int = 0
+    q_rank: int = 0
+    """0: q is one product."""
+    nope_dim: int = 0
+    """Values of a query head without rotation."""
+    rope_dim: int = 0
+
+
+@dataclass(frozen=True)
 class DecoderSpec:
-    """The shape and the choices of one pre-norm decoder with RMSNorm, RoPE, GQA and SwiGLU.
+    """The sizes of a decoder, and the parts of its layers.
 
     A tuple has one value for each layer; an empty one stands for its default in all layers.
     """
@@ -72,35 +174,63 @@ class DecoderSpec:
     windows: tuple[int, ...] = ()
     """Keys that a query sees, its own included; 0, the default, means all."""
     layer_ropes: tuple[int, ...] = _added(())
-    """The rotation of q and k: 0, the default, is that of ``rope``, -1 is none (SmolLM3)."""
+    """The rotation of q and k: 0, the default, is that of ``rope``, i + 1 of ``other_ropes[i]``,
+    -1 is none (SmolLM3)."""
+    other_ropes: tuple[RopeSpec, ...] = _added(())
+    norms: NormSpec = _added(NormSpec())
+    attention: AttentionSpec = _added(AttentionSpec())
+    mlp: MlpSpec = _added(MlpSpec())
+    experts: ExpertsSpec = _added(ExpertsSpec())
+    latent: LatentSpec = _added(LatentSpec())
+    layer_experts: tuple[int, ...] = _added(())
+    """1 for a layer that has experts in place of the MLP."""
+    residual: str = _added("sequential")
+    """"sequential": the MLP reads the stream after attention. "parallel": both read the stream
+    before, through one norm; "parallel_norms": each through its own norm."""
+    residual_scale: float = _added(1.0)
+    """Of the output of each block."""
+    embedding_scale: float = _added(1.0)
+    learned_positions: int = _added(0)
+    """Rows of a matrix of positions that is added to the embedded tokens; 0: none."""
+    logit_scale: float = _added(1.0)
+    logit_softcap: float = _added(0.0)
+    """logit = softcap * tanh(logit / softcap); 0: none."""
+    head_bias: bool = _added(False)
 
 
 def to_fields(struct: Any) -> dict[str, Any]:
-    """The fields of a spec or a RopeSpec as a JSON object has them, without added fields at their
-    default."""
+    """The fields of a spec or of a struct in it as a JSON object has them, without added fields at
+    their default."""
     fields: dict[str, Any] = {}
     for field in dataclasses.fields(struct):
         value = getattr(struct, field.name)
         if _ADDED in field.metadata and value == field.default:
             continue
-        fields[field.name] = to_fields(value) if dataclasses.is_dataclass(value) else value
+        fields[field.name] = _to_value(value)
     return fields
+
+
+def _to_value(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return to_fields(value)
+    if isinstance(value, tuple):
+        return tuple(_to_value(item) for item in value)
+    return value
 
 
 def from_fields(fields: Mapping[str, Any]) -> DecoderSpec:
     """The spec of an object that ``to_fields`` gave and the core has checked."""
-    return cast(DecoderSpec, _struct(DecoderSpec, fields))
+    return cast(DecoderSpec, _from_value(DecoderSpec, fields))
 
 
-def _struct(kind: type, fields: Mapping[str, Any]) -> object:
-    types = typing.get_type_hints(kind)
-    values = dict(fields)
-    for name, value in fields.items():
-        if isinstance(value, dict):
-            values[name] = _struct(types[name], value)
-        elif isinstance(value, list):
-            values[name] = tuple(value)
-    return kind(**values)
+def _from_value(kind: Any, value: Any) -> Any:
+    if dataclasses.is_dataclass(kind):
+        types = typing.get_type_hints(kind)
+        values = {name: _from_value(types[name], field) for name, field in value.items()}
+        return cast(Any, kind)(**values)
+    if typing.get_origin(kind) is tuple:
+        return tuple(_from_value(typing.get_args(kind)[0], item) for item in value)
+    return value
 
 
 def one_layer(spec: DecoderSpec, layer: int, **changes: Any) -> DecoderSpec:
@@ -108,6 +238,6 @@ def one_layer(spec: DecoderSpec, layer: int, **changes: Any) -> DecoderSpec:
     by_layer = {
         field.name: getattr(spec, field.name)[layer : layer + 1]
         for field in dataclasses.fields(spec)
-        if isinstance(getattr(spec, field.name), tuple)
+        if typing.get_type_hints(DecoderSpec)[field.name] == tuple[int, ...]
     }
     return dataclasses.replace(spec, num_layers=1, **{**by_layer, **changes})

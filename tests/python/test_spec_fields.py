@@ -11,7 +11,15 @@ import pytest
 
 from onward import _core
 from onward.errors import InvalidArgument
-from onward.spec import DecoderSpec, RopeSpec, from_fields, one_layer, to_fields
+from onward.spec import (
+    DecoderSpec,
+    ExpertsSpec,
+    NormSpec,
+    RopeSpec,
+    from_fields,
+    one_layer,
+    to_fields,
+)
 
 SPEC = DecoderSpec(
     architecture="llama",
@@ -40,12 +48,12 @@ def rows_of(kind: type, prefix: str = "") -> list[tuple[str, str, bool, object]]
         required = field.default is dataclasses.MISSING
         default = None if required else field.default
         if dataclasses.is_dataclass(type_):
-            rows += [(name, "struct", required, default), *rows_of(type_, name + ".")]
+            rows += [(name, "struct", required, None), *rows_of(type_, name + ".")]
         elif typing.get_origin(type_) is tuple:
             item, rest = typing.get_args(type_)
             assert rest is ...
             default = None if required else list(field.default)
-            rows.append((name, f"list[{TYPES[item]}]", required, default))
+            rows.append((name, f"list[{TYPES.get(item, 'struct')}]", required, default))
         else:
             rows.append((name, TYPES[type_], required, default))
     return rows
@@ -77,7 +85,19 @@ class TestTable:
         assert spec.rope == RopeSpec((1.0, 0.01))
 
     def test_fields_come_back_from_json(self) -> None:
-        assert from_fields(json.loads(json.dumps(to_fields(SPEC)))) == SPEC
+        spec = dataclasses.replace(
+            SPEC,
+            other_ropes=(RopeSpec((1.0, 0.5)), RopeSpec((0.5, 0.25), theta=5.0)),
+            layer_ropes=(0, 1, 2),
+            norms=NormSpec("layer", bias=True),
+            experts=ExpertsSpec(count=4, chosen=2),
+        )
+        for each in (SPEC, spec):
+            _core.DecoderSpec(to_fields(each))
+            assert from_fields(json.loads(json.dumps(to_fields(each)))) == each
+
+    def test_fields_at_their_default_are_not_written(self) -> None:
+        assert "norms" not in to_fields(SPEC)
 
 
 class TestFaults:
@@ -101,6 +121,16 @@ class TestFaults:
             ({"norm_eps": float("nan")}, "spec: norm_eps is nan, expected a finite number"),
             ({"rope__inv_freq": [1.0, 1e300]}, "spec: rope.inv_freq is inf, expected a finite"),
             ({"rope__dynamic_factor": 0.5}, "spec: rope.dynamic_factor is 0.5.*, expected 0, or"),
+            ({"other_ropes": [{"inv_freq": [1.0]}]}, r"other_ropes\[0\].inv_freq length is 1, exp"),
+            ({"other_ropes": [{}]}, "spec: other_ropes.inv_freq is missing"),
+            (
+                {"norms": {"kind": "batch"}},
+                "spec: norms.kind is 'batch', expected one of rms, layer",
+            ),
+            (
+                {"residual": "none"},
+                "spec: residual is 'none', expected one of sequential, parallel",
+            ),
             ({"windows": [1]}, "spec: windows length is 1, expected 3"),
             ({"windows": [1, 2, -1]}, "spec: windows is -1, expected 0 to"),
         ],
