@@ -1,0 +1,70 @@
+"""The configs of tiny models: sizes that suit every type, and what single types need besides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+LAYERS, WINDOW, VOCABULARY = 4, 24, 160
+# Spellings of one size; a config class takes those that it knows.
+SIZES: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 64,
+    "n_embd": 64,
+    "d_model": 64,
+    "num_hidden_layers": LAYERS,
+    "n_layer": LAYERS,
+    "n_layers": LAYERS,
+    "num_layers": LAYERS,
+    "num_attention_heads": 4,
+    "n_head": 4,
+    "n_heads": 4,
+    "num_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "intermediate_size": 96,
+    "ffn_dim": 96,
+    "n_inner": 96,
+    "max_position_embeddings": 256,
+    "n_positions": 256,
+    "max_seq_len": 256,
+    "n_ctx": 256,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "sliding_window": WINDOW,
+    "attention_chunk_size": WINDOW,
+    "num_experts": 8,
+    "num_local_experts": 8,
+    "n_routed_experts": 8,
+    "moe_num_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_k": 2,
+    "moe_topk": 2,
+    "moe_intermediate_size": 48,
+    "shared_expert_intermediate_size": 48,
+    "n_group": 2,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+    "moe_layer_start_index": 1,
+    "kv_lora_rank": 32,
+    "q_lora_rank": 48,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 12,
+    "tie_word_embeddings": False,
+}
+# Instead of SIZES, or besides them. None takes a size away.
+CHANGES: dict[str, dict[str, Any]] = {
+    "llama": {"attention_bias": True, "mlp_bias": True},
+    "qwen2": {"use_sliding_window": True, "max_window_layers": 2},
+    "qwen3": {"use_sliding_window": True, "max_window_layers": 2},
+    "gemma2": {"query_pre_attn_scalar": 24},
+    "falcon": {"new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 2},
+    "phi": {"partial_rotary_factor": 0.5},
+}
+
+
+def changes_of(model_type: str) -> dict[str, Any]:
+    """The keyword arguments of the config class, before those that it does not know are dropped."""
+    values = {**SIZES, **CHANGES.get(model_type, {})}
+    return {name: value for name, value in values.items() if value is not None}

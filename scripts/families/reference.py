@@ -1,0 +1,90 @@
+"""Makes a tiny random model with transformers and computes its logits and tokens in float32."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+
+from families.configs import VOCABULARY, changes_of
+
+NEW_TOKENS, BEAMS = 24, 4
+PERTURBATION = 0.05
+"""Added to every parameter, so that a bias or norm that is left out shows."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What transformers computes from a folder."""
+
+    prompt: list[int]
+    logits: NDArray[np.float32]
+    """(prompt, vocabulary)"""
+    greedy: list[int]
+    beams: list[int]
+
+
+def make_config(model_type: str, changes: dict[str, Any]) -> Any:
+    """The config of a type with the sizes that its class knows."""
+    kind = CONFIG_MAPPING[model_type]
+    values = {**changes_of(model_type), **changes}
+    known = set(inspect.signature(kind.__init__).parameters) | set(
+        getattr(kind, "attribute_map", ())
+    )
+    for base in kind.__mro__:
+        known |= set(getattr(base, "__annotations__", ()))
+    return kind(**{name: value for name, value in values.items() if name in known})
+
+
+def make_model(model_type: str, folder: Path, seed: int, changes: dict[str, Any]) -> Any:
+    """Writes a model with random, perturbed parameters; returns it."""
+    torch.manual_seed(seed)
+    config = make_config(model_type, changes)
+    model = AutoModelForCausalLM.from_config(
+        config, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
+    with torch.no_grad():
+        for name, tensor in [*model.named_parameters(), *_saved_buffers(model)]:
+            tensor += PERTURBATION * torch.randn(tensor.shape)
+            if name.endswith("experts.gate_up_proj"):
+                tensor *= 2
+    model.save_pretrained(folder)
+    return model
+
+
+def _saved_buffers(model: Any) -> list[tuple[str, torch.Tensor]]:
+    """Buffers that the checkpoint holds, such as the correction of a router."""
+    saved = model.state_dict()
+    return [
+        (name, buffer)
+        for name, buffer in model.named_buffers()
+        if name in saved and buffer.is_floating_point()
+    ]
+
+
+@torch.no_grad()
+def compute(model: Any, prompt_tokens: int, seed: int) -> Reference:
+    """The logits of a prompt, the greedy tokens after it, and the best of four beams."""
+    prompt = np.random.default_rng(seed).integers(3, VOCABULARY, prompt_tokens).tolist()
+    ids = torch.tensor([prompt])
+    logits = model(ids, use_cache=False).logits[0].float().numpy()
+    greedy: list[int] = []
+    for _ in range(NEW_TOKENS):
+        whole = torch.tensor([prompt + greedy])
+        greedy.append(int(model(whole, use_cache=False).logits[0, -1].argmax()))
+    found = model.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=NEW_TOKENS,
+        min_new_tokens=NEW_TOKENS,
+        num_beams=BEAMS,
+        do_sample=False,
+        use_cache=False,
+    )
+    return Reference(prompt, logits, greedy, found[0, len(prompt) :].tolist())
