@@ -32,6 +32,7 @@ from safetensors.numpy import save_file
 import onward
 from onward import _core
 from onward.load import architectures
+from onward.load.architectures.parts import stored_shapes
 
 HERE = Path(__file__).parent
 PACKAGE = Path(_core.__file__).parent
@@ -61,10 +62,10 @@ class StepSums(ctypes.Structure):
 def write_tiny(folder: Path) -> Path:
     """A model folder, without a tokenizer."""
     generator = np.random.default_rng(0)
+    plan = architectures.tensor_plan(architectures.read_spec(TINY))
     tensors = {
         source: generator.standard_normal(shape).astype(np.float32)
-        for planned in architectures.tensor_plan(architectures.read_spec(TINY))
-        for source, shape in zip(planned.sources, planned.shapes, strict=True)
+        for source, shape in stored_shapes(plan).items()
     }
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(TINY))

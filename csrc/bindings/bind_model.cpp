@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/dtype.h"
 #include "base/error.h"
 #include "bindings/bindings.h"
 #include "cpu/tasks/panels.h"
@@ -32,7 +33,15 @@ using onward::TensorSource;
 using RowOrder = py::array_t<int32_t, py::array::c_style>;
 using Part = std::tuple<py::buffer, std::string, std::vector<int64_t>, std::optional<RowOrder>>;
 
-// A tensor of one dimension is one row.
+// The rows that the buffer of a source holds; of a vector, its elements.
+int64_t rows_held(const TensorSource& source, bool vector) {
+  const int64_t block = onward::dtype_block_values(source.dtype);
+  const auto block_bytes = static_cast<size_t>(onward::dtype_block_bytes(source.dtype));
+  const auto values = static_cast<int64_t>(source.bytes / block_bytes) * block;
+  return vector ? values : values / std::max<int64_t>(source.columns, 1);
+}
+
+// A tensor of one dimension is one row. The rows of a row_order may be any rows of the buffer.
 TensorSource make_source(const py::buffer_info& info, const Part& part) {
   const auto& [buffer, dtype, shape, row_order] = part;
   TensorSource source;
@@ -47,13 +56,15 @@ TensorSource make_source(const py::buffer_info& info, const Part& part) {
   source.columns = shape.back();
   if (row_order) {
     const int64_t expected = shape[0];
+    const int64_t held = rows_held(source, shape.size() == 1);
     const int32_t* order = row_order->data();
     const bool inside = row_order->size() == expected &&
                         std::all_of(order, order + expected,
-                                    [=](int32_t row) { return row >= 0 && row < expected; });
+                                    [=](int32_t row) { return row >= 0 && row < held; });
     if (!inside) {
       throw onward::WeightError("weights: row_order must name rows 0 to " +
-                                std::to_string(expected - 1) + ", one for each row");
+                                std::to_string(held - 1) + ", one for each of " +
+                                std::to_string(expected) + " rows");
     }
     source.row_order = order;
   }

@@ -79,8 +79,9 @@ void read_vector(const std::vector<TensorSource>& parts, float* out) {
   for (const TensorSource& part : parts) {
     check(part);
     if (part.row_order) {  // a vector's "rows" are its elements
-      std::vector<float> stored(static_cast<size_t>(part.columns));
-      read_row(part.dtype, part.data, 0, part.columns, stored.data());
+      const auto blocks = static_cast<int64_t>(part.bytes) / dtype_block_bytes(part.dtype);
+      std::vector<float> stored(static_cast<size_t>(blocks * dtype_block_values(part.dtype)));
+      read_row(part.dtype, part.data, 0, static_cast<int64_t>(stored.size()), stored.data());
       for (int64_t i = 0; i < part.columns; ++i) out[i] = stored[part.row_order[i]];
     } else {
       read_row(part.dtype, part.data, 0, part.columns, out);

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from onward.load import architectures
+from onward.load.architectures.parts import stored_shapes
 from onward.load.weights.checkpoint import STORAGE
 
 Config = dict[str, Any]
@@ -56,8 +57,7 @@ def random_weights(config: Mapping[str, Any], seed: int = 0) -> dict[str, np.nda
     plan = architectures.tensor_plan(architectures.read_spec(config))
     return {
         source: generator.standard_normal(shape).astype(np.float32)
-        for planned in plan
-        for source, shape in zip(planned.sources, planned.shapes, strict=True)
+        for source, shape in stored_shapes(plan).items()
     }
 
 

@@ -21,6 +21,7 @@ from builders.resources import needs_proc
 from builders.seeded_folder import write_seeded
 from closed_form import base_config, write_pieces_tokenizer
 from onward.load import architectures
+from onward.load.architectures.parts import stored_shapes
 
 pytestmark = needs_proc
 MIB = 2**20
@@ -254,11 +255,10 @@ def large_folders(tmp_path_factory) -> Callable[[str], Path]:
         plan = architectures.tensor_plan(architectures.read_spec(config))
         header: dict[str, Any] = {}
         at = 0
-        for planned in plan:
-            for source, shape in zip(planned.sources, planned.shapes, strict=True):
-                end = at + prod(shape) * values.itemsize
-                header[source] = {"dtype": stored, "shape": shape, "data_offsets": [at, end]}
-                at = end
+        for source, shape in stored_shapes(plan).items():
+            end = at + prod(shape) * values.itemsize
+            header[source] = {"dtype": stored, "shape": shape, "data_offsets": [at, end]}
+            at = end
         folder.mkdir()
         (folder / "config.json").write_text(json.dumps(config))
         with open(folder / "model.safetensors", "wb") as file:

@@ -25,10 +25,10 @@ from builders.checkpoints import (
 from builders.core_engine import Shape, new_engine, spec_of, weight_shapes
 from onward import _core
 from onward.errors import InvalidArgument, WeightError
+from onward.load.architectures.row_orders import each_head, half_split_from_pairs
 from onward.load.hub import find_model
 from onward.load.loading import load_model
 from onward.load.weights.checkpoint import STORAGE
-from onward.load.weights.gguf import halves_from_pairs
 
 gguf = pytest.importorskip("gguf")
 
@@ -151,7 +151,9 @@ def llama_of(
         tensors[gguf_name(name)], weights[name] = tensor, dequantised(tensor)
         heads = {"q_proj": 2, "k_proj": 1}.get(name.split(".")[-2])
         if heads is not None:  # rows of a GGUF file stand in another order
-            weights[name] = weights[name][halves_from_pairs(heads, array.shape[0] // heads)]
+            weights[name] = weights[name][
+                each_head(half_split_from_pairs(array.shape[0] // heads), heads)
+            ]
     return config, tensors, weights
 
 

@@ -13,6 +13,7 @@ from onward.errors import ConfigError, LoadError
 from onward.files.json_file import parse_json_object, read_json_object
 from onward.load import architectures
 from onward.load.architectures import read_spec, tensor_plan
+from onward.load.architectures.parts import stored_shapes
 
 # As the model's repository has it: notes of other programs beside what describes the network.
 SMOLLM2 = {
@@ -79,9 +80,7 @@ def test_fields_a_config_may_leave_out() -> None:
 def test_head_dim_is_the_configs_own() -> None:
     spec = read_spec(config_of(hidden_size=8, num_attention_heads=1, head_dim=4))
     assert (spec.head_dim, len(spec.rope.inv_freq)) == (4, 2)
-    shapes = {
-        source: shape for p in tensor_plan(spec) for source, shape in zip(*p[1:], strict=True)
-    }
+    shapes = stored_shapes(tensor_plan(spec))
     assert shapes["model.layers.0.self_attn.q_proj.weight"] == (4, 8)
     assert shapes["model.layers.0.self_attn.o_proj.weight"] == (8, 4)
 
@@ -103,15 +102,19 @@ def test_biases_by_family() -> None:
 def test_tensor_plan_names_and_shapes() -> None:
     spec = read_spec(config_of(model_type="qwen3", head_dim=8, attention_bias=True))
     plan = {planned.name: planned for planned in tensor_plan(spec)}
-    assert plan["embed"][1:] == (("model.embed_tokens.weight",), ((16, 32),))
-    assert plan["head"][1:] == (("lm_head.weight",), ((16, 32),))
-    assert plan["norm"][1:] == (("model.norm.weight",), ((32,),))
+
+    def sources_and_shapes(name: str) -> tuple[object, object]:
+        return plan[name].sources, plan[name].shapes
+
+    assert sources_and_shapes("embed") == (("model.embed_tokens.weight",), ((16, 32),))
+    assert sources_and_shapes("head") == (("lm_head.weight",), ((16, 32),))
+    assert sources_and_shapes("norm") == (("model.norm.weight",), ((32,),))
     layer = "model.layers.1.self_attn."
     assert plan["layers.1.qkv"].sources == tuple(f"{layer}{x}_proj.weight" for x in "qkv")
     assert plan["layers.1.qkv"].shapes == ((16, 32), (8, 32), (8, 32))
     assert plan["layers.1.qkv_bias"].shapes == ((16,), (8,), (8,))
-    assert plan["layers.1.o_bias"][1:] == ((layer + "o_proj.bias",), ((32,),))
-    assert plan["layers.1.q_norm"][1:] == ((layer + "q_norm.weight",), ((8,),))
+    assert sources_and_shapes("layers.1.o_bias") == ((layer + "o_proj.bias",), ((32,),))
+    assert sources_and_shapes("layers.1.q_norm") == ((layer + "q_norm.weight",), ((8,),))
     assert plan["layers.1.gate_up"].shapes == ((64, 32), (64, 32))
     assert plan["layers.1.down"].shapes == ((32, 64),)
     assert plan["layers.1.mlp_norm"].sources == ("model.layers.1.post_attention_layernorm.weight",)

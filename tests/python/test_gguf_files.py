@@ -32,7 +32,7 @@ from onward.load.hub import find_model
 from onward.load.loading import check_headers
 from onward.load.weights.checkpoint import STORAGE
 from onward.load.weights.dtypes import WeightDtypes, choose_dtypes
-from onward.load.weights.gguf import GgufCheckpoint, halves_from_pairs, hugging_face_name
+from onward.load.weights.gguf import GgufCheckpoint, hugging_face_name
 from onward.load.weights.gguf_reader import read_gguf_header
 from onward.load.weights.mapped_file import MappedFile
 from onward.spec import DecoderSpec
@@ -144,7 +144,6 @@ def test_row_order_undoes_the_converters_permutation(tmp_path: Path) -> None:
         array = np.frombuffer(tensor.buffer, "<f4").reshape(tensor.shape)
         assert (array[tensor.row_order] == weights[full]).all()
     assert checkpoint.tensor("model.layers.0.self_attn.v_proj.weight").row_order is None
-    assert halves_from_pairs(1, 6).tolist() == [0, 2, 4, 1, 3, 5]
 
 
 @pytest.mark.parametrize("architecture", ["qwen2", "qwen3"])

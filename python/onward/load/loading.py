@@ -19,11 +19,13 @@ from onward.errors import ArgumentTypeError, InvalidArgument, WeightError
 from onward.load import architectures
 from onward.load import pack_contents as contents
 from onward.load.architectures import PlannedTensor
+from onward.load.architectures.parts import stored_shapes
 from onward.load.hub import ModelFiles
 from onward.load.weights import Checkpoint, open_checkpoint
 from onward.load.weights.checkpoint import STORAGE, float_values, unsupported
 from onward.load.weights.dtypes import DTYPES, HEAD_DTYPES, WeightDtypes, choose_dtypes, head_name
 from onward.load.weights.finite import check_finite
+from onward.load.weights.part_reader import read_part, stored_bytes
 from onward.machine.caller import warn_caller
 from onward.message_text import label, labels, nearest, shown
 from onward.options.kv_dtypes import KvDtypes, parse_kv_dtype
@@ -249,14 +251,14 @@ def check_headers(plan: list[PlannedTensor], checkpoint: Checkpoint, spec: Decod
     """Compare the spec with the file without reading a tensor: none may be missing, unexpected,
     misshapen or of an unknown dtype."""
     names = checkpoint.names()
-    wanted = {source for planned in plan for source in planned.sources}
-    missing = [source for planned in plan for source in planned.sources if source not in names]
+    wanted = stored_shapes(plan)
+    missing = [source for source in wanted if source not in names]
     if missing:
         hint = ""
         if missing == ["lm_head.weight"]:
             hint = "; tie_word_embeddings is false, so the output head needs a matrix of its own"
         raise WeightError(f"weights: missing tensors: {labels(missing)}{hint}")
-    left_over = sorted(names - wanted)
+    left_over = sorted(names - wanted.keys())
     if spec.tied_head and "lm_head.weight" in left_over:
         left_over.remove("lm_head.weight")
     left_over = [name for name in left_over if not name.endswith(_BUFFERS)]
@@ -264,14 +266,13 @@ def check_headers(plan: list[PlannedTensor], checkpoint: Checkpoint, spec: Decod
         raise WeightError(
             f"weights: {spec.architecture} has no place for these tensors: {labels(left_over)}"
         )
-    for planned in plan:
-        for source, expected in zip(planned.sources, planned.shapes, strict=True):
-            found_dtype, found = checkpoint.describe(source)
-            where = f"{checkpoint.file_of(source)}: tensor {label(source)}"
-            if found != expected:
-                raise WeightError(f"{where} has shape {found}, expected {expected} by the config")
-            if found_dtype not in STORAGE:
-                raise WeightError(f"{where} {unsupported(found_dtype)}")
+    for source, expected in wanted.items():
+        found_dtype, found = checkpoint.describe(source)
+        where = f"{checkpoint.file_of(source)}: tensor {label(source)}"
+        if found != expected:
+            raise WeightError(f"{where} has shape {found}, expected {expected} by the config")
+        if found_dtype not in STORAGE:
+            raise WeightError(f"{where} {unsupported(found_dtype)}")
 
 
 @dataclass(frozen=True)
@@ -312,25 +313,28 @@ def pack(source: Source, *, finite: bool = False) -> _core.Model:
     builder = _core.ModelBuilder(
         core_spec(source.spec), source.dtypes.cache, source.threads, source.device
     )
-    total = sum(_stored_bytes(checkpoint, name) for planned in plan for name in planned.sources)
-    done = 0
+    # A tensor of several weights is counted and checked once.
+    left = {name: stored_bytes(checkpoint, name) for name in stored_shapes(plan)}
+    total, done = sum(left.values()), 0
     for planned in plan:
         if finite:
             for name in planned.sources:
-                check_finite(checkpoint, name)
-        tensors = [checkpoint.tensor(name) for name in planned.sources]
+                if name in left:
+                    check_finite(checkpoint, name)
+        parts = [read_part(checkpoint, part) for part in planned.parts]
         dtype = source.dtypes.matrices.get(planned.name, "f32")
         try:
             builder.add(
                 planned.name,
-                [(t.buffer, t.dtype, t.shape, t.row_order) for t in tensors],
+                [(part.buffer, part.dtype, part.shape, part.row_order) for part in parts],
                 dtype=dtype,
-                mapped=True,
+                mapped=all(part.mapped for part in parts),
             )
         except WeightError as failure:
             raise WeightError(_range_failure(str(failure), planned, checkpoint)) from None
-        for name, tensor in zip(planned.sources, tensors, strict=True):
-            done += tensor.buffer.nbytes
+        del parts
+        for name in planned.sources:
+            done += left.pop(name, 0)
             checkpoint.release(name)
         if progress is not None:
             progress(done, total)
@@ -344,7 +348,7 @@ def _range_failure(text: str, planned: PlannedTensor, checkpoint: Checkpoint) ->
     found = re.fullmatch(r"weights: '.*?' (?:part (\d+) )?(has (?:no )?values? .* for (\w+))", text)
     if found is None:
         return text
-    source = planned.sources[int(found[1] or 0)]
+    source = planned.parts[int(found[1] or 0)].tensors[0].tensor
     dtypes = "dtype='bf16' or dtype='f32'"
     return (
         f"{checkpoint.file_of(source)}: tensor {label(source)} {found[2]}; load the model with "
@@ -357,7 +361,3 @@ def core_spec(spec: DecoderSpec) -> _core.DecoderSpec:
     from onward import _core
 
     return _core.DecoderSpec(to_fields(spec))
-
-
-def _stored_bytes(checkpoint: Checkpoint, name: str) -> int:
-    return checkpoint.tensor(name).buffer.nbytes

@@ -137,9 +137,13 @@ def check_range(values: F32, format_: BlockFormat) -> str | None:
 
 
 def values_of(tensor: Tensor) -> F32:
-    """A stored tensor as float32, with its rows in the order of the file."""
+    """A stored tensor as float32, with its rows in the order of the file. The matrices of three
+    dimensions are stacked along the rows."""
     raw = np.frombuffer(tensor.buffer, np.uint8)
-    return decoded(raw, tensor.dtype, tensor.shape)
+    shape = tensor.shape
+    if len(shape) == 3:
+        shape = (shape[0] * shape[1], shape[2])
+    return decoded(raw, tensor.dtype, shape)
 
 
 def rows_of(tensor: Tensor, rows: NDArray[np.int32]) -> F32:

@@ -1,8 +1,8 @@
 """Writes a Hugging Face folder in which some tensors are the bytes of GGUF blocks.
 
-Safetensors has no dtype for blocks. They are stored as U8 tensors of (rows, bytes of a row), and
-``quantization_config`` in config.json lists the format of each tensor
-(onward.load.weights.safetensors reads it). All other files of the folder are copied.
+Safetensors has no dtype for blocks. They are stored as U8 tensors of (rows, bytes of a row), or
+(matrices, rows, bytes of a row), and ``quantization_config`` in config.json lists the format of
+each tensor (onward.load.weights.safetensors reads it). All other files of the folder are copied.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterable, Mapping
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -56,5 +57,5 @@ def _written(name: str, tensor: Tensor) -> WrittenTensor:
     """The name and shape of a tensor in the file. Block formats are stored as bytes."""
     if STORAGE[tensor.dtype][0] == 1:
         return WrittenTensor(name, tensor.dtype, tensor.shape, tensor.buffer)
-    rows = tensor.shape[0]
-    return WrittenTensor(name, "U8", [rows, tensor.buffer.nbytes // rows], tensor.buffer)
+    rows = tensor.shape[:-1]
+    return WrittenTensor(name, "U8", [*rows, tensor.buffer.nbytes // prod(rows)], tensor.buffer)

@@ -67,7 +67,7 @@ def write_gguf(
         if new is None:
             writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
         else:
-            raw = np.frombuffer(new.buffer, np.uint8).reshape(new.shape[0], -1)
+            raw = np.frombuffer(new.buffer, np.uint8).reshape(*new.shape[:-1], -1)
             kind = gguf.GGMLQuantizationType[new.dtype]
             writer.add_tensor(tensor.name, raw, raw_dtype=kind)
     with whole_file(target, replace=False) as part, contextlib.closing(writer):

@@ -4,7 +4,7 @@ writing."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 
 from onward.errors import InvalidArgument, IoError, WeightError
 from onward.load import architectures
+from onward.load.architectures.parts import Part, PlannedTensor, stored_shapes
 from onward.load.hub import ModelFiles
 from onward.load.loading import check_headers, read_spec
 from onward.load.weights import Checkpoint, Tensor
 from onward.load.weights.finite import check_finite
+from onward.load.weights.part_reader import gathered, read_part, stored_bytes
 from onward.machine.progress import ProgressBar
 from onward.message_text import label
 from onward.quantization.block_formats import (
@@ -28,6 +30,7 @@ from onward.quantization.block_formats import (
     values_of,
 )
 from onward.quantization.folder_output import write_folder
+from onward.quantization.fused_tensors import check_calibration, rows_name, stacked
 from onward.quantization.gguf_output import write_gguf
 from onward.quantization.layer_quantizer import Rounded, quantised_layer
 from onward.quantization.layer_stream import MATRICES, LayerStream
@@ -62,6 +65,7 @@ class Rewriting:
         plan = architectures.tensor_plan(self._spec)
         check_headers(plan, checkpoint, self._spec)
         self._plan = {planned.name: planned for planned in plan}
+        self._stored = stored_shapes(plan)
         self._made: dict[str, Tensor] = {}  # by Hugging Face names
         self.errors: list[MatrixError] = []
 
@@ -75,18 +79,28 @@ class Rewriting:
             format_ = layers if _is_layer_matrix(name) else top if name in TOPS else None
             if format_ is None:
                 continue
-            for source, shape in zip(planned.sources, planned.shapes, strict=True):
-                if shape[1] % BLOCK:
-                    raise WeightError(
-                        f"{self._checkpoint.file_of(source)}: tensor {label(source)} has rows of "
-                        f"{shape[1]} values, expected a multiple of {BLOCK} for {format_.name}"
-                    )
+            for part in planned.parts:
+                self._check_part(part, format_)
+
+    def _check_part(self, part: Part, format_: BlockFormat) -> None:
+        where = f"{self._checkpoint.file_of(part.tensor)}: tensor {label(part.tensor)}"
+        if part.transposed or part.columns is not None:
+            raise WeightError(
+                f"{where} is stored as (inputs, outputs), expected (outputs, inputs): the blocks "
+                f"of {format_.name} are along the inputs"
+            )
+        if part.stored[-1] % BLOCK:
+            raise WeightError(
+                f"{where} has rows of {part.stored[-1]} values, expected a multiple of {BLOCK} for "
+                f"{format_.name}"
+            )
 
     def round_tops(self, format_: BlockFormat) -> None:
         """Round the embedding to the nearest, and the head where it is a matrix of its own."""
         for name in TOPS:
             if name in self._plan:
-                self._round(self._plan[name].sources[0], format_)
+                for source in self._plan[name].sources:
+                    self._round(source, format_)
 
     def round_layers(self, format_: BlockFormat) -> None:
         """Round every matrix of every layer to the nearest."""
@@ -100,11 +114,13 @@ class Rewriting:
         if tensor.dtype == format_.dtype:
             return  # the tensor has this format already
         blocks = rounded_plainly(self._values(name, format_), format_)
-        self._made[name] = blocks.to_tensor(tensor.row_order)
+        self._made[name] = replace(blocks.to_tensor(tensor.row_order), shape=tensor.shape)
 
     def calibrate_layers(self, format_: BlockFormat, ids: NDArray[np.int32], threads: int) -> None:
         """Quantise every matrix of every layer by calibration with token ids (sequences,
         length)."""
+        names = [f"layers.{i}.{name}" for i in range(self._spec.num_layers) for name in MATRICES]
+        check_calibration(self._plan, names, self._stored)
         embedding = self._plan["embed"].sources[0]
         original = self._checkpoint.tensor(embedding)
         if ids.max() >= original.shape[0]:
@@ -129,27 +145,37 @@ class Rewriting:
                 parts = self._parts(f"layers.{layer}.", format_)
                 results = quantised_layer(stream, original_stream, parts, format_, count)
                 for name, rounded in results.items():
-                    self._take(self._plan[f"layers.{layer}.{name}"].sources, rounded)
+                    self._take(self._plan[f"layers.{layer}.{name}"], rounded)
 
-    def _take(self, sources: tuple[str, ...], rounded: list[Rounded]) -> None:
-        for source, part in zip(sources, rounded, strict=True):
-            self._made[source] = part.tensor
-            self.errors.append(MatrixError(source, part.plain_error, part.error))
+    def _take(self, planned: PlannedTensor, rounded: list[Rounded]) -> None:
+        for part, made in zip(planned.parts, rounded, strict=True):
+            self.errors.append(MatrixError(rows_name(part), made.plain_error, made.error))
+        for source in planned.sources:
+            made_parts = [
+                (part, made.tensor)
+                for part, made in zip(planned.parts, rounded, strict=True)
+                if part.tensor == source
+            ]
+            self._made[source] = stacked(self._checkpoint.tensor(source), made_parts)
             self._checkpoint.release(source)
 
     def _parts(self, prefix: str, format_: BlockFormat) -> Mapping[str, list[Tensor]]:
-        parts = {
-            name.removeprefix(prefix): planned.sources
+        planned = {
+            name.removeprefix(prefix): planned
             for name, planned in self._plan.items()
             if name.startswith(prefix)
         }
         for name in MATRICES:
-            for source in parts[name]:
+            for source in planned[name].sources:
                 self._values(source, format_)  # checks that the format can hold the values
         return {
-            name: [self._checkpoint.tensor(source) for source in sources]
-            for name, sources in parts.items()
+            name: [self._part(part) for part in weight.parts] for name, weight in planned.items()
         }
+
+    def _part(self, part: Part) -> Tensor:
+        """A part whose buffer holds its own rows alone."""
+        found = read_part(self._checkpoint, part)
+        return found if part.is_whole else gathered(found)
 
     @property
     def max_context(self) -> int:
@@ -176,9 +202,8 @@ class Rewriting:
         return read_gguf_tokenizer(self._checkpoint.metadata)
 
     def _tensors(self) -> Iterator[tuple[str, Tensor]]:
-        for planned in self._plan.values():
-            for source in planned.sources:
-                yield source, self._made.get(source) or self._checkpoint.tensor(source)
+        for source in self._stored:
+            yield source, self._made.get(source) or self._checkpoint.tensor(source)
 
     def write(self, target: Path, layers: BlockFormat, said: Mapping[str, str]) -> None:
         """Write the result: a file for a file, a folder for a folder.
@@ -187,10 +212,9 @@ class Rewriting:
             WeightError: a tensor that is copied as it is has values that are not finite. The
                 others were checked when they were rounded.
         """
-        for planned in self._plan.values():
-            for source in planned.sources:
-                if source not in self._made:
-                    check_finite(self._checkpoint, source)
+        for source in self._stored:
+            if source not in self._made:
+                check_finite(self._checkpoint, source)
         try:
             check = self._checkpoint.check_unchanged
             if self._files.kind == "gguf":
@@ -210,11 +234,7 @@ class Rewriting:
 
     def sizes(self) -> tuple[int, int]:
         """Bytes of all weights, before and after."""
-        before = sum(
-            self._checkpoint.tensor(source).buffer.nbytes
-            for planned in self._plan.values()
-            for source in planned.sources
-        )
+        before = sum(stored_bytes(self._checkpoint, source) for source in self._stored)
         return before, sum(tensor.buffer.nbytes for _, tensor in self._tensors())
 
 

@@ -62,7 +62,7 @@ def random_model(
     plan = architectures.tensor_plan(spec)
     source = _random_values(_source_values(spec), seed)
     builder = _core.ModelBuilder(core_spec(spec), dtypes.cache, threads, device)
-    total = sum(prod(shape) for planned in plan for shape in planned.shapes)
+    total = sum(planned.size for planned in plan)
     done = begin = 0
     for planned in plan:
         tensors = []

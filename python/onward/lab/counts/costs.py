@@ -19,6 +19,7 @@ from onward.lab.counts.policy import Policy
 from onward.lab.counts.sequences import blocks_for
 from onward.lab.counts.vectors import BLOCK_TOKENS, pair_bytes
 from onward.load import architectures
+from onward.load.architectures.parts import stored_shapes
 from onward.load.weights.checkpoint import STORAGE
 from onward.load.weights.dtypes import WeightDtypes
 from onward.options.kv_dtypes import KvDtypes
@@ -49,9 +50,7 @@ class Cost:
 
 def parameters(spec: DecoderSpec) -> int:
     """Numbers that the model has learned; a tied head is the embedding."""
-    return sum(
-        prod(shape) for planned in architectures.tensor_plan(spec) for shape in planned.shapes
-    )
+    return sum(prod(shape) for shape in stored_shapes(architectures.tensor_plan(spec)).values())
 
 
 def packed_bytes(spec: DecoderSpec, dtypes: WeightDtypes) -> dict[str, int]:

@@ -18,6 +18,7 @@ from tokenizers import Tokenizer, decoders, models
 
 from onward.load import architectures
 from onward.load.architectures import PlannedTensor
+from onward.load.architectures.parts import stored_shapes
 from onward.spec import DecoderSpec
 
 HIDDEN, VOCABULARY = 64, 256
@@ -52,15 +53,15 @@ def _write_tensors(path: Path, plan: Sequence[PlannedTensor], dtype: str) -> Non
     header: dict[str, object] = {}
     tensors: list[bytes] = []
     begin = 0
-    for planned in plan:
-        for source, shape in zip(planned.sources, planned.shapes, strict=True):
-            values = generator.standard_normal(prod(shape), dtype=np.float32) * DEVIATION
-            if planned.name.endswith("norm"):
-                values[:] = 1
-            tensors.append(_stored(values.astype(np.float32), dtype))
-            end = begin + len(tensors[-1])
-            header[source] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
-            begin = end
+    norms = {name for planned in plan if planned.name.endswith("norm") for name in planned.sources}
+    for source, shape in stored_shapes(plan).items():
+        values = generator.standard_normal(prod(shape), dtype=np.float32) * DEVIATION
+        if source in norms:
+            values[:] = 1
+        tensors.append(_stored(values.astype(np.float32), dtype))
+        end = begin + len(tensors[-1])
+        header[source] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+        begin = end
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     path.write_bytes(b"".join([len(text).to_bytes(8, "little"), text, *tensors]))

@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from types import ModuleType
 
 from onward.load.architectures.config_reader import ConfigReader
-from onward.load.architectures.decoder_plan import PlannedTensor
+from onward.load.architectures.parts import PlannedTensor
 from onward.spec import DecoderSpec
 
 __all__ = ["PlannedTensor", "families", "read_spec", "tensor_plan"]
 
-_NOT_FAMILIES = {"config_reader", "decoder_plan", "rope"}
+_NOT_FAMILIES = {"config_reader", "decoder_plan", "parts", "rope", "row_orders"}
 
 
 def families() -> list[str]:

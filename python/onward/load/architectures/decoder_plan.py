@@ -6,9 +6,9 @@ The file of a family adds what is different in it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from onward.load.architectures.config_reader import ConfigReader
+from onward.load.architectures.parts import PlannedTensor, whole
 from onward.load.architectures.rope import MAX_CONTEXT, MAX_POSITIONS, read_rope
 from onward.spec import DecoderSpec
 
@@ -19,14 +19,6 @@ MAX_HEADS = 4096
 MAX_HEAD_DIM = 512
 MAX_WIDTH = 1 << 20
 MAX_VOCAB = 1 << 24
-
-
-class PlannedTensor(NamedTuple):
-    """One canonical weight: its name, the tensors stacked along its rows, and their shapes."""
-
-    name: str
-    sources: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]
 
 
 def num_layers(config: ConfigReader) -> int:
@@ -134,11 +126,11 @@ def tensor_plan(spec: DecoderSpec) -> list[PlannedTensor]:
     """Canonical weights with the names that Hugging Face gives their parts, and the shapes."""
     embedding = (spec.vocab_size, spec.hidden_size)
     plan = [
-        PlannedTensor("embed", ("model.embed_tokens.weight",), (embedding,)),
-        PlannedTensor("norm", ("model.norm.weight",), ((spec.hidden_size,),)),
+        PlannedTensor("embed", (whole("model.embed_tokens.weight", embedding),)),
+        PlannedTensor("norm", (whole("model.norm.weight", (spec.hidden_size,)),)),
     ]
     if not spec.tied_head:
-        plan.append(PlannedTensor("head", ("lm_head.weight",), (embedding,)))
+        plan.append(PlannedTensor("head", (whole("lm_head.weight", embedding),)))
     for layer in range(spec.num_layers):
         plan.extend(_layer_plan(spec, layer))
     return plan
@@ -152,19 +144,17 @@ def _layer_plan(spec: DecoderSpec, layer: int) -> Iterator[PlannedTensor]:
     def matrix(name: str, source: str, *parts: tuple[str, int], columns: int) -> PlannedTensor:
         return PlannedTensor(
             here + name,
-            tuple(f"{there}{source}.{part}.weight" for part, _ in parts),
-            tuple((rows, columns) for _, rows in parts),
+            tuple(whole(f"{there}{source}.{part}.weight", (rows, columns)) for part, rows in parts),
         )
 
     def bias(name: str, source: str, *parts: tuple[str, int]) -> PlannedTensor:
         return PlannedTensor(
             here + name,
-            tuple(f"{there}{source}.{part}.bias" for part, _ in parts),
-            tuple((rows,) for _, rows in parts),
+            tuple(whole(f"{there}{source}.{part}.bias", (rows,)) for part, rows in parts),
         )
 
     def norm(name: str, source: str, width: int) -> PlannedTensor:
-        return PlannedTensor(here + name, (f"{there}{source}.weight",), ((width,),))
+        return PlannedTensor(here + name, (whole(f"{there}{source}.weight", (width,)),))
 
     qkv = (("q_proj", q_rows), ("k_proj", kv_rows), ("v_proj", kv_rows))
     gate_up = (("gate_proj", inner), ("up_proj", inner))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 
 from onward.load.architectures import PlannedTensor
 
@@ -83,7 +82,7 @@ def choose_dtypes(
     sizes: Counter[str] = Counter()
     for name, planned in matrices.items():
         if name not in _HEADS:
-            sizes[_ASKED[chosen[name]]] += sum(prod(shape) for shape in planned.shapes)
+            sizes[_ASKED[chosen[name]]] += planned.size
     name = sizes.most_common(1)[0][0]
     return WeightDtypes(name, chosen, cache=name if name in ("f32", "bf16") else "f16")
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from onward.errors import WeightError
 from onward.load.architectures.config_reader import ConfigReader
+from onward.load.architectures.row_orders import each_head, half_split_from_pairs
 from onward.load.weights.checkpoint import STORAGE, SourceFile, Tensor, unsupported
 from onward.load.weights.gguf_parts import open_parts
 from onward.load.weights.gguf_reader import GgufTensor
@@ -153,7 +154,7 @@ class GgufCheckpoint:
                 f"{self.file_of(name)}: tensor {self._tensors[name].name} has {shape[0]} rows, "
                 f"expected a multiple of 2 * {heads} heads"
             )
-        return halves_from_pairs(heads, shape[0] // heads)
+        return each_head(half_split_from_pairs(shape[0] // heads), heads)
 
     def _make_config(self, name: str) -> dict[str, Any]:
         """config.json as a converter in the other direction would write it."""
@@ -269,13 +270,3 @@ def hugging_face_name(name: str) -> str:
         if layer.isdecimal() and kind in ("weight", "bias"):
             return f"model.layers.{layer}.{_LAYER_NAMES[source]}.{kind}"
     return name
-
-
-def halves_from_pairs(heads: int, head_dim: int) -> NDArray[np.int32]:
-    """For each row in Hugging Face's order, its row in the file (heads * head_dim).
-
-    The file keeps the two rows that rotate together side by side: row ``2j + t`` of a head is row
-    ``t * head_dim / 2 + j`` in Hugging Face's order.
-    """
-    rows = np.arange(heads * head_dim, dtype=np.int32).reshape(heads, head_dim // 2, 2)
-    return np.ascontiguousarray(rows.swapaxes(1, 2)).reshape(-1)

@@ -170,7 +170,8 @@ class SafetensorsCheckpoint:
 
 
 def _as_blocks(name: str, dtype: object, place: StoredTensor | None) -> StoredTensor:
-    """The place of a tensor of bytes (rows, bytes of a row), seen as blocks of (rows, values)."""
+    """The place of a tensor of bytes ([matrices,] rows, bytes of a row), seen as blocks of
+    ([matrices,] rows, values)."""
     formats = [key for key, (values, _) in STORAGE.items() if values > 1]
     if not isinstance(dtype, str) or dtype not in formats:
         raise ConfigError(
@@ -183,13 +184,13 @@ def _as_blocks(name: str, dtype: object, place: StoredTensor | None) -> StoredTe
         )
     values, size = STORAGE[dtype]
     shape, length = place.shape, place.end - place.begin
-    fits = place.dtype == "U8" and len(shape) == 2 and shape[1] % size == 0
+    fits = place.dtype == "U8" and len(shape) in (2, 3) and shape[-1] % size == 0
     if not fits or length != math.prod(shape):
         raise WeightError(
             f"{place.file.path.name}: tensor {label(name)} is {place.dtype} of shape {shape}, "
-            f"expected U8 of two dimensions, rows of a multiple of {size} bytes for {dtype}"
+            f"expected U8 of 2 or 3 dimensions, rows of a multiple of {size} bytes for {dtype}"
         )
-    return replace(place, dtype=dtype, shape=(shape[0], shape[1] // size * values))
+    return replace(place, dtype=dtype, shape=(*shape[:-1], shape[-1] // size * values))
 
 
 def _weight_files(folder: Path) -> list[str]:

@@ -1,0 +1,137 @@
+"""A plan of weights as data: which tensors of a file, and which of their rows, make up each weight.
+
+``load/weights/part_reader.py`` reads a part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+Shape = tuple[int, ...]
+RowOrder = NDArray[np.int32]
+"""(rows of a part): the row of the tensor that each row comes from."""
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Some rows of a canonical weight; of a vector, some values.
+
+    The steps from the tensor in the file to the part: ``slice`` chooses one matrix of a tensor of
+    three dimensions; ``columns`` chooses columns of it; ``transposed`` swaps its two dimensions;
+    ``rows`` chooses rows; ``plus`` is added to each value, in float32. Rows alone are read from the
+    mapped file; ``columns``, ``transposed`` and ``plus`` make a copy.
+    """
+
+    tensor: str
+    """Its name in the file, as Hugging Face spells it; empty for ``constant`` and ``joined``."""
+    shape: Shape
+    """Of the part: (rows, columns), or (values,) for a vector."""
+    stored: Shape = ()
+    """The shape that the tensor must have in the file."""
+    slice: int | None = None
+    columns: range | None = None
+    transposed: bool = False
+    rows: range | RowOrder | None = None
+    """None: all rows."""
+    plus: float = 0.0
+    constant: float | None = None
+    """The value of every number of a part that no tensor holds."""
+    joined: tuple[Part, ...] = ()
+    """The part is these parts, one after the other: a copy."""
+
+    def __post_init__(self) -> None:
+        found = self._shape()
+        if found != self.shape:
+            raise ValueError(f"part of {self.tensor!r}: has shape {found}, expected {self.shape}")
+
+    def _shape(self) -> Shape:
+        if self.joined:
+            return (sum(part.shape[0] for part in self.joined), *self.joined[0].shape[1:])
+        if self.constant is not None:
+            return self.shape
+        shape = self.stored if self.slice is None else self.stored[1:]
+        shape = shape or (1,)  # a scalar is a vector of one value
+        if self.columns is not None:
+            shape = (*shape[:-1], len(self.columns))
+        if self.transposed:
+            shape = shape[::-1]
+        return shape if self.rows is None else (len(self.rows), *shape[1:])
+
+    @property
+    def tensors(self) -> tuple[Part, ...]:
+        """The parts that are read from one tensor each; none of a constant."""
+        if self.joined:
+            return tuple(inner for part in self.joined for inner in part.tensors)
+        return () if self.constant is not None else (self,)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the part is a whole tensor with its rows in the order of the file."""
+        return bool(self.tensor) and self.stored == self.shape and self._reads_rows_as_stored
+
+    @property
+    def _reads_rows_as_stored(self) -> bool:
+        return self.rows is None and self.plus == 0 and not self.transposed
+
+
+def whole(tensor: str, shape: Shape) -> Part:
+    """A part that is one tensor."""
+    return Part(tensor, shape, shape)
+
+
+def constant(shape: Shape, value: float) -> Part:
+    """A part without a tensor, e.g. the weight of a norm that has none."""
+    return Part("", shape, constant=value)
+
+
+def joined(parts: Iterable[Part]) -> Part:
+    """One part of several tensors, e.g. a vector that a file keeps as four scalars."""
+    pieces = tuple(parts)
+    rows = sum(part.shape[0] for part in pieces)
+    return Part("", (rows, *pieces[0].shape[1:]), joined=pieces)
+
+
+def with_rows(part: Part, order: RowOrder) -> Part:
+    """Rows of a part, in this order. Its own rows may be chosen already."""
+    if part.joined or part.constant is not None:
+        raise ValueError("rows of a part that is no rows of one tensor")
+    rows = order if part.rows is None else np.asarray(part.rows, np.int32)[order]
+    return replace(part, rows=rows, shape=(len(order), *part.shape[1:]))
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedTensor:
+    """One canonical weight: its name, and the parts that are stacked along its rows."""
+
+    name: str
+    parts: tuple[Part, ...]
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """Of the parts."""
+        return tuple(part.shape for part in self.parts)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The tensors that are read, each once, in the order of the parts."""
+        return tuple(dict.fromkeys(piece.tensor for part in self.parts for piece in part.tensors))
+
+    @property
+    def size(self) -> int:
+        """How many numbers it has."""
+        return sum(prod(shape) for shape in self.shapes)
+
+
+def stored_shapes(plan: Iterable[PlannedTensor]) -> dict[str, Shape]:
+    """Every tensor that a plan reads, with the shape that it must have in the file."""
+    return {
+        piece.tensor: piece.stored
+        for planned in plan
+        for part in planned.parts
+        for piece in part.tensors
+    }
