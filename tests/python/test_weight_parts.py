@@ -112,6 +112,9 @@ class TestRowsOfTheMapping:
         checkpoint = opened(tmp_path, dtype, w=vector)
         some = read_part(checkpoint, Part("w", (3,), (24,), rows=range(5, 8)))
         assert lies_in_the_file(some) and (values(some) == bits(vector[5:8], dtype)).all()
+        matrix = opened(tmp_path / "m", dtype, w=self.TABLE)
+        row = read_part(matrix, Part("w", (2,), (6, 4), slice=2, rows=range(1, 3)))
+        assert lies_in_the_file(row) and (values(row) == bits(self.TABLE, dtype)[2, 1:3]).all()
         order = np.array([7, 3], np.int32)
         turned = read_part(checkpoint, Part("w", (2,), (24,), rows=order))
         assert lies_in_the_file(turned) and (values(turned) == bits(vector[[7, 3]], dtype)).all()
@@ -174,8 +177,8 @@ def test_columns_of_a_matrix(tmp_path: Path) -> None:
     checkpoint = opened(tmp_path, w=table)
     part = read_part(checkpoint, Part("w", (3, 2), (3, 4), columns=range(1, 3)))
     assert values(part).tolist() == [[1, 2], [5, 6], [9, 10]]
-    turned = Part("w", (2, 3), (3, 4), columns=range(2, 4), transposed=True)
-    assert values(read_part(checkpoint, turned)).tolist() == [[2, 6, 10], [3, 7, 11]]
+    turned = Part("w", (4, 2), (3, 4), transposed=True, columns=range(1, 3))
+    assert values(read_part(checkpoint, turned)).tolist() == [[4, 8], [5, 9], [6, 10], [7, 11]]
 
 
 def test_rows_of_rows() -> None:

@@ -40,9 +40,6 @@ Progress = Callable[[int, int], None]
 _COMPARED_BYTES = 16 << 20
 _NAME_LENGTH = 64
 """More than the name of any device has."""
-_HEAD, _EMBED = "lm_head.weight", "model.embed_tokens.weight"
-# Constants that old checkpoints store beside the weights; they are computed here.
-_BUFFERS = (".rotary_emb.inv_freq", ".rotary_emb.cos_cached", ".rotary_emb.sin_cached")
 
 
 @dataclass
@@ -111,7 +108,7 @@ def opened_source(
     checkpoint = open_checkpoint(files)
     try:
         spec = read_spec(checkpoint)
-        plan = architectures.tensor_plan(spec)
+        plan = architectures.tensor_plan(spec, checkpoint.names())
         check_headers(plan, checkpoint, spec)
         dtypes = choose_dtypes(
             plan, lambda source: checkpoint.describe(source)[0], dtype, head_dtype
@@ -206,20 +203,24 @@ def read_spec(checkpoint: Checkpoint) -> DecoderSpec:
     matrices are used, as in transformers, with a warning.
     """
     spec = architectures.read_spec(checkpoint.config, checkpoint.where)
-    if not spec.tied_head or _head_is_embedding(checkpoint):
+    if not spec.tied_head:
+        return spec
+    top = architectures.top_tensors(spec, checkpoint.names())
+    head, embed = top["head"], top["embed"]
+    if _are_equal(checkpoint, head, embed):
         return spec
     warn_caller(
-        f"{checkpoint.file_of(_HEAD)}: tensor {_HEAD} differs from {_EMBED}, though the config "
+        f"{checkpoint.file_of(head)}: tensor {head} differs from {embed}, though the config "
         "ties them; both are used, as if tie_word_embeddings were false"
     )
     return dataclasses.replace(spec, tied_head=False)
 
 
-def _head_is_embedding(checkpoint: Checkpoint) -> bool:
+def _are_equal(checkpoint: Checkpoint, head_name: str, embed_name: str) -> bool:
     """Whether the file has no head, or one that equals the embedding."""
-    if not {_HEAD, _EMBED} <= checkpoint.names():
+    if not {head_name, embed_name} <= checkpoint.names():
         return True
-    head, embed = checkpoint.tensor(_HEAD), checkpoint.tensor(_EMBED)
+    head, embed = checkpoint.tensor(head_name), checkpoint.tensor(embed_name)
     if head.shape != embed.shape:
         return False
     a, b = (np.frombuffer(tensor.buffer, np.uint8) for tensor in (head, embed))
@@ -243,25 +244,27 @@ def _head_is_embedding(checkpoint: Checkpoint) -> bool:
         )
     finally:
         del a, b, head, embed
-        checkpoint.release(_HEAD)
-        checkpoint.release(_EMBED)
+        checkpoint.release(head_name)
+        checkpoint.release(embed_name)
 
 
 def check_headers(plan: list[PlannedTensor], checkpoint: Checkpoint, spec: DecoderSpec) -> None:
     """Compare the spec with the file without reading a tensor: none may be missing, unexpected,
     misshapen or of an unknown dtype."""
     names = checkpoint.names()
+    top = architectures.top_tensors(spec, names)
     wanted = stored_shapes(plan)
     missing = [source for source in wanted if source not in names]
     if missing:
         hint = ""
-        if missing == ["lm_head.weight"]:
+        if missing == [top["head"]]:
             hint = "; tie_word_embeddings is false, so the output head needs a matrix of its own"
         raise WeightError(f"weights: missing tensors: {labels(missing)}{hint}")
     left_over = sorted(names - wanted.keys())
-    if spec.tied_head and "lm_head.weight" in left_over:
-        left_over.remove("lm_head.weight")
-    left_over = [name for name in left_over if not name.endswith(_BUFFERS)]
+    if spec.tied_head and top["head"] in left_over:
+        left_over.remove(top["head"])
+    family = architectures.names_of(spec)
+    left_over = [name for name in left_over if not family.is_ignored(name)]
     if left_over:
         raise WeightError(
             f"weights: {spec.architecture} has no place for these tensors: {labels(left_over)}"

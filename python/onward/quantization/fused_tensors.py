@@ -34,7 +34,7 @@ def rows_name(part: Part) -> str:
     """The tensor of a part, with the place of its rows if the tensor has others, too."""
     if part.is_whole:
         return part.tensor
-    rows = np.arange(part.stored[-2]) if part.rows is None else np.asarray(part.rows)
+    rows = np.arange(part.matrix[0]) if part.rows is None else np.asarray(part.rows)
     place = "" if part.slice is None else f"{part.slice}, "
     return f"{part.tensor}[{place}{rows.min()}..{rows.max()}]"
 

@@ -1,46 +1,79 @@
 """The decoder families, one file each, found by the ``model_type`` of a config.
 
-A family's file ``<model_type>.py`` has two functions: ``read_spec(config)`` turns a config into a
-DecoderSpec, and ``tensor_plan(spec)`` says which tensors of a Hugging Face checkpoint make up
-each weight of the engine. Adding a family is adding that file. Only the file asked for is
-imported.
+A family's file ``<model_type>.py`` has a function ``read_spec(config)``, which turns a config into
+a DecoderSpec, and ``TENSORS``, the table of the names that its files have for the parts of weights
+(names.py). Only the file asked for is imported. model_types.py lists the types that share a file.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import pkgutil
-from collections.abc import Mapping
-from types import ModuleType
+from collections.abc import Collection, Mapping
+from typing import Protocol, cast
 
 from onward.load.architectures.config_reader import ConfigReader
+from onward.load.architectures.model_types import FAMILIES
+from onward.load.architectures.names import Names
 from onward.load.architectures.parts import PlannedTensor
+from onward.load.architectures.planned_parts import planned
 from onward.spec import DecoderSpec
 
-__all__ = ["PlannedTensor", "families", "read_spec", "tensor_plan"]
+__all__ = ["PlannedTensor", "families", "names_of", "read_spec", "tensor_plan", "top_tensors"]
 
-_NOT_FAMILIES = {"config_reader", "decoder_plan", "parts", "rope", "row_orders"}
+_NOT_FAMILIES = {
+    *("canonical", "config_reader", "decoder_plan", "model_types", "names", "parts"),
+    *("planned_parts", "rope", "row_orders"),
+}
+
+
+class _Family(Protocol):
+    """A file of a family."""
+
+    TENSORS: Names
+
+    def read_spec(self, config: ConfigReader) -> DecoderSpec: ...
 
 
 def families() -> list[str]:
     """The supported values of ``model_type``."""
-    names = (module.name for module in pkgutil.iter_modules(__path__))
-    return sorted(name for name in names if name not in _NOT_FAMILIES)
+    files = {module.name for module in pkgutil.iter_modules(__path__)} - _NOT_FAMILIES
+    return sorted(files | FAMILIES.keys())
 
 
 def read_spec(config: Mapping[str, object], where: str = "config.json") -> DecoderSpec:
     """Describe the decoder of a config; ``where`` opens the message of every error."""
     reader = ConfigReader(config, where)
     model_type = reader.text("model_type", families())
-    spec: DecoderSpec = _family(model_type).read_spec(reader)
-    return spec
+    return _family(model_type).read_spec(reader)
 
 
-def tensor_plan(spec: DecoderSpec) -> list[PlannedTensor]:
-    """The weights of the decoder and the Hugging Face tensors they are made of."""
-    plan: list[PlannedTensor] = _family(spec.architecture).tensor_plan(spec)
-    return plan
+def names_of(spec: DecoderSpec) -> Names:
+    """The names that the files of a model have for its tensors."""
+    return _family(spec.architecture).TENSORS
 
 
-def _family(model_type: str) -> ModuleType:
-    return importlib.import_module(f"{__name__}.{model_type}")
+def tensor_plan(spec: DecoderSpec, stored: Collection[str] = ()) -> list[PlannedTensor]:
+    """The weights of the decoder and the parts of Hugging Face tensors that they are made of.
+
+    ``stored`` are the tensors of a file. They decide where a family has several spellings of its
+    names; otherwise the first spelling is used.
+    """
+    return list(planned(spec, names_of(spec), stored))
+
+
+def top_tensors(spec: DecoderSpec, stored: Collection[str]) -> dict[str, str]:
+    """The tensors of the weights "embed" and "head" (also where it is tied)."""
+    found: dict[str, str] = {}
+    for weight in planned(dataclasses.replace(spec, tied_head=False), names_of(spec), stored):
+        if weight.name in ("embed", "head"):
+            found[weight.name] = weight.sources[0]
+        if len(found) == 2:
+            break
+    return found
+
+
+def _family(model_type: str) -> _Family:
+    module = importlib.import_module(f"{__name__}.{FAMILIES.get(model_type, model_type)}")
+    return cast(_Family, module)

@@ -1,14 +1,13 @@
-"""Reads the fields that decoder configs have in common, and names the tensors of a checkpoint.
+"""Reads the fields that decoder configs have in common.
 
 The file of a family adds what is different in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from onward.load.architectures.config_reader import ConfigReader
-from onward.load.architectures.parts import PlannedTensor, whole
 from onward.load.architectures.rope import MAX_CONTEXT, MAX_POSITIONS, read_rope
 from onward.spec import DecoderSpec
 
@@ -120,60 +119,6 @@ def windows_by_layer(
 def layer_types(config: ConfigReader) -> list[str] | None:
     """The attention of each layer, where the config spells it out."""
     return config.texts("layer_types", ("full_attention", "sliding_attention"), num_layers(config))
-
-
-def tensor_plan(spec: DecoderSpec) -> list[PlannedTensor]:
-    """Canonical weights with the names that Hugging Face gives their parts, and the shapes."""
-    embedding = (spec.vocab_size, spec.hidden_size)
-    plan = [
-        PlannedTensor("embed", (whole("model.embed_tokens.weight", embedding),)),
-        PlannedTensor("norm", (whole("model.norm.weight", (spec.hidden_size,)),)),
-    ]
-    if not spec.tied_head:
-        plan.append(PlannedTensor("head", (whole("lm_head.weight", embedding),)))
-    for layer in range(spec.num_layers):
-        plan.extend(_layer_plan(spec, layer))
-    return plan
-
-
-def _layer_plan(spec: DecoderSpec, layer: int) -> Iterator[PlannedTensor]:
-    here, there = f"layers.{layer}.", f"model.layers.{layer}."
-    hidden, inner = spec.hidden_size, spec.intermediate_size
-    q_rows, kv_rows = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
-
-    def matrix(name: str, source: str, *parts: tuple[str, int], columns: int) -> PlannedTensor:
-        return PlannedTensor(
-            here + name,
-            tuple(whole(f"{there}{source}.{part}.weight", (rows, columns)) for part, rows in parts),
-        )
-
-    def bias(name: str, source: str, *parts: tuple[str, int]) -> PlannedTensor:
-        return PlannedTensor(
-            here + name,
-            tuple(whole(f"{there}{source}.{part}.bias", (rows,)) for part, rows in parts),
-        )
-
-    def norm(name: str, source: str, width: int) -> PlannedTensor:
-        return PlannedTensor(here + name, (whole(f"{there}{source}.weight", (width,)),))
-
-    qkv = (("q_proj", q_rows), ("k_proj", kv_rows), ("v_proj", kv_rows))
-    gate_up = (("gate_proj", inner), ("up_proj", inner))
-    yield norm("attention_norm", "input_layernorm", hidden)
-    yield matrix("qkv", "self_attn", *qkv, columns=hidden)
-    yield matrix("o", "self_attn", ("o_proj", hidden), columns=q_rows)
-    yield norm("mlp_norm", "post_attention_layernorm", hidden)
-    yield matrix("gate_up", "mlp", *gate_up, columns=hidden)
-    yield matrix("down", "mlp", ("down_proj", hidden), columns=inner)
-    if spec.qkv_bias:
-        yield bias("qkv_bias", "self_attn", *qkv)
-    if spec.output_bias:
-        yield bias("o_bias", "self_attn", ("o_proj", hidden))
-    if spec.mlp_bias:
-        yield bias("gate_up_bias", "mlp", *gate_up)
-        yield bias("down_bias", "mlp", ("down_proj", hidden))
-    if spec.qk_norm:
-        yield norm("q_norm", "self_attn.q_norm", spec.head_dim)
-        yield norm("k_norm", "self_attn.k_norm", spec.head_dim)
 
 
 def _head_dim(config: ConfigReader, hidden_size: int, num_heads: int, default: int | None) -> int:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from onward.load.architectures.config_reader import ConfigReader
-from onward.load.architectures.decoder_plan import decoder_spec, layer_types, tensor_plan
+from onward.load.architectures.decoder_plan import decoder_spec, layer_types
+from onward.load.architectures.names import names
 from onward.spec import DecoderSpec
 
-__all__ = ["read_spec", "tensor_plan"]
+TENSORS = names()
 
 
 def read_spec(config: ConfigReader) -> DecoderSpec:

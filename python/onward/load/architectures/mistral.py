@@ -7,12 +7,12 @@ from onward.load.architectures.decoder_plan import (
     decoder_spec,
     layer_types,
     num_layers,
-    tensor_plan,
 )
+from onward.load.architectures.names import names
 from onward.load.architectures.rope import MAX_CONTEXT, MAX_POSITIONS
 from onward.spec import DecoderSpec
 
-__all__ = ["read_spec", "tensor_plan"]
+TENSORS = names()
 
 
 def read_spec(config: ConfigReader) -> DecoderSpec:

@@ -22,9 +22,10 @@ class Part:
     """Some rows of a canonical weight; of a vector, some values.
 
     The steps from the tensor in the file to the part: ``slice`` chooses one matrix of a tensor of
-    three dimensions; ``columns`` chooses columns of it; ``transposed`` swaps its two dimensions;
-    ``rows`` chooses rows; ``plus`` is added to each value, in float32. Rows alone are read from the
-    mapped file; ``columns``, ``transposed`` and ``plus`` make a copy.
+    three dimensions, or one vector of a matrix; ``transposed`` swaps the two dimensions;
+    ``columns`` and ``rows`` choose columns and rows of the result; ``plus`` is added to each value,
+    in float32. Rows alone are read from the mapped file; ``columns``, ``transposed`` and ``plus``
+    make a copy.
     """
 
     tensor: str
@@ -34,8 +35,8 @@ class Part:
     stored: Shape = ()
     """The shape that the tensor must have in the file."""
     slice: int | None = None
-    columns: range | None = None
     transposed: bool = False
+    columns: range | None = None
     rows: range | RowOrder | None = None
     """None: all rows."""
     plus: float = 0.0
@@ -54,13 +55,17 @@ class Part:
             return (sum(part.shape[0] for part in self.joined), *self.joined[0].shape[1:])
         if self.constant is not None:
             return self.shape
-        shape = self.stored if self.slice is None else self.stored[1:]
-        shape = shape or (1,)  # a scalar is a vector of one value
-        if self.columns is not None:
-            shape = (*shape[:-1], len(self.columns))
+        shape = self.matrix
         if self.transposed:
             shape = shape[::-1]
+        if self.columns is not None:
+            shape = (shape[0], len(self.columns))
         return shape if self.rows is None else (len(self.rows), *shape[1:])
+
+    @property
+    def matrix(self) -> Shape:
+        """The shape of what ``slice`` chooses; a scalar is a vector of one value."""
+        return (self.stored if self.slice is None else self.stored[1:]) or (1,)
 
     @property
     def tensors(self) -> tuple[Part, ...]:

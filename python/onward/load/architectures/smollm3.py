@@ -7,12 +7,12 @@ from onward.load.architectures.decoder_plan import (
     MAX_LAYERS,
     decoder_spec,
     num_layers,
-    tensor_plan,
     windows_by_layer,
 )
+from onward.load.architectures.names import names
 from onward.spec import DecoderSpec
 
-__all__ = ["read_spec", "tensor_plan"]
+TENSORS = names()
 
 
 def read_spec(config: ConfigReader) -> DecoderSpec:

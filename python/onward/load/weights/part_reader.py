@@ -82,10 +82,10 @@ def _transposed(tensor: Tensor, part: Part) -> PartTensor:
     matrix = bits if part.slice is None else bits[part.slice]
     if tensor.row_order is not None:
         matrix = matrix[tensor.row_order]
-    if part.columns is not None:
-        matrix = matrix[:, part.columns.start : part.columns.stop : part.columns.step]
     if part.transposed:
         matrix = matrix.T
+    if part.columns is not None:
+        matrix = matrix[:, part.columns.start : part.columns.stop : part.columns.step]
     rows = part.rows
     if isinstance(rows, range):
         matrix = matrix[rows.start : rows.stop : rows.step]
@@ -107,7 +107,7 @@ def _mapped_rows(tensor: Tensor, part: Part) -> PartTensor:
     else:
         low, high = int(rows.min()), int(rows.max()) + 1
         order = (rows - low).astype(np.int32)
-    row_bytes = _row_bytes(tensor.dtype, tensor.shape)
+    row_bytes = _row_bytes(tensor.dtype, part.matrix)
     buffer = tensor.buffer[low * row_bytes : high * row_bytes]
     return PartTensor(buffer, tensor.dtype, part.shape, order)
 
@@ -115,7 +115,7 @@ def _mapped_rows(tensor: Tensor, part: Part) -> PartTensor:
 def stored_rows(tensor: Tensor, part: Part) -> range | NDArray[np.int64]:
     """For each row of a part that is no copy, its row in the file; a range if they follow each
     other. The rows of a tensor of three dimensions are counted through all its matrices."""
-    held = part.stored[-2] if len(part.stored) == 3 else part.stored[0]  # rows of one matrix
+    held = part.matrix[0]
     begin = (part.slice or 0) * held
     rows: range | RowOrder = range(held) if part.rows is None else part.rows
     if tensor.row_order is None and isinstance(rows, range) and rows.step == 1:

@@ -1,0 +1,206 @@
+"""The weights that the core wants for a spec: their names, their parts and the shapes of these.
+
+csrc/model/model.cpp declares the same weights. A test compares them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from onward.load.architectures.parts import Shape
+from onward.spec import DecoderSpec
+
+
+@dataclass(frozen=True)
+class Role:
+    """One part of a weight, under the name that the tables of families have for it."""
+
+    name: str
+    shape: Shape
+    is_bias: bool = False
+    index: int | None = None
+    """Of the expert, or of the head (latent attention), where each has parts of its own."""
+
+
+@dataclass(frozen=True)
+class Weight:
+    """One canonical weight and its parts."""
+
+    name: str
+    roles: tuple[Role, ...]
+    layer: int | None = None
+
+
+def canonical_weights(spec: DecoderSpec) -> Iterator[Weight]:
+    """All weights of a model: first the embedding, the head and the others outside the layers."""
+    yield from _top_weights(spec)
+    for layer in range(spec.num_layers):
+        # Synthetic models take their random numbers in this order.
+        yield from sorted(_Layer(spec, layer).weights(), key=_after)
+
+
+def _after(weight: Weight) -> int:
+    name = weight.name.rpartition(".")[2].removesuffix("_bias")
+    return 2 if name in ("q_norm", "k_norm") else int(weight.roles[0].is_bias)
+
+
+def has_experts(spec: DecoderSpec, layer: int) -> bool:
+    """Whether a layer has experts in place of the MLP."""
+    return bool(spec.layer_experts and spec.layer_experts[layer])
+
+
+def role_shapes(spec: DecoderSpec, layer: int | None) -> dict[str, Shape]:
+    """The shapes of the parts that a tensor of several parts may hold, by the names of roles."""
+    hidden = spec.hidden_size
+    if layer is None:
+        return {"embed": (spec.vocab_size, hidden), "head": (spec.vocab_size, hidden)}
+    q, kv = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
+    inner, expert = spec.intermediate_size, spec.experts.intermediate_size
+    shared = spec.experts.shared_size
+    return {
+        **{"q": (q, hidden), "k": (kv, hidden), "v": (kv, hidden), "o": (hidden, q)},
+        "attention_gate": (q, hidden),
+        **{"gate": (inner, hidden), "up": (inner, hidden), "down": (hidden, inner)},
+        "expert_gate": (expert, hidden),
+        "expert_up": (expert, hidden),
+        "expert_down": (hidden, expert),
+        "shared_gate": (shared, hidden),
+        "shared_up": (shared, hidden),
+        "shared_down": (hidden, shared),
+        "router": (spec.experts.count, hidden),
+        **_latent_shapes(spec),
+    }
+
+
+def _latent_shapes(spec: DecoderSpec) -> dict[str, Shape]:
+    latent, hidden = spec.latent, spec.hidden_size
+    if not latent.kv_rank:
+        return {}
+    q_rows = spec.num_heads * (latent.nope_dim + latent.rope_dim)
+    return {
+        "q": (q_rows, hidden),
+        "q_a": (latent.q_rank, hidden),
+        "q_b": (q_rows, latent.q_rank),
+        "kv_a": (latent.kv_rank + latent.rope_dim, hidden),
+    }
+
+
+def _top_weights(spec: DecoderSpec) -> Iterator[Weight]:
+    table, hidden = (spec.vocab_size, spec.hidden_size), (spec.hidden_size,)
+    yield Weight("embed", (Role("embed", table),))
+    yield from _norm("norm", hidden, spec.norms.bias)
+    if not spec.tied_head:
+        yield Weight("head", (Role("head", table),))
+    if spec.head_bias:
+        yield Weight("head_bias", (Role("head", (spec.vocab_size,), is_bias=True),))
+    if spec.learned_positions:
+        shape = (spec.learned_positions, spec.hidden_size)
+        yield Weight("positions", (Role("positions", shape),))
+    if spec.norms.embedding:
+        yield from _norm("embed_norm", hidden, spec.norms.bias)
+
+
+def _norm(name: str, shape: Shape, bias: bool, layer: int | None = None) -> Iterator[Weight]:
+    here = "" if layer is None else f"layers.{layer}."
+    yield Weight(here + name, (Role(name, shape),), layer)
+    if bias:
+        yield Weight(f"{here}{name}_bias", (Role(name, shape, is_bias=True),), layer)
+
+
+class _Layer:
+    """The weights of one layer."""
+
+    def __init__(self, spec: DecoderSpec, layer: int) -> None:
+        self._spec, self._layer = spec, layer
+        self._shapes = role_shapes(spec, layer)
+
+    def weights(self) -> Iterator[Weight]:
+        spec, layer, hidden = self._spec, self._layer, (self._spec.hidden_size,)
+        bias = spec.norms.bias
+        if spec.norms.before:
+            yield from _norm("attention_norm", hidden, bias, layer)
+        if spec.latent.kv_rank:
+            yield from self._latent_attention()
+        else:
+            yield from self._matrix("qkv", ("q", "k", "v"), spec.qkv_bias)
+            yield from self._head_norms()
+        if spec.attention.sink_logits:
+            yield self._vector("sink_logits", (spec.num_heads,))
+        if spec.attention.output_gate:
+            yield from self._matrix("attention_gate", ("attention_gate",), False)
+        yield from self._matrix("o", ("o",), spec.output_bias)
+        if spec.norms.after:
+            yield from _norm("attention_post_norm", hidden, bias, layer)
+        if spec.norms.before and spec.residual != "parallel":
+            yield from _norm("mlp_norm", hidden, bias, layer)
+        if has_experts(spec, layer):
+            yield from self._experts()
+        else:
+            yield from self._mlp("", spec.mlp_bias)
+        if spec.mlp.activation == "xielu":
+            yield self._vector("activation_parameters", (4,))
+        if spec.norms.after:
+            yield from _norm("mlp_post_norm", hidden, bias, layer)
+
+    def _vector(self, name: str, shape: Shape) -> Weight:
+        return Weight(f"layers.{self._layer}.{name}", (Role(name, shape),), self._layer)
+
+    def _matrix(
+        self, name: str, roles: tuple[str, ...], bias: bool, experts: int = 0
+    ) -> Iterator[Weight]:
+        """A matrix, and its bias; with ``experts``, the parts of each expert in turn."""
+        name = f"layers.{self._layer}.{name}"
+        order = range(experts) if experts else (None,)
+        parts = [(role, self._shapes[role], expert) for expert in order for role in roles]
+        matrix = tuple(Role(role, shape, index=expert) for role, shape, expert in parts)
+        yield Weight(name, matrix, self._layer)
+        if bias:
+            vector = tuple(Role(role, shape[:1], True, expert) for role, shape, expert in parts)
+            yield Weight(f"{name}_bias", vector, self._layer)
+
+    def _head_norms(self) -> Iterator[Weight]:
+        spec = self._spec
+        if not spec.qk_norm:
+            return
+        for name, heads in (("q_norm", spec.num_heads), ("k_norm", spec.num_kv_heads)):
+            size = spec.head_dim * (1 if spec.attention.qk_norm_over == "head" else heads)
+            yield from _norm(name, (size,), spec.attention.qk_norm_bias, self._layer)
+
+    def _mlp(self, prefix: str, bias: bool) -> Iterator[Weight]:
+        roles = (f"{prefix}gate", f"{prefix}up") if self._spec.mlp.gated else (f"{prefix}up",)
+        name = "gate_up" if self._spec.mlp.gated else "up"
+        yield from self._matrix(prefix + name, roles, bias)
+        yield from self._matrix(f"{prefix}down", (f"{prefix}down",), bias)
+
+    def _experts(self) -> Iterator[Weight]:
+        experts, gated = self._spec.experts, self._spec.mlp.gated
+        yield from self._matrix("router", ("router",), experts.router_bias)
+        if experts.correction:
+            yield self._vector("router_correction", (experts.count,))
+        roles = ("expert_gate", "expert_up") if gated else ("expert_up",)
+        name = "experts_gate_up" if gated else "experts_up"
+        yield from self._matrix(name, roles, experts.bias, experts.count)
+        yield from self._matrix("experts_down", ("expert_down",), experts.bias, experts.count)
+        if experts.shared_size:
+            yield from self._mlp("shared_", False)
+        if experts.shared_gate:
+            shape = (1, self._spec.hidden_size)
+            role = Role("shared_scale", shape)
+            yield Weight(f"layers.{self._layer}.shared_gate", (role,), self._layer)
+
+    def _latent_attention(self) -> Iterator[Weight]:
+        spec, latent, layer = self._spec, self._spec.latent, self._layer
+        if latent.q_rank:
+            yield from self._matrix("q_a", ("q_a",), spec.qkv_bias)
+            yield from _norm("q_a_norm", (latent.q_rank,), False, layer)
+            yield from self._matrix("q_b", ("q_b",), False)
+        else:
+            yield from self._matrix("qkv", ("q",), False)
+        yield from self._matrix("kv_a", ("kv_a",), spec.qkv_bias)
+        yield from _norm("kv_a_norm", (latent.kv_rank,), False, layer)
+        heads = range(spec.num_heads)
+        k_up = tuple(Role("k_up", (latent.kv_rank, latent.nope_dim), index=i) for i in heads)
+        v_up = tuple(Role("v_up", (spec.head_dim, latent.kv_rank), index=i) for i in heads)
+        yield Weight(f"layers.{layer}.k_up", k_up, layer)
+        yield Weight(f"layers.{layer}.v_up", v_up, layer)

@@ -1,0 +1,189 @@
+"""The plan of a model: for each weight of the core the parts of tensors of the file, as the table
+of the family says."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from onward.load.architectures import row_orders
+from onward.load.architectures.canonical import Role, canonical_weights, role_shapes
+from onward.load.architectures.names import Entries, Names, Root, Stored
+from onward.load.architectures.parts import (
+    Part,
+    PlannedTensor,
+    RowOrder,
+    Shape,
+    constant,
+    joined,
+    with_rows,
+)
+from onward.spec import DecoderSpec, RopeSpec
+
+
+def planned(spec: DecoderSpec, names: Names, stored: Collection[str]) -> Iterator[PlannedTensor]:
+    """The weights of a model; those outside the layers come first.
+
+    ``stored`` are the tensors of the file, which decide between spellings; empty: the first ones.
+    """
+    plan = _Plan(spec, names, root_of(names, stored), stored)
+    for weight in canonical_weights(spec):
+        yield PlannedTensor(
+            weight.name, tuple(plan.part(role, weight.layer) for role in weight.roles)
+        )
+
+
+def root_of(names: Names, stored: Collection[str]) -> Root:
+    """Where the decoder begins in a file with these tensors: where the embedding is."""
+    for root in names.roots:
+        for entry in names.roles["embed"]:
+            if f"{root.model}{entry.module}{entry.weight}" in stored:
+                return root
+    return names.roots[0]
+
+
+@dataclass(frozen=True)
+class _Plan:
+    spec: DecoderSpec
+    names: Names
+    root: Root
+    stored: Collection[str]
+
+    def part(self, role: Role, layer: int | None) -> Part:
+        if role.name in ("k_up", "v_up") and role.name not in self.names.roles:
+            return self._latent_part(role, layer)
+        entry = self._entry(role, layer)
+        if entry.constant is not None:
+            return constant(role.shape, entry.constant)
+        if entry.joined:
+            return self._joined(entry, role, layer)
+        part = self._stored_part(entry, role, layer)
+        order = self._rotation(role, layer)
+        return part if order is None else with_rows(part, order)
+
+    def _entry(self, role: Role, layer: int | None) -> Stored:
+        """The first entry whose tensor is in the file."""
+        entries: Entries = self.names.roles[role.name]
+        for entry in entries:
+            if self._tensor(entry, role, layer) in self.stored:
+                return entry
+        return entries[0]
+
+    def _prefix(self, role: Role, layer: int | None) -> str:
+        if layer is not None:
+            return self.root.model + self.names.layer.replace("{i}", str(layer))
+        return self.root.head if role.name == "head" else self.root.model
+
+    def _tensor(self, entry: Stored, role: Role, layer: int | None) -> str:
+        module = entry.module.replace("{e}", str(role.index))
+        return self._prefix(role, layer) + module + (entry.bias if role.is_bias else entry.weight)
+
+    def _stored_part(self, entry: Stored, role: Role, layer: int | None) -> Part:
+        rows, total = self._rows(entry, role, layer)
+        stored: Shape = (total, *role.shape[1:])
+        turned = entry.transposed and not role.is_bias
+        if turned:
+            stored = stored[::-1]
+        index = None
+        if role.index is not None and "{e}" not in entry.module:
+            stored, index = (self.spec.experts.count, *stored), role.index
+        return Part(
+            self._tensor(entry, role, layer),
+            role.shape,
+            stored,
+            slice=index,
+            transposed=turned,
+            rows=rows,
+            plus=0.0 if role.is_bias else entry.plus,
+        )
+
+    def _rows(
+        self, entry: Stored, role: Role, layer: int | None
+    ) -> tuple[range | RowOrder | None, int]:
+        """The rows of a role in its tensor, None for all, and how many rows the tensor has."""
+        if not entry.roles:
+            return None, role.shape[0]
+        shapes = role_shapes(self.spec, layer)
+        sizes = [shapes[name][0] for name in entry.roles]
+        place, total = entry.roles.index(role.name), sum(sizes)
+        if entry.turns:
+            return row_orders.interleaved(len(sizes), sizes[0])[place], total
+        groups = {
+            "one": 1,
+            "heads": self.spec.num_heads,
+            "kv_heads": self.spec.num_kv_heads,
+        }.get(str(entry.groups), entry.groups)
+        if groups == 1:
+            return row_orders.stacked(sizes)[place], total
+        each = [size // int(groups) for size in sizes]
+        return row_orders.grouped(int(groups), each)[place], total
+
+    def _joined(self, entry: Stored, role: Role, layer: int | None) -> Part:
+        prefix = self._prefix(role, layer)
+        if len(entry.joined) > 1:  # values of their own
+            return joined(
+                Part(prefix + name, (1,), () if name in entry.scalars else (1,))
+                for name in entry.joined
+            )
+        heads = role.shape[0] // self.spec.head_dim  # one tensor for each head
+        shape = (self.spec.head_dim,)
+        return joined(
+            Part(prefix + entry.joined[0].replace("{e}", str(head)), shape, shape)
+            for head in range(heads)
+        )
+
+    def _rotation(self, role: Role, layer: int | None) -> RowOrder | None:
+        """The order of the rows of q and k, and of the weights of their norms."""
+        if layer is None or role.name not in ("q", "k", "q_norm", "k_norm", "q_b", "kv_a"):
+            return None
+        if self.spec.latent.kv_rank:
+            return self._latent_rotation(role)
+        order = _head_order(self.spec, self.names, layer)
+        if order is None:
+            return None
+        return row_orders.each_head(order, role.shape[0] // self.spec.head_dim)
+
+    def _latent_rotation(self, role: Role) -> RowOrder | None:
+        latent = self.spec.latent
+        if self.names.rotation != "pairs" or role.name == "kv_a_norm":
+            return None
+        before = latent.kv_rank if role.name == "kv_a" else latent.nope_dim
+        rotated = before + row_orders.half_split_from_pairs(latent.rope_dim)
+        order = np.concatenate([np.arange(before, dtype=np.int32), rotated.astype(np.int32)])
+        return row_orders.each_head(order, role.shape[0] // len(order))
+
+    def _latent_part(self, role: Role, layer: int | None) -> Part:
+        """Rows of kv_b_proj, (heads, nope_dim + value size, kv_rank): those of k transposed."""
+        spec, latent = self.spec, self.spec.latent
+        width = latent.nope_dim + spec.head_dim
+        begin = (role.index or 0) * width
+        tensor = self._tensor(self.names.roles["kv_b"][0], role, layer)
+        stored = (spec.num_heads * width, latent.kv_rank)
+        if role.name == "k_up":
+            rows = range(begin, begin + latent.nope_dim)
+            return Part(tensor, role.shape, stored, transposed=True, columns=rows)
+        rows = range(begin + latent.nope_dim, begin + width)
+        return Part(tensor, role.shape, stored, rows=rows)
+
+
+def _head_order(spec: DecoderSpec, names: Names, layer: int) -> RowOrder | None:
+    """The order of the rows of a head of q and k; None if the file has the engine's."""
+    rope = _rope(spec, layer)
+    if rope is None or names.rotation == "as_stored":
+        return None
+    rotated = 2 * sum(frequency != 0 for frequency in rope.inv_freq)
+    if names.rotation == "pairs":
+        return row_orders.partial_pairs(spec.head_dim, rotated)
+    if rotated == spec.head_dim:
+        return None
+    return row_orders.partial_halves(spec.head_dim, rotated)
+
+
+def _rope(spec: DecoderSpec, layer: int) -> RopeSpec | None:
+    """The rotation of a layer; pairs that it does not rotate have the frequency 0."""
+    choice = spec.layer_ropes[layer] if spec.layer_ropes else 0
+    if choice < 0:
+        return None
+    return spec.other_ropes[choice - 1] if choice else spec.rope
