@@ -145,7 +145,23 @@ struct LinearInput {
   int64_t size = 0;
 };
 
-// Rotary embedding and append, for one layer of one step.
+// A norm of the heads of queries or keys.
+struct HeadNorm {
+  enum class Over {
+    head,   // each head, all with one weight (head_dim)
+    heads,  // each head with its own weight (heads * head_dim)
+    all     // all heads of a token together, with one weight (heads * head_dim)
+  };
+
+  Vector weight;  // empty: no norm
+  Over over = Over::head;
+  bool after_rotation = false;
+
+  bool empty() const { return weight.empty(); }
+};
+
+// Rotary embedding and append, for one layer of one step. In this order: clip, norms, rotation,
+// norms after the rotation, scale of the queries.
 struct RotateArgs {
   float* qkv = nullptr;  // (rows, qkv_stride): q heads; k and v heads begin at the offsets
   int64_t qkv_stride = 0;
@@ -153,9 +169,12 @@ struct RotateArgs {
   int64_t v_offset = 0;
   const float* cosines = nullptr;  // (rows, head_dim / 2), times the attention factor
   const float* sines = nullptr;    // (rows, head_dim / 2)
-  Vector q_norm;  // (head_dim): RMSNorm for each head before the rotation; empty: none
-  Vector k_norm;
+  float clip = 0;                  // limits q, k and v to [-clip, clip]; 0: not
+  HeadNorm q_norm;
+  HeadNorm k_norm;
+  bool v_norm = false;  // RMSNorm over each head of v, without a weight
   float norm_eps = 0;
+  const float* q_scales = nullptr;  // (rows): the queries of a row are multiplied by it; or null
   int64_t num_heads = 0;
   int64_t layer = 0;
 };
@@ -163,10 +182,13 @@ struct RotateArgs {
 struct AttendLayerArgs {
   const float* qkv = nullptr;  // (rows, qkv_stride): rotated queries at the start of each row
   int64_t qkv_stride = 0;
-  float* out = nullptr;  // (rows, activation_stride(num_heads * head_dim))
+  float* out = nullptr;  // (rows, activation_stride(num_heads * value_dim))
   int64_t num_heads = 0;
   int64_t layer = 0;
   float scale = 0;
+  float softcap = 0;    // score = softcap * tanh(score / softcap), after the scale; 0: none
+  Vector sink_logits;   // (num_heads): one more logit in the softmax, without a value; or empty
+  Vector alibi_slopes;  // (num_heads): score += slope * (key position - position); or empty
   // (rows, head_dim / 2). If the layer's group has sink tokens (cache_layout.h), these rotate a
   // query back to the last position that sees the sinks without a gap; otherwise null.
   const float* sink_cosines = nullptr;
@@ -198,6 +220,9 @@ class Backend {
   // and returns when all have finished. work must not throw.
   virtual void run_on_host(int64_t tasks, const std::function<void(int64_t)>& work) = 0;
 
+  // InvalidArgument if the device lacks something that a cache of this layout needs.
+  virtual void check(const CacheLayout&) const {}
+
   // Sets the tables of a step for all layers. They must outlive the step. The slices cover the rows
   // of the step in order. Each layer encodes its part of `encodings` before its attention.
   virtual void begin_step(const CacheLayout& layout, const std::vector<SequenceSlice>& slices,
@@ -223,8 +248,8 @@ class Backend {
   // Encodes the layer's part of the encodings of the step that belong to the layer's group. The
   // codes depend only on the exact block and the first block.
   virtual void encode(int64_t layer) = 0;
-  // Causal attention. A token sees the newest tokens within the window of its layer group, and the
-  // sink tokens of the group. CacheLayout decides which of them it sees as codes.
+  // Causal attention. A token sees the newest tokens within the window and the chunk of its layer
+  // group, and the sink tokens of the group. CacheLayout decides which of them it sees as codes.
   virtual void attend(const AttendLayerArgs& args) = 0;
 
   // Whether the device can sample. Otherwise the logits are sampled on the host.

@@ -1,10 +1,11 @@
 // The layout of keys and values in a cache block. A block has kBlockTokens consecutive positions of
-// one sequence, for every kv head of a group of layers. The layers of a group see the same window,
-// so blocks that they no longer see can be returned. A block is exact or coded.
+// one sequence, for every kv head of a group of layers. The layers of a group have kv heads of the
+// same number and sizes. They see the same positions, so blocks that they no longer see can be
+// returned. A block is exact or coded.
 //
 //   exact = for each layer of the group, for each kv head:
 //             keys   [head_dim][16 tokens]       tokens are lanes: 16 scores per register
-//             values [16 tokens][value_stride]   value_stride = head_dim rounded up to 16
+//             values [16 tokens][value_stride]   value_stride = value_dim rounded up to 16
 //   coded = for each layer of the group, for each kv head: key codes, value codes
 //           for each layer of the group, for each kv head: key scales, value scales
 //           (cpu/kernels.h defines the layout of codes and scales). A side with the codec `exact`
@@ -32,15 +33,30 @@ struct CacheLayout {
   static constexpr int64_t kBlockTokens = 16;
   static constexpr int64_t kCodedLane = 32;  // coded vectors are padded to a multiple with zeros
 
-  // A group of layers that see the same positions.
+  // A group of layers that see the same positions and have kv heads of the same sizes.
   struct Group {
     int64_t layers = 0;
-    int64_t window = 0;       // number of newest tokens that are seen, itself included; 0: all
-    int64_t sink_tokens = 0;  // number of first tokens that are also seen (StreamingLLM)
+    int64_t num_kv_heads = 0;
+    int64_t head_dim = 0;      // of keys
+    int64_t value_dim = 0;     // of values; equal to head_dim in a coded cache
+    int64_t window = 0;        // number of newest tokens that are seen, itself included; 0: all
+    int64_t chunk_tokens = 0;  // length of the chunks of positions; a token sees its own; 0: all
+    int64_t sink_tokens = 0;   // number of first tokens that are also seen (StreamingLLM)
+
+    // The first key that a token at this position sees, apart from the sinks.
+    int64_t first_key(int64_t position) const {
+      const int64_t in_window = window > 0 && window <= position ? position - window + 1 : 0;
+      return std::max(in_window, chunk_tokens > 0 ? position / chunk_tokens * chunk_tokens : 0);
+    }
+    // Whether some later token does not see the first keys.
+    bool bounded() const { return window > 0 || chunk_tokens > 0; }
+    bool same_shape(const Group& other) const {
+      return num_kv_heads == other.num_kv_heads && head_dim == other.head_dim &&
+             value_dim == other.value_dim && window == other.window &&
+             chunk_tokens == other.chunk_tokens && sink_tokens == other.sink_tokens;
+    }
   };
 
-  int64_t num_kv_heads = 0;
-  int64_t head_dim = 0;
   DType dtype = DType::f32;  // of exact blocks: f32, f16 or bf16
   KvCodec key_codec = KvCodec::exact;
   KvCodec value_codec = KvCodec::exact;
@@ -59,64 +75,80 @@ struct CacheLayout {
     return coded() ? std::max(coded_begin(), block - window_blocks) : coded_begin();
   }
   int64_t num_groups() const { return static_cast<int64_t>(groups.size()); }
+  const Group& group(int64_t layer) const {
+    return groups[static_cast<size_t>(group_of[static_cast<size_t>(layer)])];
+  }
   int64_t blocks_for(int64_t tokens) const { return round_up(tokens, kBlockTokens) / kBlockTokens; }
 
   // Exact blocks.
   int64_t value_bytes() const { return dtype_block_bytes(dtype); }
-  int64_t value_stride() const { return round_up(head_dim, kBlockTokens); }
-  int64_t exact_keys_bytes() const { return kBlockTokens * head_dim * value_bytes(); }
-  int64_t exact_values_bytes() const { return kBlockTokens * value_stride() * value_bytes(); }
-  int64_t head_bytes() const { return exact_keys_bytes() + exact_values_bytes(); }
+  int64_t value_stride(const Group& of) const { return round_up(of.value_dim, kBlockTokens); }
+  int64_t exact_keys_bytes(const Group& of) const {
+    return kBlockTokens * of.head_dim * value_bytes();
+  }
+  int64_t exact_values_bytes(const Group& of) const {
+    return kBlockTokens * value_stride(of) * value_bytes();
+  }
+  int64_t head_bytes(const Group& of) const {
+    return exact_keys_bytes(of) + exact_values_bytes(of);
+  }
   int64_t keys_offset(int64_t layer, int64_t kv_head) const {
-    return (place_of[static_cast<size_t>(layer)] * num_kv_heads + kv_head) * head_bytes();
+    return head_in_block(layer, kv_head) * head_bytes(group(layer));
   }
   int64_t values_offset(int64_t layer, int64_t kv_head) const {
-    return keys_offset(layer, kv_head) + exact_keys_bytes();
+    return keys_offset(layer, kv_head) + exact_keys_bytes(group(layer));
   }
-  int64_t exact_block_bytes(int64_t group) const { return heads_of(group) * head_bytes(); }
+  int64_t exact_block_bytes(int64_t index) const {
+    const Group& of = groups[static_cast<size_t>(index)];
+    return heads_of(of) * head_bytes(of);
+  }
 
   // Coded blocks.
-  int64_t coded_dim() const { return round_up(head_dim, kCodedLane); }
-  int64_t key_codes_bytes() const {
-    return key_codec == KvCodec::exact ? exact_keys_bytes() : codes_bytes(key_codec);
+  int64_t coded_dim(const Group& of) const { return round_up(of.head_dim, kCodedLane); }
+  int64_t key_codes_bytes(const Group& of) const {
+    return key_codec == KvCodec::exact ? exact_keys_bytes(of) : codes_bytes(of, key_codec);
   }
-  int64_t value_codes_bytes() const {
-    return value_codec == KvCodec::exact ? exact_values_bytes() : codes_bytes(value_codec);
+  int64_t value_codes_bytes(const Group& of) const {
+    return value_codec == KvCodec::exact ? exact_values_bytes(of) : codes_bytes(of, value_codec);
   }
-  int64_t key_scales_bytes() const { return scales_bytes(key_codec); }
-  int64_t value_scales_bytes() const { return scales_bytes(value_codec); }
+  int64_t head_codes_bytes(const Group& of) const {
+    return key_codes_bytes(of) + value_codes_bytes(of);
+  }
+  int64_t key_scales_bytes(const Group& of) const { return scales_bytes(of, key_codec); }
+  int64_t value_scales_bytes(const Group& of) const { return scales_bytes(of, value_codec); }
+  int64_t head_scales_bytes(const Group& of) const {
+    return key_scales_bytes(of) + value_scales_bytes(of);
+  }
   int64_t key_codes_offset(int64_t layer, int64_t kv_head) const {
-    return (place_of[static_cast<size_t>(layer)] * num_kv_heads + kv_head) *
-           (key_codes_bytes() + value_codes_bytes());
+    return head_in_block(layer, kv_head) * head_codes_bytes(group(layer));
   }
   int64_t value_codes_offset(int64_t layer, int64_t kv_head) const {
-    return key_codes_offset(layer, kv_head) + key_codes_bytes();
+    return key_codes_offset(layer, kv_head) + key_codes_bytes(group(layer));
   }
   int64_t key_scales_offset(int64_t layer, int64_t kv_head) const {
-    return heads_of(group_of[static_cast<size_t>(layer)]) *
-               (key_codes_bytes() + value_codes_bytes()) +
-           (place_of[static_cast<size_t>(layer)] * num_kv_heads + kv_head) *
-               (key_scales_bytes() + value_scales_bytes());
+    const Group& of = group(layer);
+    return heads_of(of) * head_codes_bytes(of) +
+           head_in_block(layer, kv_head) * head_scales_bytes(of);
   }
   int64_t value_scales_offset(int64_t layer, int64_t kv_head) const {
-    return key_scales_offset(layer, kv_head) + key_scales_bytes();
+    return key_scales_offset(layer, kv_head) + key_scales_bytes(group(layer));
   }
-  int64_t coded_block_bytes(int64_t group) const {
-    return round_up(heads_of(group) * (key_codes_bytes() + value_codes_bytes() +
-                                       key_scales_bytes() + value_scales_bytes()),
-                    64);
+  int64_t coded_block_bytes(int64_t index) const {
+    const Group& of = groups[static_cast<size_t>(index)];
+    return round_up(heads_of(of) * (head_codes_bytes(of) + head_scales_bytes(of)), 64);
   }
 
  private:
-  int64_t heads_of(int64_t group) const {
-    return groups[static_cast<size_t>(group)].layers * num_kv_heads;
+  int64_t heads_of(const Group& of) const { return of.layers * of.num_kv_heads; }
+  int64_t head_in_block(int64_t layer, int64_t kv_head) const {
+    return place_of[static_cast<size_t>(layer)] * group(layer).num_kv_heads + kv_head;
   }
-  int64_t codes_bytes(KvCodec codec) const {
-    return kBlockTokens * coded_dim() * code_bits(codec) / 8;
+  int64_t codes_bytes(const Group& of, KvCodec codec) const {
+    return kBlockTokens * coded_dim(of) * code_bits(codec) / 8;
   }
-  int64_t scales_bytes(KvCodec codec) const {
+  int64_t scales_bytes(const Group& of, KvCodec codec) const {
     if (codec == KvCodec::exact) return 0;
-    return kBlockTokens * 2 * (is_grouped(codec) ? coded_dim() / kCodedLane : 1);
+    return kBlockTokens * 2 * (is_grouped(codec) ? coded_dim(of) / kCodedLane : 1);
   }
 };
 

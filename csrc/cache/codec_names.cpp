@@ -34,11 +34,12 @@ KvCodec kv_codec(const char* option, const std::string& name) {
 
 int64_t kv_vector_bytes(KvCodec codec, DType exact, bool keys, int64_t head_dim) {
   CacheLayout layout;
-  layout.head_dim = head_dim;
   layout.dtype = exact;
   layout.key_codec = layout.value_codec = codec;
-  const int64_t block = keys ? layout.key_codes_bytes() + layout.key_scales_bytes()
-                             : layout.value_codes_bytes() + layout.value_scales_bytes();
+  CacheLayout::Group of;
+  of.head_dim = of.value_dim = head_dim;
+  const int64_t block = keys ? layout.key_codes_bytes(of) + layout.key_scales_bytes(of)
+                             : layout.value_codes_bytes(of) + layout.value_scales_bytes(of);
   return block / CacheLayout::kBlockTokens;
 }
 

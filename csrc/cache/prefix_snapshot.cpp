@@ -21,14 +21,16 @@ void clear_tokens(const CacheLayout& layout, int64_t first, StoredBlock& exact) 
   const auto zero = [](char* begin, int64_t bytes) {
     std::memset(begin, 0, static_cast<size_t>(bytes));
   };
+  const CacheLayout::Group& of = layout.groups[static_cast<size_t>(exact.group)];
+  const int64_t row_bytes = layout.value_stride(of) * value;
   char* head = exact.bytes.data();
   char* const end = head + layout.exact_block_bytes(exact.group);
-  for (; head < end; head += layout.head_bytes()) {
-    for (int64_t d = 0; d < layout.head_dim; ++d) {  // keys (head_dim, 16)
+  for (; head < end; head += layout.head_bytes(of)) {
+    for (int64_t d = 0; d < of.head_dim; ++d) {  // keys (head_dim, 16)
       zero(head + (d * kTokens + first) * value, (kTokens - first) * value);
     }
-    zero(head + layout.exact_keys_bytes() + first * layout.value_stride() * value,  // (16, stride)
-         (kTokens - first) * layout.value_stride() * value);
+    zero(head + layout.exact_keys_bytes(of) + first * row_bytes,  // values (16, stride)
+         (kTokens - first) * row_bytes);
   }
 }
 

@@ -13,8 +13,7 @@ size_t at(int64_t index) { return static_cast<size_t>(index); }
 }  // namespace
 
 int64_t first_seen_block(const CacheLayout& layout, int64_t group, int64_t position) {
-  const int64_t window = layout.groups[at(group)].window;
-  return window > 0 && window <= position ? (position - window + 1) / kTokens : 0;
+  return layout.groups[at(group)].first_key(position) / kTokens;
 }
 
 bool keeps_first_block(const CacheLayout& layout, int64_t group) {
@@ -46,7 +45,7 @@ int64_t step_bytes(const CacheLayout& layout, int64_t tokens) {
   int64_t bytes = 0;
   for (int64_t group = 0; group < layout.num_groups(); ++group) {
     if (layout.coded()) bytes += layout.coded_block_bytes(group);
-    if (layout.coded() || layout.groups[at(group)].window > 0) {
+    if (layout.coded() || layout.groups[at(group)].bounded()) {
       bytes += blocks * layout.exact_block_bytes(group);
     }
   }

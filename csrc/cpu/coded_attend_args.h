@@ -66,7 +66,8 @@ namespace onward::cpu {
 // the padded query is rotated if keys are, and rounded to 8 bits or, for q4_0, to 15: with m =
 // max |q| and h = 127 or 16256,
 //   n = q * (h / m), to nearest even; its scale is m / h; all 0 for m < 2^-100;
-//   score = scale * (c + s). c is the query's product with the centre where keys have one, before
+//   score = scale * (c + s), followed by the soft-cap and the slope of AttendArgs. The distance of
+//   a sink is counted from the last position that sees the sinks without a gap. c is the query's product with the centre where keys have one, before
 //   padding and rotation, as a sum along a row (element i: fma into lane i % 16), else 0;
 //   s = (query's scale) * (chain of fma(float(dot), key's scale, sum) over groups from +0), one
 //   group but for q4_0. dot is the exact integer sum over the group of n times the key's integers.

@@ -159,7 +159,7 @@ void CpuBackend::encode(int64_t layer) {
   for (const BlockEncoding& block : *encodings_) {
     if (block.group == group) own.push_back(&block);
   }
-  const int64_t heads = layout.num_kv_heads;
+  const int64_t heads = layout.group(layer).num_kv_heads;
   pool_.run(static_cast<int64_t>(own.size()) * heads, [&](int64_t task) {
     encode_head(kernels_, layout, layer, task % heads, *own[static_cast<size_t>(task / heads)]);
   });
@@ -174,7 +174,7 @@ void CpuBackend::attend(const AttendLayerArgs& args) {
   for (const SequenceSlice& slice : slices) {
     visible_keys += slice.tokens * (slice.first_position + slice.tokens);
   }
-  if (visible_keys * args.num_heads * layout.head_dim <= kSmallWork) {
+  if (visible_keys * args.num_heads * layout.group(args.layer).head_dim <= kSmallWork) {
     for (int64_t task = 0; task < attend_tasks_.count(); ++task) body(task);
   } else {
     pool_.run(attend_tasks_.count(), body);

@@ -17,22 +17,46 @@ LinearInput plain(const float* x) { return {x, Vector{}, 0, 0}; }
 constexpr float kSlowestUncentred = 1.0f / 500;
 constexpr int64_t kSmallestCodedHead = 32, kLargestCodedHead = 256;
 
+// What a layer sees and the sizes of its kv heads, without a number of layers. streamed: the window
+// of the engine, which sinks go with; 0: none. A layer with a chunk or a smaller window of its own
+// keeps it, because it never sees the first tokens of a long text.
+CacheLayout::Group layer_group(const DecoderSpec& spec, int64_t layer, int64_t streamed) {
+  CacheLayout::Group group;
+  group.num_kv_heads = spec.kv_heads_of(layer);
+  group.head_dim = spec.head_dim_of(layer);
+  group.value_dim = spec.value_dim_of(layer);
+  group.window = spec.window(layer);
+  group.chunk_tokens = spec.chunk(layer);
+  const bool reaches = group.window == 0 || group.window > streamed;
+  if (streamed > 0 && group.chunk_tokens == 0 && reaches) {
+    group.window = streamed;
+    group.sink_tokens = CacheFormat::kSinkTokens;
+  }
+  return group;
+}
+
+void check_coded_heads(const CacheLayout::Group& group) {
+  if (group.head_dim < kSmallestCodedHead || group.head_dim > kLargestCodedHead) {
+    throw InvalidArgument("kv_dtype: this model's heads are of " + std::to_string(group.head_dim) +
+                          " values, expected 32 to 256 for a coded cache");
+  }
+  if (group.value_dim != group.head_dim) {
+    throw InvalidArgument("kv_dtype: this model has keys of " + std::to_string(group.head_dim) +
+                          " numbers and values of " + std::to_string(group.value_dim) +
+                          ", expected equal sizes for a coded cache; use f32, f16 or bf16");
+  }
+}
+
 }  // namespace
 
 CacheLayout make_cache_layout(const Model& model, const CacheFormat& format) {
   const DecoderSpec& spec = model.spec;
   CacheLayout layout;
-  layout.num_kv_heads = spec.num_kv_heads;
-  layout.head_dim = spec.head_dim;
   layout.dtype = model.cache_dtype;
   layout.key_codec = format.keys;
   layout.value_codec = format.values;
   layout.exact_first = format.exact_first || !layout.coded();
   layout.window_blocks = layout.blocks_for(format.window_tokens);
-  if (layout.coded() && (spec.head_dim < kSmallestCodedHead || spec.head_dim > kLargestCodedHead)) {
-    throw InvalidArgument("kv_dtype: this model's heads are of " + std::to_string(spec.head_dim) +
-                          " values, expected 32 to 256 for a coded cache");
-  }
   const std::vector<float>& turns = spec.rope.inv_freq;
   const auto fast = [](float frequency) { return frequency >= kSlowestUncentred; };
   layout.first_centred_pair = turns.rend() - std::find_if(turns.rbegin(), turns.rend(), fast);
@@ -47,17 +71,11 @@ CacheLayout make_cache_layout(const Model& model, const CacheFormat& format) {
         "kv_sinks: is off, expected on with attention_window, which needs the first tokens");
   }
   for (int64_t layer = 0; layer < spec.num_layers; ++layer) {
-    const int64_t own = spec.window(layer);
-    const bool sinks = streamed > 0 && (own == 0 || own > streamed);
-    const int64_t window = sinks ? streamed : own;
-    const auto same = [&](const CacheLayout::Group& group) {
-      return group.window == window && (group.sink_tokens > 0) == sinks;
-    };
+    const CacheLayout::Group own = layer_group(spec, layer, streamed);
+    if (layout.coded()) check_coded_heads(own);
+    const auto same = [&](const CacheLayout::Group& group) { return group.same_shape(own); };
     auto group = std::find_if(layout.groups.begin(), layout.groups.end(), same);
-    if (group == layout.groups.end()) {
-      layout.groups.push_back({0, window, sinks ? CacheFormat::kSinkTokens : 0});
-      group = layout.groups.end() - 1;
-    }
+    if (group == layout.groups.end()) group = layout.groups.insert(layout.groups.end(), own);
     layout.group_of.push_back(group - layout.groups.begin());
     layout.place_of.push_back(group->layers++);
   }
@@ -72,23 +90,31 @@ struct Decoder::Activations {
 
   void reserve(const Model& model, int64_t rows, int64_t logits_rows) {
     const DecoderSpec& spec = model.spec;
-    const LayerWeights& layer = model.layers[0];
     if (rows > capacity_rows) {
+      // The widest layer.
+      int64_t qkv_width = 0, attended_width = 0, gated_width = 0, half = 0;
+      for (int64_t index = 0; index < spec.num_layers; ++index) {
+        const LayerWeights& layer = model.layers[static_cast<size_t>(index)];
+        qkv_width = std::max(qkv_width, layer.qkv.outputs);
+        attended_width = std::max(attended_width, layer.o.inputs);
+        gated_width = std::max(gated_width, layer.down.inputs);
+        half = std::max(half, spec.head_dim_of(index) / 2);
+      }
       capacity_rows = 0;
       grow(token_ids, rows);
       grow(x, rows * model.embed.inputs);
-      grow(qkv, rows * layer.qkv.outputs);
-      grow(attended, rows * layer.o.inputs);
-      grow(gated, rows * layer.down.inputs);
-      grow(cosines, rows * spec.head_dim / 2);
-      grow(sines, rows * spec.head_dim / 2);
+      grow(qkv, rows * qkv_width);
+      grow(attended, rows * attended_width);
+      grow(gated, rows * gated_width);
+      grow(cosines, rows * half);
+      grow(sines, rows * half);
       if (sinks) {
-        grow(sink_cosines, rows * spec.head_dim / 2);
-        grow(sink_sines, rows * spec.head_dim / 2);
+        grow(sink_cosines, rows * half);
+        grow(sink_sines, rows * half);
       }
       if (identity) {
-        grow(ones, rows * spec.head_dim / 2);
-        grow(zeros, rows * spec.head_dim / 2);
+        grow(ones, rows * half);
+        grow(zeros, rows * half);
       }
       capacity_rows = rows;
       ++moves;
@@ -143,6 +169,7 @@ struct Decoder::Activations {
 
 Decoder::Decoder(std::shared_ptr<const Model> model, Backend& backend, const CacheFormat& format)
     : model_(std::move(model)), backend_(backend), layout_(make_cache_layout(*model_, format)) {
+  backend_.check(layout_);
   for (const CacheLayout::Group& group : layout_.groups) {
     if (group.sink_tokens > 0) sink_reach_ = group.window + group.sink_tokens - 1;
   }
@@ -239,10 +266,10 @@ void Decoder::layer(int64_t index, int64_t rows, bool encodes, const Poll& poll)
   rotate.v_offset = w.qkv.offsets[2];
   rotate.cosines = rotates ? a.cosines : a.ones;
   rotate.sines = rotates ? a.sines : a.zeros;
-  rotate.q_norm = w.q_norm;
-  rotate.k_norm = w.k_norm;
+  rotate.q_norm.weight = w.q_norm;
+  rotate.k_norm.weight = w.k_norm;
   rotate.norm_eps = spec.norm_eps;
-  rotate.num_heads = spec.num_heads;
+  rotate.num_heads = spec.heads_of(index);
   rotate.layer = index;
   backend_.rotate_and_append(rotate);
   const int64_t group = layout_.group_of[static_cast<size_t>(index)];
@@ -252,13 +279,13 @@ void Decoder::layer(int64_t index, int64_t rows, bool encodes, const Poll& poll)
   attend.qkv = a.qkv;
   attend.qkv_stride = w.qkv.outputs;
   attend.out = a.attended;
-  attend.num_heads = spec.num_heads;
+  attend.num_heads = spec.heads_of(index);
   attend.layer = index;
   if (layout_.groups[static_cast<size_t>(group)].sink_tokens > 0) {
     attend.sink_cosines = rotates ? a.sink_cosines : a.ones;
     attend.sink_sines = rotates ? a.sink_sines : a.zeros;
   }
-  attend.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.head_dim)));
+  attend.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.head_dim_of(index))));
   poll();
   backend_.attend(attend);
   poll();

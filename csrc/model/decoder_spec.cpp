@@ -3,6 +3,7 @@
 #include <cmath>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 
@@ -96,15 +97,7 @@ void DecoderSpec::validate() const {
     check_number("layer_ropes", table, {kNoRope, static_cast<double>(other_ropes.size())});
   }
   check_ranges(*this, "");
-  if (num_heads % num_kv_heads != 0) {
-    refuse("num_heads", text_of(num_heads),
-           "a multiple of num_kv_heads, which is " + text_of(num_kv_heads));
-  }
   if (head_dim % 2 != 0) refuse("head_dim", text_of(head_dim), "an even number");
-  check_rope(rope, "rope", head_dim);
-  for (size_t i = 0; i < other_ropes.size(); ++i) {
-    check_rope(other_ropes[i], "other_ropes[" + std::to_string(i) + "]", head_dim);
-  }
   for_each_field<DecoderSpec>([&](const auto& field) {
     using Value = typename std::decay_t<decltype(field)>::Type;
     if constexpr (IsSpecList<Value>::value) {
@@ -112,6 +105,40 @@ void DecoderSpec::validate() const {
       if (field.by_layer && found > 0) check_length(field.name, found, num_layers);
     }
   });
+  check_layers();
+  check_rope(rope, "rope", head_dim);
+}
+
+// The heads of each layer, and the rotary table that it uses.
+void DecoderSpec::check_layers() const {
+  std::vector<bool> used(other_ropes.size());
+  const auto check_other = [&](size_t table, int64_t dim) {
+    check_rope(other_ropes[table], "other_ropes[" + std::to_string(table) + "]", dim);
+    used[table] = true;
+  };
+  for (int64_t layer = 0; layer < num_layers; ++layer) {
+    const int64_t heads = heads_of(layer), kv_heads = kv_heads_of(layer), dim = head_dim_of(layer);
+    const bool own_heads = !layer_heads.empty() || !layer_kv_heads.empty();
+    if (heads % kv_heads != 0) {
+      refuse(own_heads ? "layer_heads of layer " + std::to_string(layer) : "num_heads",
+             text_of(heads), "a multiple of num_kv_heads, which is " + text_of(kv_heads));
+    }
+    if (dim % 2 != 0) refuse("layer_head_dims", text_of(dim), "an even number");
+    if (value_dim_of(layer) > kMaxValueDim) {
+      refuse("value_dim of layer " + std::to_string(layer), text_of(value_dim_of(layer)),
+             "at most 512");
+    }
+    const int64_t table = rope_of(layer);
+    if (table > 0) {
+      check_other(static_cast<size_t>(table - 1), dim);
+    } else if (table == 0 && dim != head_dim) {
+      refuse("layer_ropes of layer " + std::to_string(layer), "0",
+             "a table of other_ropes, as the head_dim of the layer is " + text_of(dim));
+    }
+  }
+  for (size_t table = 0; table < used.size(); ++table) {
+    if (!used[table]) check_other(table, head_dim);
+  }
 }
 
 }  // namespace onward

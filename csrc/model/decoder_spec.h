@@ -43,6 +43,14 @@ struct DecoderSpec {
   ExpertsSpec experts;
   LatentSpec latent;
   std::vector<int64_t> layer_experts;  // per layer, 1: experts in place of the MLP
+  // Per layer, the length of the chunks of positions; a token sees keys of its own chunk (Llama 4).
+  // 0 or empty: all.
+  std::vector<int64_t> chunks;
+  // Per layer; 0 or empty: num_heads, num_kv_heads, head_dim.
+  std::vector<int64_t> layer_heads;
+  std::vector<int64_t> layer_kv_heads;
+  std::vector<int64_t> layer_head_dims;
+  int64_t value_dim = 0;  // of a head's values; 0: the head_dim of the layer
   // "sequential": the MLP reads the stream after attention. "parallel": both read the stream
   // before, through one norm. "parallel_norms": the same, each through its own norm.
   std::string residual = "sequential";
@@ -75,6 +83,11 @@ struct DecoderSpec {
         optional("attention", &DecoderSpec::attention), optional("mlp", &DecoderSpec::mlp),
         optional("experts", &DecoderSpec::experts), optional("latent", &DecoderSpec::latent),
         by_layer("layer_experts", &DecoderSpec::layer_experts, {0, 1}),
+        by_layer("chunks", &DecoderSpec::chunks, {0, kMaxContext}),
+        by_layer("layer_heads", &DecoderSpec::layer_heads, {0, kMaxHeads}),
+        by_layer("layer_kv_heads", &DecoderSpec::layer_kv_heads, {0, kMaxHeads}),
+        by_layer("layer_head_dims", &DecoderSpec::layer_head_dims, {0, kMaxHeadDim}),
+        optional("value_dim", &DecoderSpec::value_dim, {0, kMaxValueDim}),
         choice("residual", &DecoderSpec::residual, "sequential parallel parallel_norms"),
         optional("residual_scale", &DecoderSpec::residual_scale, {-kMaxFloat, kMaxFloat}),
         optional("embedding_scale", &DecoderSpec::embedding_scale, {-kMaxFloat, kMaxFloat}),
@@ -84,9 +97,12 @@ struct DecoderSpec {
         optional("head_bias", &DecoderSpec::head_bias));
   }
 
-  int64_t window(int64_t layer) const {
-    return windows.empty() ? 0 : windows[static_cast<size_t>(layer)];
-  }
+  int64_t window(int64_t layer) const { return at_layer(windows, layer, 0); }
+  int64_t chunk(int64_t layer) const { return at_layer(chunks, layer, 0); }
+  int64_t heads_of(int64_t layer) const { return at_layer(layer_heads, layer, num_heads); }
+  int64_t kv_heads_of(int64_t layer) const { return at_layer(layer_kv_heads, layer, num_kv_heads); }
+  int64_t head_dim_of(int64_t layer) const { return at_layer(layer_head_dims, layer, head_dim); }
+  int64_t value_dim_of(int64_t layer) const { return value_dim ? value_dim : head_dim_of(layer); }
   // kNoRope, 0 for rope, or i + 1 for other_ropes[i].
   int64_t rope_of(int64_t layer) const {
     return layer_ropes.empty() ? 0 : layer_ropes[static_cast<size_t>(layer)];
@@ -98,6 +114,14 @@ struct DecoderSpec {
   bool adds_blocks() const { return norms.after || residual_scale != 1.0f; }
   // InvalidArgument that names the first field with a wrong value. Call it before taking memory.
   void validate() const;
+
+ private:
+  void check_layers() const;
+  // The value of a layer, or `other` where it is 0 or the list is empty.
+  static int64_t at_layer(const std::vector<int64_t>& values, int64_t layer, int64_t other) {
+    const int64_t own = values.empty() ? 0 : values[static_cast<size_t>(layer)];
+    return own != 0 ? own : other;
+  }
 };
 
 }  // namespace onward

@@ -18,7 +18,8 @@ namespace onward {
 inline constexpr double kMaxSize = int64_t{1} << 28;
 inline constexpr double kMaxLayers = 4096;
 inline constexpr double kMaxHeads = 65536;
-inline constexpr double kMaxHeadDim = 512;
+inline constexpr double kMaxHeadDim = 576;
+inline constexpr double kMaxValueDim = 512;
 inline constexpr double kMaxContext = int64_t{1} << 48;
 inline constexpr double kMaxFloat = 3.4028234663852886e38;
 inline constexpr double kMaxExperts = 4096;

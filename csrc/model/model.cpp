@@ -43,8 +43,10 @@ void ModelBuilder::declare_layer(int64_t layer) {
   const DecoderSpec& s = model_->spec;
   LayerWeights& weights = model_->layers[static_cast<size_t>(layer)];
   const std::string prefix = "layers." + std::to_string(layer) + ".";
-  const int64_t q_size = s.num_heads * s.head_dim;
-  const int64_t kv_size = s.num_kv_heads * s.head_dim;
+  const int64_t q_size = s.heads_of(layer) * s.head_dim_of(layer);
+  const int64_t k_size = s.kv_heads_of(layer) * s.head_dim_of(layer);
+  const int64_t v_size = s.kv_heads_of(layer) * s.value_dim_of(layer);
+  const int64_t out_size = s.heads_of(layer) * s.value_dim_of(layer);
   const auto matrix = [&](const char* name, Matrix& m, std::vector<PartShape> shapes) {
     slots_[prefix + name] = {&m, nullptr, std::move(shapes)};
   };
@@ -55,21 +57,21 @@ void ModelBuilder::declare_layer(int64_t layer) {
   };
   vector("attention_norm", weights.attention_norm, {s.hidden_size});
   matrix("qkv", weights.qkv,
-         {{q_size, s.hidden_size}, {kv_size, s.hidden_size}, {kv_size, s.hidden_size}});
-  matrix("o", weights.o, {{s.hidden_size, q_size}});
+         {{q_size, s.hidden_size}, {k_size, s.hidden_size}, {v_size, s.hidden_size}});
+  matrix("o", weights.o, {{s.hidden_size, out_size}});
   vector("mlp_norm", weights.mlp_norm, {s.hidden_size});
   matrix("gate_up", weights.gate_up,
          {{s.intermediate_size, s.hidden_size}, {s.intermediate_size, s.hidden_size}});
   matrix("down", weights.down, {{s.hidden_size, s.intermediate_size}});
-  if (s.qkv_bias) vector("qkv_bias", weights.qkv_bias, {q_size, kv_size, kv_size});
+  if (s.qkv_bias) vector("qkv_bias", weights.qkv_bias, {q_size, k_size, v_size});
   if (s.output_bias) vector("o_bias", weights.o_bias, {s.hidden_size});
   if (s.mlp_bias) {
     vector("gate_up_bias", weights.gate_up_bias, {s.intermediate_size, s.intermediate_size});
     vector("down_bias", weights.down_bias, {s.hidden_size});
   }
   if (s.qk_norm) {
-    vector("q_norm", weights.q_norm, {s.head_dim});
-    vector("k_norm", weights.k_norm, {s.head_dim});
+    vector("q_norm", weights.q_norm, {s.head_dim_of(layer)});
+    vector("k_norm", weights.k_norm, {s.head_dim_of(layer)});
   }
 }
 

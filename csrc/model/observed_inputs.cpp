@@ -24,7 +24,7 @@ std::map<const void*, Place> places_of(const Model& model) {
     const LayerWeights& layer = model.layers[static_cast<size_t>(index)];
     const std::string prefix = "layers." + std::to_string(index) + ".";
     places[layer.qkv.data] = {prefix + "qkv", spec.hidden_size};
-    places[layer.o.data] = {prefix + "o", spec.num_heads * spec.head_dim};
+    places[layer.o.data] = {prefix + "o", spec.heads_of(index) * spec.value_dim_of(index)};
     places[layer.gate_up.data] = {prefix + "gate_up", spec.hidden_size};
     places[layer.down.data] = {prefix + "down", spec.intermediate_size};
   }

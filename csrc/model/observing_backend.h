@@ -48,6 +48,7 @@ class ObservingBackend final : public Backend {
   void run_on_host(int64_t tasks, const std::function<void(int64_t)>& work) override {
     backend_->run_on_host(tasks, work);
   }
+  void check(const CacheLayout& layout) const override { backend_->check(layout); }
   void begin_step(const CacheLayout& layout, const std::vector<SequenceSlice>& slices,
                   const std::vector<BlockEncoding>& encodings) override {
     backend_->begin_step(layout, slices, encodings);

@@ -184,6 +184,17 @@ class DecoderSpec:
     latent: LatentSpec = _added(LatentSpec())
     layer_experts: tuple[int, ...] = _added(())
     """1 for a layer that has experts in place of the MLP."""
+    chunks: tuple[int, ...] = _added(())
+    """Length of the chunks of positions; a query sees keys of its own chunk (Llama 4); 0, the
+    default, means all."""
+    layer_heads: tuple[int, ...] = _added(())
+    """0, the default, means ``num_heads``."""
+    layer_kv_heads: tuple[int, ...] = _added(())
+    """0, the default, means ``num_kv_heads``."""
+    layer_head_dims: tuple[int, ...] = _added(())
+    """0, the default, means ``head_dim``."""
+    value_dim: int = _added(0)
+    """Of the values of a head; 0: the head_dim of the layer."""
     residual: str = _added("sequential")
     """"sequential": the MLP reads the stream after attention. "parallel": both read the stream
     before, through one norm; "parallel_norms": each through its own norm."""
@@ -196,6 +207,28 @@ class DecoderSpec:
     logit_softcap: float = _added(0.0)
     """logit = softcap * tanh(logit / softcap); 0: none."""
     head_bias: bool = _added(False)
+
+    def window(self, layer: int) -> int:
+        return _at(self.windows, layer)
+
+    def chunk(self, layer: int) -> int:
+        return _at(self.chunks, layer)
+
+    def heads_of(self, layer: int) -> int:
+        return _at(self.layer_heads, layer) or self.num_heads
+
+    def kv_heads_of(self, layer: int) -> int:
+        return _at(self.layer_kv_heads, layer) or self.num_kv_heads
+
+    def head_dim_of(self, layer: int) -> int:
+        return _at(self.layer_head_dims, layer) or self.head_dim
+
+    def value_dim_of(self, layer: int) -> int:
+        return self.value_dim or self.head_dim_of(layer)
+
+
+def _at(values: tuple[int, ...], layer: int) -> int:
+    return values[layer] if values else 0
 
 
 def to_fields(struct: Any) -> dict[str, Any]:

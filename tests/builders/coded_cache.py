@@ -49,6 +49,29 @@ class CodedCache:
     exact_first: bool = True
     layer: int = 1
     seed: int = 0
+    value_dim: int = 0
+    """0: head_dim. Otherwise the cache is exact."""
+    chunk: int = 0
+    softcap: float = 0.0
+    has_sink_logits: bool = False
+    has_slopes: bool = False
+
+    @property
+    def heads(self) -> int:
+        return self.kv_heads * self.group
+
+    @property
+    def value_size(self) -> int:
+        return self.value_dim or self.head_dim
+
+    @property
+    def sink_logits(self) -> F32 | None:
+        return normal(self.seed + 5, self.heads) * np.float32(2) if self.has_sink_logits else None
+
+    @property
+    def slopes(self) -> F32 | None:
+        slopes = 2.0 ** (-8 * np.arange(1, self.heads + 1) / self.heads)
+        return slopes.astype(np.float32) if self.has_slopes else None
 
     @property
     def coded(self) -> bool:
@@ -69,7 +92,8 @@ class CodedCache:
     def first_key(self, position: int) -> int:
         if self.sink_tokens and not self.sinking(position):
             return 0
-        return max(0, position - self.window + 1) if self.window else 0
+        in_window = max(0, position - self.window + 1) if self.window else 0
+        return max(in_window, position // self.chunk * self.chunk if self.chunk else 0)
 
     # --- bytes ---
 
@@ -82,17 +106,18 @@ class CodedCache:
 
     @cached_property
     def exact_numbers(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Keys and values as stored, (blocks * 16, kv_heads, head_dim)."""
+        """Keys and values as stored, (blocks * 16, kv_heads, head_dim or value_dim)."""
         shape = (self.blocks * BLOCK, self.kv_heads, self.head_dim)
         # Keys have a mean, like the keys of models.
         keys = normal(self.seed, *shape) + normal(self.seed + 1, *shape[1:]) * np.float32(0.5)
-        return self._stored(keys), self._stored(normal(self.seed + 2, *shape))
+        values = normal(self.seed + 2, *shape[:2], self.value_size)
+        return self._stored(keys), self._stored(values)
 
     def _side_bytes(self, codec: str, keys: bool) -> tuple[int, int]:
         """Of codes and of scales, for one layer and head."""
         size = self._element.itemsize
         if codec == "exact":
-            return BLOCK * size * (self.head_dim if keys else -(-self.head_dim // 16) * 16), 0
+            return BLOCK * size * (self.head_dim if keys else -(-self.value_size // 16) * 16), 0
         dims = coded_dim(self.head_dim)
         scales = dims // 32 if grouped(codec) else 1
         return BLOCK * dims * BITS[codec] // 8, BLOCK * 2 * scales
@@ -101,8 +126,8 @@ class CodedCache:
         numbers = self.exact_numbers[0 if keys else 1][block * BLOCK : (block + 1) * BLOCK, head]
         if keys:
             return np.ascontiguousarray(numbers.T).view(np.uint8).reshape(-1)
-        padded = np.zeros((BLOCK, -(-self.head_dim // 16) * 16), self._element)
-        padded[:, : self.head_dim] = numbers
+        padded = np.zeros((BLOCK, -(-self.value_size // 16) * 16), self._element)
+        padded[:, : self.value_size] = numbers
         return padded.view(np.uint8).reshape(-1)
 
     def exact_block(self, block: int, seen: set[int]) -> Raw:
@@ -260,7 +285,7 @@ class CodedCache:
     def _attention(self, first: int, tokens: int) -> F64:
         scale = self.head_dim**-0.5
         queries = self.queries(first, tokens).astype(np.float64)
-        out = np.zeros_like(queries)
+        out = np.zeros((*queries.shape[:2], self.value_size))
         half = self.head_dim // 2
         for t, position in enumerate(range(first, first + tokens)):
             begin, end = (BLOCK * b for b in self.coded_blocks(position))
@@ -283,10 +308,29 @@ class CodedCache:
                     )
                     scores[:, : self.sink_tokens] = turned @ keys[: self.sink_tokens].T
                     visible[: self.sink_tokens] = True
-                scores = scale * scores[:, visible]
-                p = np.exp(scores - scores.max(axis=1, keepdims=True))
-                out[t, heads] = p @ values[visible] / p.sum(axis=1, keepdims=True)
+                logits = self._logits(scale * scores, position, heads)[:, visible]
+                sinks = np.full((self.group, 1), -np.inf)
+                if self.sink_logits is not None:
+                    sinks[:, 0] = self.sink_logits[heads]
+                most = np.maximum(logits.max(axis=1, keepdims=True), sinks)
+                p = np.exp(logits - most)
+                total = p.sum(axis=1, keepdims=True) + np.exp(sinks - most)
+                out[t, heads] = p @ values[visible] / total
         return out
+
+    def _logits(self, scores: F64, position: int, heads: slice) -> F64:
+        """Of scaled scores (group, position + 1). A slope counts from the position of the query,
+        and for the first tokens of a layer with sinks from the position to which it is turned."""
+        if self.softcap:
+            scores = self.softcap * np.tanh(scores / self.softcap)
+        if self.slopes is None:
+            return scores
+        distance = np.arange(position + 1.0) - position
+        if self.sinking(position):
+            turned_to = self.window + self.sink_tokens - 1
+            distance[: self.sink_tokens] = np.arange(self.sink_tokens) - turned_to
+        found: F64 = scores + self.slopes[heads].astype(np.float64)[:, None] * distance
+        return found
 
 
 @cache
@@ -327,4 +371,9 @@ def attend_slices(
         sink_cosines=np.concatenate([cosines for cosines, _ in angles]),
         sink_sines=np.concatenate([sines for _, sines in angles]),
         device=device,
+        value_dim=one.value_dim,
+        chunk=one.chunk,
+        softcap=one.softcap,
+        sink_logits=one.sink_logits,
+        alibi_slopes=one.slopes,
     )

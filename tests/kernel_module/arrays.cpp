@@ -79,20 +79,20 @@ const onward::cpu::Kernels& kernels_of(const std::string& isa) {
 
 onward::CacheLayout cache_layout(int64_t layers, int64_t kv_heads, int64_t head_dim, DType dtype,
                                  const std::string& key_codec, const std::string& value_codec) {
-  if (layers < 1 || kv_heads < 1 || head_dim < 2 || head_dim > 512) {
+  if (layers < 1 || kv_heads < 1 || head_dim < 2 || head_dim > 576) {
     throw InvalidArgument("kernels: found " + std::to_string(layers) + " layers, " +
                           std::to_string(kv_heads) + " key-value heads and head_dim " +
                           std::to_string(head_dim) +
-                          ", expected at least 1, at least 1, and 2 to 512");
+                          ", expected at least 1, at least 1, and 2 to 576");
   }
   onward::CacheLayout layout;
-  layout.num_kv_heads = kv_heads;
-  layout.head_dim = head_dim;
   layout.dtype = dtype;
   layout.key_codec = onward::kv_codec("kernels: codec of keys", key_codec);
   layout.value_codec = onward::kv_codec("kernels: codec of values", value_codec);
   layout.groups.resize(1);
   layout.groups[0].layers = layers;
+  layout.groups[0].num_kv_heads = kv_heads;
+  layout.groups[0].head_dim = layout.groups[0].value_dim = head_dim;
   layout.group_of.assign(static_cast<size_t>(layers), 0);
   for (int64_t layer = 0; layer < layers; ++layer) layout.place_of.push_back(layer);
   return layout;

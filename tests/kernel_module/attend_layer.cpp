@@ -45,7 +45,10 @@ Floats attend_layer(const Floats& q, const std::vector<Slice>& slices, int64_t k
                     const std::string& value_codec, int64_t layers, int64_t layer, float scale,
                     int threads, int64_t window, int64_t sink_tokens, int64_t window_blocks,
                     bool exact_first, const std::optional<Floats>& sink_cosines,
-                    const std::optional<Floats>& sink_sines, const std::string& device) {
+                    const std::optional<Floats>& sink_sines, const std::string& device,
+                    int64_t value_dim, int64_t chunk, float softcap,
+                    const std::optional<Floats>& sink_logits,
+                    const std::optional<Floats>& alibi_slopes) {
   expect_dimensions("q", q, 3);
   const int64_t rows = q.shape(0), heads = q.shape(1), head_dim = q.shape(2);
   CacheLayout layout = cache_layout(layers, kv_heads, head_dim, parse_dtype(dtype), key_codec,
@@ -54,21 +57,33 @@ Floats attend_layer(const Floats& q, const std::vector<Slice>& slices, int64_t k
   layout.exact_first = exact_first;
   layout.groups[0].window = window;
   layout.groups[0].sink_tokens = sink_tokens;
+  layout.groups[0].chunk_tokens = chunk;
+  if (value_dim > 0) layout.groups[0].value_dim = value_dim;
+  value_dim = layout.groups[0].value_dim;
   if (heads % kv_heads != 0 || layer < 0 || layer >= layers) {
     throw InvalidArgument("kernels: heads do not divide, or there is no such layer");
   }
   const int64_t stride = activation_stride(heads * head_dim);
   const Floats flat(std::vector<int64_t>{rows, heads * head_dim}, q.data());
-  std::vector<float> out(static_cast<size_t>(rows * stride));
+  const int64_t out_stride = activation_stride(heads * value_dim);
+  std::vector<float> out(static_cast<size_t>(rows * out_stride));
   const std::unique_ptr<Backend> backend = Device(device).make_backend(threads);
   DeviceArrays arrays(*backend);
   AttendLayerArgs args;
   args.qkv = arrays.copy_of(padded_rows(flat, stride));
   args.qkv_stride = stride;
-  args.out = arrays.floats(rows * stride);
+  args.out = arrays.floats(rows * out_stride);
   args.num_heads = heads;
   args.layer = layer;
   args.scale = scale;
+  args.softcap = softcap;
+  const auto by_head = [&](const char* name, const std::optional<Floats>& values) {
+    if (!values) return Vector{};
+    expect_shape(name, *values, {heads});
+    return Vector{heads, arrays.copy_of(values->data(), heads)};
+  };
+  args.sink_logits = by_head("sink_logits", sink_logits);
+  args.alibi_slopes = by_head("alibi_slopes", alibi_slopes);
   if (sink_tokens > 0) {
     if (!sink_cosines || !sink_sines) throw InvalidArgument("kernels: sinks without angles");
     expect_shape("sink_cosines", *sink_cosines, {rows, head_dim / 2});
@@ -105,7 +120,7 @@ Floats attend_layer(const Floats& q, const std::vector<Slice>& slices, int64_t k
     backend->attend(args);
     backend->download(out.data(), args.out, out.size() * sizeof(float));
   }
-  return cut_rows(out.data(), rows, stride, heads * head_dim).reshape({rows, heads, head_dim});
+  return cut_rows(out.data(), rows, out_stride, heads * value_dim).reshape({rows, heads, value_dim});
 }
 
 }  // namespace
@@ -116,9 +131,11 @@ void bind_attend_layer(py::module_& m) {
         py::arg("layer"), py::arg("scale"), py::arg("threads") = 1, py::arg("window") = 0,
         py::arg("sink_tokens") = 0, py::arg("window_blocks") = 0, py::arg("exact_first") = true,
         py::arg("sink_cosines") = py::none(), py::arg("sink_sines") = py::none(),
-        py::arg("device") = "cpu",
+        py::arg("device") = "cpu", py::arg("value_dim") = 0, py::arg("chunk") = 0,
+        py::arg("softcap") = 0.0f, py::arg("sink_logits") = py::none(),
+        py::arg("alibi_slopes") = py::none(),
         "Attention of one layer on a device; \"cpu\" runs the instruction set in use. q (rows, "
         "heads, head_dim) holds the rows of the slices one after another. A slice is (first "
         "position, tokens, exact blocks, coded blocks). A block is the bytes that cache_layout.h "
-        "describes, or None.");
+        "describes, or None. sink_logits and alibi_slopes have one number for each head.");
 }

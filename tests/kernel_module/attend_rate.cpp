@@ -80,16 +80,18 @@ class FilledCache {
       std::memcpy(block + i, &word, sizeof word);
     }
     const uint16_t scale = float_to_f16(0x1p-8f);
-    for (int64_t layer = 0; layer < layout.groups[0].layers; ++layer) {
-      for (int64_t head = 0; head < layout.num_kv_heads; ++head) {
+    const CacheLayout::Group& group = layout.groups[0];
+    for (int64_t layer = 0; layer < group.layers; ++layer) {
+      for (int64_t head = 0; head < group.num_kv_heads; ++head) {
         if (layout.key_codec == KvCodec::exact) {
-          fill_numbers(block + layout.key_codes_offset(layer, head), layout.key_codes_bytes());
+          fill_numbers(block + layout.key_codes_offset(layer, head), layout.key_codes_bytes(group));
         }
         if (layout.value_codec == KvCodec::exact) {
-          fill_numbers(block + layout.value_codes_offset(layer, head), layout.value_codes_bytes());
+          fill_numbers(block + layout.value_codes_offset(layer, head),
+                       layout.value_codes_bytes(group));
         }
         char* scales = block + layout.key_scales_offset(layer, head);
-        const int64_t scale_bytes = layout.key_scales_bytes() + layout.value_scales_bytes();
+        const int64_t scale_bytes = layout.head_scales_bytes(group);
         for (int64_t i = 0; i < scale_bytes; i += 2) std::memcpy(scales + i, &scale, 2);
       }
     }

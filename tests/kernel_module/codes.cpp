@@ -61,17 +61,18 @@ constexpr int64_t kHeads = 2, kOwnHead = 1;
 // keys, values: (16, head_dim) of one head; values may be null.
 void fill_head(const CacheLayout& layout, int64_t layer, int64_t head, const void* keys,
                const void* values, char* block) {
-  const int64_t bytes = layout.value_bytes();
+  const int64_t bytes = layout.value_bytes(), head_dim = layout.group(layer).head_dim;
+  const int64_t stride = layout.value_stride(layout.group(layer));
   for (int64_t t = 0; t < kBlockTokens; ++t) {
-    const char* key = static_cast<const char*>(keys) + t * layout.head_dim * bytes;
+    const char* key = static_cast<const char*>(keys) + t * head_dim * bytes;
     char* to = block + layout.keys_offset(layer, head) + t * bytes;
-    for (int64_t d = 0; d < layout.head_dim; ++d) {
+    for (int64_t d = 0; d < head_dim; ++d) {
       std::memcpy(to + d * kBlockTokens * bytes, key + d * bytes, static_cast<size_t>(bytes));
     }
     if (values == nullptr) continue;
-    const char* value = static_cast<const char*>(values) + t * layout.head_dim * bytes;
-    to = block + layout.values_offset(layer, head) + t * layout.value_stride() * bytes;
-    std::memcpy(to, value, static_cast<size_t>(layout.head_dim * bytes));
+    const char* value = static_cast<const char*>(values) + t * head_dim * bytes;
+    to = block + layout.values_offset(layer, head) + t * stride * bytes;
+    std::memcpy(to, value, static_cast<size_t>(head_dim * bytes));
   }
 }
 
@@ -121,11 +122,12 @@ py::tuple encode_block(const std::string& isa, const py::array& keys, const py::
   std::vector<char> coded(static_cast<size_t>(layout.coded_block_bytes(0)), 'u');
   encode_head(kernels, layout, 0, kOwnHead,
               {0, exact.data(), coded.data(), first.empty() ? nullptr : first.data()});
+  const CacheLayout::Group& group = layout.groups[0];
   const int64_t parts[4][2] = {
-      {layout.key_codes_offset(0, kOwnHead), layout.key_codes_bytes()},
-      {layout.key_scales_offset(0, kOwnHead), layout.key_scales_bytes()},
-      {layout.value_codes_offset(0, kOwnHead), layout.value_codes_bytes()},
-      {layout.value_scales_offset(0, kOwnHead), layout.value_scales_bytes()}};
+      {layout.key_codes_offset(0, kOwnHead), layout.key_codes_bytes(group)},
+      {layout.key_scales_offset(0, kOwnHead), layout.key_scales_bytes(group)},
+      {layout.value_codes_offset(0, kOwnHead), layout.value_codes_bytes(group)},
+      {layout.value_scales_offset(0, kOwnHead), layout.value_scales_bytes(group)}};
   py::tuple found(4);
   for (size_t i = 0; i < 4; ++i) {
     char* begin = coded.data() + parts[i][0];
@@ -167,8 +169,10 @@ std::vector<Bytes> encode_blocks(const py::array& keys, const py::array& values,
   CacheLayout layout =
       cache_layout(layers, heads, shape[4], stored_dtype(keys), key_codec, value_codec);
   layout.first_centred_pair = first_centred_pair;
+  CacheLayout::Group empty = layout.groups[0];
+  empty.layers = 0;
   layout.groups.assign(1 + static_cast<size_t>(*std::max_element(group_of.begin(), group_of.end())),
-                       {});
+                       empty);
   layout.group_of = group_of;
   layout.place_of.clear();
   for (const int64_t group : group_of) {

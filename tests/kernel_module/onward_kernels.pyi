@@ -62,7 +62,7 @@ def attend(
     window: int,
     scale: float,
 ) -> _F32:
-    """q (tokens, group, head_dim); keys, values (positions, head_dim)."""
+    """q (tokens, group, head_dim); keys (positions, head_dim), values (positions, value_dim)."""
 
 def attend_layer(
     q: _F32,
@@ -82,10 +82,16 @@ def attend_layer(
     sink_cosines: _F32 | None = None,
     sink_sines: _F32 | None = None,
     device: str = "cpu",
+    value_dim: int = 0,
+    chunk: int = 0,
+    softcap: float = 0.0,
+    sink_logits: _F32 | None = None,
+    alibi_slopes: _F32 | None = None,
 ) -> _F32:
     """Attention of one layer on a device; "cpu" runs the instruction set in use. q (rows, heads,
     head_dim) holds the rows of the slices one after another. A slice is (first position, tokens,
-    exact blocks, coded blocks). A block is the bytes that cache_layout.h describes, or None."""
+    exact blocks, coded blocks). A block is the bytes that cache_layout.h describes, or None.
+    sink_logits and alibi_slopes have one number for each head."""
 
 def attend_rate(
     caches: Sequence[tuple[str, str, str]],

@@ -37,11 +37,12 @@ struct Blocks {
   int64_t v_offset;
 };
 
-// keys, values: (positions, head_dim)
+// keys: (positions, head_dim), values: (positions, value_dim)
 template <class Element>
 Blocks make_blocks(const py::array& keys, const py::array& values, int64_t first_block) {
   const int64_t positions = keys.shape(0), head_dim = keys.shape(1);
-  const int64_t v_stride = round_up(head_dim, kLane), element_bytes = sizeof(Element);
+  const int64_t value_dim = values.shape(1);
+  const int64_t v_stride = round_up(value_dim, kLane), element_bytes = sizeof(Element);
   Blocks blocks;
   blocks.k_offset = 64;  // the bytes before belong to other layers and heads
   blocks.v_offset = blocks.k_offset + head_dim * kBlockTokens * element_bytes;
@@ -61,9 +62,9 @@ Blocks make_blocks(const py::array& keys, const py::array& values, int64_t first
     for (int64_t t = 0; t < kBlockTokens && begin + t < positions; ++t) {
       for (int64_t d = 0; d < head_dim; ++d) {
         block_keys[d * kBlockTokens + t] = k[(begin + t) * head_dim + d];
-        block_values[t * v_stride + d] = v[(begin + t) * head_dim + d];
       }
-      std::fill(block_values + t * v_stride + head_dim, block_values + (t + 1) * v_stride,
+      Element* row = std::copy_n(v + (begin + t) * value_dim, value_dim, block_values + t * v_stride);
+      std::fill(row, block_values + (t + 1) * v_stride,
                 Element(0));
     }
   }
@@ -76,35 +77,50 @@ Floats attend(const std::string& isa, const Floats& q, const py::array& keys,
   const DType dtype = stored_dtype(keys);
   expect_dimensions("q", q, 3);
   expect_dimensions("keys", keys, 2);
+  expect_dimensions("values", values, 2);
   expect_alike("keys", keys, keys);
   expect_alike("values", values, keys);
   const int64_t tokens = q.shape(0), group = q.shape(1), head_dim = q.shape(2);
-  const int64_t positions = keys.shape(0);
+  const int64_t positions = keys.shape(0), value_dim = values.shape(1);
   expect_shape("keys", keys, {positions, head_dim});
-  expect_shape("values", values, {positions, head_dim});
+  expect_shape("values", values, {positions, value_dim});
   if (first_position < 0 || first_position + tokens > positions) {
     throw InvalidArgument(
         "kernels: first_position is " + std::to_string(first_position) +
         ", expected 0 to positions - tokens = " + std::to_string(positions - tokens));
   }
-  if (window < 0 || head_dim < 2 || head_dim > 512) {
-    throw InvalidArgument("kernels: window is " + std::to_string(window) + " and head_dim " +
-                          std::to_string(head_dim) + ", expected 0 or more, and 2 to 512");
+  if (window < 0 || head_dim < 2 || head_dim > 576 || value_dim > 512) {
+    throw InvalidArgument("kernels: window is " + std::to_string(window) + ", head_dim " +
+                          std::to_string(head_dim) + " and value_dim " + std::to_string(value_dim) +
+                          ", expected 0 or more, 2 to 576, and 1 to 512");
   }
   const int64_t first_key = window > 0 ? std::max<int64_t>(0, first_position - window + 1) : 0;
   const int64_t first_block = first_key / kBlockTokens;
   const Blocks blocks = dtype == DType::f32 ? make_blocks<float>(keys, values, first_block)
                                             : make_blocks<uint16_t>(keys, values, first_block);
-  // Padding after each row shows whether a kernel writes more than head_dim elements per head.
-  const int64_t row = group * head_dim, out_stride = row + kLane;
+  // Padding after each row shows whether a kernel writes more than value_dim elements per head.
+  const int64_t row = group * value_dim, out_stride = row + kLane;
   std::vector<float> padded(static_cast<size_t>(tokens * out_stride), -1.0f);
+  AttendArgs args = {};
+  args.q = q.data();
+  args.q_stride = group * head_dim;
+  args.out = padded.data();
+  args.out_stride = out_stride;
+  args.blocks = blocks.pointers.data();
+  args.k_offset = blocks.k_offset;
+  args.v_offset = blocks.v_offset;
+  args.v_stride = args.state_width = round_up(value_dim, kLane);
+  args.head_dim = head_dim;
+  args.value_dim = value_dim;
+  args.group = group;
+  args.tokens = tokens;
+  args.first_position = first_position;
+  args.window = window;
+  args.scale = scale;
   (dtype == DType::f32   ? kernels.attend_f32
    : dtype == DType::f16 ? kernels.attend_f16
-                         : kernels.attend_bf16)(
-      {q.data(), row, padded.data(), out_stride, blocks.pointers.data(), blocks.k_offset,
-       blocks.v_offset, round_up(head_dim, kLane), round_up(head_dim, kLane), head_dim, group,
-       tokens, first_position, window, scale});
-  Floats out({tokens, group, head_dim});
+                         : kernels.attend_bf16)(args);
+  Floats out({tokens, group, value_dim});
   for (int64_t t = 0; t < tokens; ++t) {
     const float* begin = padded.data() + t * out_stride;
     std::copy(begin, begin + row, out.mutable_data() + t * row);
@@ -146,8 +162,8 @@ Halves round_bf16(const std::string& isa, const Floats& x) {
 void bind_rows(py::module_& m) {
   m.def("attend", &attend, py::arg("isa"), py::arg("q"), py::arg("keys"), py::arg("values"),
         py::arg("first_position"), py::arg("window"), py::arg("scale"),
-        "q (tokens, group, head_dim); keys, values (positions, head_dim): float32, float16, or "
-        "bf16 as uint16. Cache slots without a position hold NaN.");
+        "q (tokens, group, head_dim); keys (positions, head_dim) and values (positions, "
+        "value_dim): float32, float16, or bf16 as uint16. Cache slots without a position hold NaN.");
   m.def("rms_norm", &rms_norm, py::arg("isa"), py::arg("x"), py::arg("weight"), py::arg("eps"));
   m.def("silu_mul", &silu_mul, py::arg("isa"), py::arg("gate"), py::arg("up"));
   m.def("round_bf16", &round_bf16, py::arg("isa"), py::arg("x"));

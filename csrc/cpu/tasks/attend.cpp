@@ -45,15 +45,15 @@ AttendTasks::Tile AttendTasks::tile_of(const SequenceSlice& slice, int64_t first
                                        int64_t tokens) const {
   constexpr int64_t kTokens = CacheLayout::kBlockTokens;
   const int64_t first = slice.first_position + first_token, last = first + tokens - 1;
-  const int64_t window = seen_->window, sinks = window > 0 ? seen_->sink_tokens : 0;
+  const int64_t sinks = seen_->window > 0 ? seen_->sink_tokens : 0;
   Tile tile = {};
   tile.slice = &slice;
   tile.first_token = first_token;
   tile.tokens = tokens;
-  // The first token sees the earliest key.
-  const bool windowed = window > 0 && first >= window + sinks;
-  const int64_t first_key = windowed ? first - window + 1 : 0;
-  tile.all = sinks > 0 && last < window + sinks;
+  // The first token sees the earliest key. With sinks, it sees all keys until there is a gap.
+  const bool gap = sinks == 0 || first >= seen_->window + sinks;
+  const int64_t first_key = gap ? seen_->first_key(first) : 0;
+  tile.all = sinks > 0 && last < seen_->window + sinks;
   tile.coded_end = layout_->coded_end(first / kTokens);
   const int64_t coded_begin = layout_->coded_begin();
   const bool any_coded = coded_begin < tile.coded_end;
@@ -79,9 +79,13 @@ int64_t AttendTasks::units_of(const Tile& tile) const {
          tile.first_span;
 }
 
+int64_t AttendTasks::state_width(const Tile& tile) const {
+  const int64_t stride = layout_->value_stride(*seen_);
+  return tile.mixed ? std::max(stride, layout_->coded_dim(*seen_)) : stride;
+}
+
 int64_t AttendTasks::unit_floats(const Tile& tile) const {
-  const int64_t width = tile.mixed ? layout_->coded_dim() : layout_->value_stride();
-  return tile.tokens * group_ * (kStateHead + width);
+  return tile.tokens * group_ * (kStateHead + state_width(tile));
 }
 
 void AttendTasks::plan(const Kernels& kernels, const AttendLayerArgs& args,
@@ -91,8 +95,8 @@ void AttendTasks::plan(const Kernels& kernels, const AttendLayerArgs& args,
   args_ = &args;
   layout_ = &layout;
   layer_group_ = layout.group_of[static_cast<size_t>(args.layer)];
-  seen_ = &layout.groups[static_cast<size_t>(layer_group_)];
-  group_ = args.num_heads / layout.num_kv_heads;
+  seen_ = &layout.group(args.layer);
+  group_ = args.num_heads / seen_->num_kv_heads;
   tiles_.clear();
   pieces_.clear();
   int64_t all_work = 0;
@@ -104,17 +108,17 @@ void AttendTasks::plan(const Kernels& kernels, const AttendLayerArgs& args,
       const int64_t begin =
           std::max<int64_t>(0, (offset + end - 1) / kTileTokens * kTileTokens - offset);
       const Tile tile = tile_of(*slice, begin, end - begin);
-      all_work += units_of(tile) * tile.tokens * layout.num_kv_heads;
+      all_work += units_of(tile) * tile.tokens * seen_->num_kv_heads;
       tiles_.push_back(tile);
       end = begin;
     }
   }
   int64_t floats = 0, counters = 0;
-  const int64_t tasks = static_cast<int64_t>(tiles_.size()) * layout.num_kv_heads;
+  const int64_t tasks = static_cast<int64_t>(tiles_.size()) * seen_->num_kv_heads;
   const bool split = tasks < kEnoughTasks * threads;
   for (Tile& tile : tiles_) {
     const int64_t units = units_of(tile);
-    const int64_t tile_floats = units * unit_floats(tile) * layout.num_kv_heads;
+    const int64_t tile_floats = units * unit_floats(tile) * seen_->num_kv_heads;
     const bool fits = (floats + tile_floats) * 4 <= kMostStateBytes;
     tile.pieces = split && fits ? pieces_of(units, tile.tokens, all_work, threads) : 1;
     for (int64_t piece = 0; piece < tile.pieces; ++piece) {
@@ -125,7 +129,7 @@ void AttendTasks::plan(const Kernels& kernels, const AttendLayerArgs& args,
     tile.states = floats;
     tile.unfinished = counters;
     floats += tile_floats;
-    counters += layout.num_kv_heads;
+    counters += seen_->num_kv_heads;
     unfinished_.resize(static_cast<size_t>(counters));
     std::fill(unfinished_.begin() + tile.unfinished, unfinished_.end(),
               static_cast<int32_t>(tile.pieces));
@@ -139,23 +143,31 @@ void AttendTasks::plan(const Kernels& kernels, const AttendLayerArgs& args,
 
 AttendArgs AttendTasks::exact_args(const Tile& tile, int64_t kv_head) const {
   const int64_t row = tile.slice->first_row + tile.first_token;
-  const int64_t head_offset = kv_head * group_ * layout_->head_dim;
+  const int64_t head = kv_head * group_;  // the first one that shares the kv head
+  const auto own = [&](const Vector& by_head) {
+    return by_head.empty() ? nullptr : by_head.data + head;
+  };
   AttendArgs attend;
-  attend.q = args_->qkv + row * args_->qkv_stride + head_offset;
+  attend.q = args_->qkv + row * args_->qkv_stride + head * seen_->head_dim;
   attend.q_stride = args_->qkv_stride;
-  attend.out_stride = activation_stride(args_->num_heads * layout_->head_dim);
-  attend.out = args_->out + row * attend.out_stride + head_offset;
+  attend.out_stride = activation_stride(args_->num_heads * seen_->value_dim);
+  attend.out = args_->out + row * attend.out_stride + head * seen_->value_dim;
   attend.blocks = tile.slice->blocks[layer_group_].exact;
   attend.k_offset = layout_->keys_offset(args_->layer, kv_head);
   attend.v_offset = layout_->values_offset(args_->layer, kv_head);
-  attend.v_stride = layout_->value_stride();
-  attend.state_width = tile.mixed ? layout_->coded_dim() : attend.v_stride;
-  attend.head_dim = layout_->head_dim;
+  attend.v_stride = layout_->value_stride(*seen_);
+  attend.state_width = state_width(tile);
+  attend.head_dim = seen_->head_dim;
+  attend.value_dim = seen_->value_dim;
   attend.group = group_;
   attend.tokens = tile.tokens;
   attend.first_position = tile.slice->first_position + tile.first_token;
   attend.window = tile.all ? 0 : seen_->window;
+  attend.chunk = seen_->chunk_tokens;
   attend.scale = args_->scale;
+  attend.softcap = args_->softcap;
+  attend.sink_logits = own(args_->sink_logits);
+  attend.alibi_slopes = own(args_->alibi_slopes);
   return attend;
 }
 
@@ -175,9 +187,9 @@ CodedAttendArgs AttendTasks::coded_args(const Tile& tile, int64_t kv_head) const
   coded.next_codes = layout_->key_codes_offset(args_->layer, kv_head + 1) - coded.key_codes_offset;
   coded.next_scales =
       layout_->key_scales_offset(args_->layer, kv_head + 1) - coded.key_scales_offset;
-  coded.coded_dim = layout_->coded_dim();
+  coded.coded_dim = layout_->coded_dim(*seen_);
   coded.sink_tokens = seen_->sink_tokens;
-  const int64_t sink_offset = row * (layout_->head_dim / 2);
+  const int64_t sink_offset = row * (seen_->head_dim / 2);
   coded.sink_cosines = seen_->sink_tokens > 0 ? args_->sink_cosines + sink_offset : nullptr;
   coded.sink_sines = seen_->sink_tokens > 0 ? args_->sink_sines + sink_offset : nullptr;
   coded.first_coded_span = tile.first_coded_span;
@@ -188,9 +200,9 @@ CodedAttendArgs AttendTasks::coded_args(const Tile& tile, int64_t kv_head) const
 }
 
 void AttendTasks::run(int64_t task) {
-  const Piece& piece = pieces_[static_cast<size_t>(task / layout_->num_kv_heads)];
+  const Piece& piece = pieces_[static_cast<size_t>(task / seen_->num_kv_heads)];
   const Tile& tile = tiles_[static_cast<size_t>(piece.tile)];
-  const int64_t kv_head = task % layout_->num_kv_heads;
+  const int64_t kv_head = task % seen_->num_kv_heads;
   const bool f16 = layout_->dtype == DType::f16, bf16 = layout_->dtype == DType::bf16;
   const int64_t floats = unit_floats(tile);
   float* const states =
@@ -208,7 +220,7 @@ void AttendTasks::run(int64_t task) {
     attend.centre = nullptr;
     if (layout_->exact_first && is_rotated(layout_->key_codec) &&
         tile.first_coded_span < tile.end_coded_span) {
-      key_centre(*kernels_, *layout_,
+      key_centre(*kernels_, *layout_, args_->layer,
                  static_cast<const char*>(attend.exact.blocks[0]) + attend.exact.k_offset, centre);
       attend.centre = centre;
     }

@@ -19,7 +19,7 @@ class AttendTasks {
   void plan(const Kernels& kernels, const AttendLayerArgs& args, const CacheLayout& layout,
             const std::vector<SequenceSlice>& slices, int threads);
 
-  int64_t count() const { return static_cast<int64_t>(pieces_.size()) * layout_->num_kv_heads; }
+  int64_t count() const { return static_cast<int64_t>(pieces_.size()) * seen_->num_kv_heads; }
   // In any order, on any thread, each task once. No task waits for another: of the tasks that share
   // rows, the last one to end merges their results.
   void run(int64_t task);
@@ -50,6 +50,7 @@ class AttendTasks {
 
   Tile tile_of(const SequenceSlice& slice, int64_t first_token, int64_t tokens) const;
   int64_t units_of(const Tile& tile) const;
+  int64_t state_width(const Tile& tile) const;
   int64_t unit_floats(const Tile& tile) const;  // of one kv head
   AttendArgs exact_args(const Tile& tile, int64_t kv_head) const;
   CodedAttendArgs coded_args(const Tile& tile, int64_t kv_head) const;

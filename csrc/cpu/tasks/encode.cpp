@@ -16,32 +16,35 @@ struct Coordinates {
   alignas(64) uint8_t codes[kMostValues];
 };
 
-void pad(const CacheLayout& layout, Coordinates& side) {
-  std::fill(side.x + layout.head_dim * kBlockTokens, side.x + layout.coded_dim() * kBlockTokens,
-            0.0f);
+// dim: of keys and of values, which are equal in a coded cache.
+void pad(int64_t dim, Coordinates& side) {
+  const int64_t padded = round_up(dim, CacheLayout::kCodedLane);
+  std::fill(side.x + dim * kBlockTokens, side.x + padded * kBlockTokens, 0.0f);
 }
 
-void take_keys(const Kernels& kernels, const CacheLayout& layout, const char* keys,
+void take_keys(const Kernels& kernels, const CacheLayout& layout, int64_t layer, const char* keys,
                const void* first_keys, Coordinates& side) {
-  widen(kernels, layout.dtype, keys, layout.head_dim * kBlockTokens, side.x);
-  pad(layout, side);
+  const int64_t dim = layout.group(layer).head_dim;
+  widen(kernels, layout.dtype, keys, dim * kBlockTokens, side.x);
+  pad(dim, side);
   if (first_keys == nullptr) return;
   float centre[kMostCoordinates];
-  key_centre(kernels, layout, first_keys, centre);
-  for (int64_t d = 0; d < layout.head_dim; ++d) {
+  key_centre(kernels, layout, layer, first_keys, centre);
+  for (int64_t d = 0; d < dim; ++d) {
     for (int64_t t = 0; t < kBlockTokens; ++t) side.x[d * kBlockTokens + t] -= centre[d];
   }
 }
 
-void take_values(const Kernels& kernels, const CacheLayout& layout, const char* values,
-                 Coordinates& side) {
-  const int64_t stride = layout.value_stride();
+void take_values(const Kernels& kernels, const CacheLayout& layout, int64_t layer,
+                 const char* values, Coordinates& side) {
+  const int64_t dim = layout.group(layer).value_dim;
+  const int64_t stride = layout.value_stride(layout.group(layer));
   alignas(64) float row[kMostCoordinates];
   for (int64_t t = 0; t < kBlockTokens; ++t) {
     widen(kernels, layout.dtype, values + t * stride * layout.value_bytes(), stride, row);
-    for (int64_t d = 0; d < layout.head_dim; ++d) side.x[d * kBlockTokens + t] = row[d];
+    for (int64_t d = 0; d < dim; ++d) side.x[d * kBlockTokens + t] = row[d];
   }
-  pad(layout, side);
+  pad(dim, side);
 }
 
 // Four codes of a lane, the first in the lowest byte.
@@ -127,14 +130,15 @@ void widen(const Kernels& kernels, DType dtype, const void* x, int64_t n, float*
   }
 }
 
-void key_centre(const Kernels& kernels, const CacheLayout& layout, const void* keys,
+void key_centre(const Kernels& kernels, const CacheLayout& layout, int64_t layer, const void* keys,
                 float* centre) {
   constexpr int64_t kFirst = 4, kCount = kBlockTokens - kFirst;  // the first four are sinks
   alignas(64) float x[kMostValues];
-  widen(kernels, layout.dtype, keys, layout.head_dim * kBlockTokens, x);
-  for (int64_t d = 0; d < layout.head_dim; ++d) {
+  const int64_t dim = layout.group(layer).head_dim;
+  widen(kernels, layout.dtype, keys, dim * kBlockTokens, x);
+  for (int64_t d = 0; d < dim; ++d) {
     centre[d] = 0.0f;
-    if (d % (layout.head_dim / 2) < layout.first_centred_pair) continue;
+    if (d % (dim / 2) < layout.first_centred_pair) continue;
     float sum = 0.0f;
     for (int64_t t = kFirst; t < kBlockTokens; ++t) sum += x[d * kBlockTokens + t];
     centre[d] = sum * (1.0f / static_cast<float>(kCount));
@@ -143,7 +147,8 @@ void key_centre(const Kernels& kernels, const CacheLayout& layout, const void* k
 
 void encode_head(const Kernels& kernels, const CacheLayout& layout, int64_t layer, int64_t kv_head,
                  const BlockEncoding& block) {
-  const int64_t n = layout.coded_dim();
+  const CacheLayout::Group& group = layout.group(layer);
+  const int64_t n = layout.coded_dim(group);
   const char* exact = static_cast<const char*>(block.exact);
   char* coded = static_cast<char*>(block.coded);
   const int64_t keys = layout.keys_offset(layer, kv_head);
@@ -153,19 +158,19 @@ void encode_head(const Kernels& kernels, const CacheLayout& layout, int64_t laye
 
   Coordinates side;
   if (layout.key_codec == KvCodec::exact) {
-    std::memcpy(key_codes, exact + keys, static_cast<size_t>(layout.exact_keys_bytes()));
+    std::memcpy(key_codes, exact + keys, static_cast<size_t>(layout.exact_keys_bytes(group)));
   } else {
     const bool centred = block.first != nullptr && is_rotated(layout.key_codec);
     const char* first = static_cast<const char*>(block.first);
-    take_keys(kernels, layout, exact + keys, centred ? first + keys : nullptr, side);
+    take_keys(kernels, layout, layer, exact + keys, centred ? first + keys : nullptr, side);
     encode_side(kernels, layout.key_codec, true, n, side, key_codes,
                 coded + layout.key_scales_offset(layer, kv_head));
   }
   if (layout.value_codec == KvCodec::exact) {
-    std::memcpy(value_codes, exact + values, static_cast<size_t>(layout.exact_values_bytes()));
+    std::memcpy(value_codes, exact + values, static_cast<size_t>(layout.exact_values_bytes(group)));
     return;
   }
-  take_values(kernels, layout, exact + values, side);
+  take_values(kernels, layout, layer, exact + values, side);
   encode_side(kernels, layout.value_codec, false, n, side, value_codes,
               coded + layout.value_scales_offset(layer, kv_head));
 }

@@ -5,7 +5,8 @@
 namespace onward::cpu {
 namespace {
 
-constexpr int64_t kMaxHeadDim = 512;
+constexpr int64_t kMaxHeadDim = 576;
+constexpr int64_t kMaxValueDim = 512;
 
 // (x1, x2) -> (x1 cos - x2 sin, x2 cos + x1 sin) with x2 half a head after x1.
 void rotate_head(float* __restrict head, const float* __restrict cosines,
@@ -18,15 +19,57 @@ void rotate_head(float* __restrict head, const float* __restrict cosines,
   }
 }
 
+// The heads of one token, queries or keys.
+struct Heads {
+  float* vectors;  // (count, size)
+  int64_t count;
+  int64_t size;
+};
+
+void normalise(const Kernels& kernels, const HeadNorm& norm, float eps, const Heads& heads) {
+  const bool together = norm.over == HeadNorm::Over::all;
+  const int64_t runs = together ? 1 : heads.count;
+  const int64_t size = together ? heads.count * heads.size : heads.size;
+  for (int64_t run = 0; run < runs; ++run) {
+    float* vector = heads.vectors + run * size;
+    const float* weight = norm.weight.data + (norm.over == HeadNorm::Over::heads ? run * size : 0);
+    kernels.rms_norm(vector, weight, eps, size, vector);
+  }
+}
+
+void normalise_and_rotate(const Kernels& kernels, const HeadNorm& norm, float eps,
+                          const Heads& heads, const float* cosines, const float* sines) {
+  if (!norm.empty() && !norm.after_rotation) normalise(kernels, norm, eps, heads);
+  for (int64_t head = 0; head < heads.count; ++head) {
+    rotate_head(heads.vectors + head * heads.size, cosines, sines, heads.size / 2);
+  }
+  if (!norm.empty() && norm.after_rotation) normalise(kernels, norm, eps, heads);
+}
+
+// NaN stays NaN.
+void limit(float most, int64_t n, float* x) {
+  for (int64_t i = 0; i < n; ++i) x[i] = std::clamp(x[i], -most, most);
+}
+
+// RMSNorm without a weight.
+void normalise_values(const Kernels& kernels, float eps, const Heads& heads) {
+  alignas(64) float ones[kMaxValueDim];
+  std::fill_n(ones, heads.size, 1.0f);
+  for (int64_t head = 0; head < heads.count; ++head) {
+    float* vector = heads.vectors + head * heads.size;
+    kernels.rms_norm(vector, ones, eps, heads.size, vector);
+  }
+}
+
 // Writes a head's key to column `slot` of (head_dim, 16), its value to row `slot` of
 // (16, value_stride).
 template <typename Stored>
-void store(const Stored* key, const Stored* value, int64_t slot, const CacheLayout& layout,
+void store(const Stored* key, const Stored* value, int64_t slot, const CacheLayout::Group& sizes,
            char* keys, char* values) {
   Stored* column = reinterpret_cast<Stored*>(keys) + slot;
-  for (int64_t i = 0; i < layout.head_dim; ++i) column[i * CacheLayout::kBlockTokens] = key[i];
-  std::copy_n(value, layout.head_dim,
-              reinterpret_cast<Stored*>(values) + slot * layout.value_stride());
+  for (int64_t i = 0; i < sizes.head_dim; ++i) column[i * CacheLayout::kBlockTokens] = key[i];
+  const int64_t stride = round_up(sizes.value_dim, CacheLayout::kBlockTokens);
+  std::copy_n(value, sizes.value_dim, reinterpret_cast<Stored*>(values) + slot * stride);
 }
 
 // Rounds a head to the dtype of the cache. The row may end within the last lane, so it is copied
@@ -45,42 +88,44 @@ void round_head(const Kernels& kernels, DType dtype, const float* head, int64_t 
 void rotate_and_append_token(const RotateArgs& args, const CacheLayout& layout,
                              const SequenceSlice& slice, int64_t token, const Kernels& kernels) {
   const int64_t row = slice.first_row + token;
-  const int64_t half = layout.head_dim / 2;
+  const CacheLayout::Group& sizes = layout.group(args.layer);
+  const int64_t half = sizes.head_dim / 2;
   const float* cosines = args.cosines + row * half;
   const float* sines = args.sines + row * half;
   float* q = args.qkv + row * args.qkv_stride;
-  float* k = q + args.k_offset;
-  const float* v = q + args.v_offset;
+  const Heads queries = {q, args.num_heads, sizes.head_dim};
+  const Heads keys = {q + args.k_offset, sizes.num_kv_heads, sizes.head_dim};
+  const Heads values = {q + args.v_offset, sizes.num_kv_heads, sizes.value_dim};
 
-  for (int64_t head = 0; head < args.num_heads; ++head) {
-    float* vector = q + head * layout.head_dim;
-    if (!args.q_norm.empty()) {
-      kernels.rms_norm(vector, args.q_norm.data, args.norm_eps, layout.head_dim, vector);
+  if (args.clip > 0) {
+    for (const Heads& heads : {queries, keys, values}) {
+      limit(args.clip, heads.count * heads.size, heads.vectors);
     }
-    rotate_head(vector, cosines, sines, half);
+  }
+  normalise_and_rotate(kernels, args.q_norm, args.norm_eps, queries, cosines, sines);
+  normalise_and_rotate(kernels, args.k_norm, args.norm_eps, keys, cosines, sines);
+  if (args.v_norm) normalise_values(kernels, args.norm_eps, values);
+  if (args.q_scales != nullptr) {
+    for (int64_t i = 0; i < queries.count * queries.size; ++i) q[i] *= args.q_scales[row];
   }
 
   const GroupBlocks& group = slice.blocks[layout.group_of[static_cast<size_t>(args.layer)]];
   const int64_t position = slice.first_position + token;
   char* block = static_cast<char*>(group.exact[position / CacheLayout::kBlockTokens]);
   const int64_t slot = position % CacheLayout::kBlockTokens;
-  for (int64_t head = 0; head < layout.num_kv_heads; ++head) {
-    float* key = k + head * layout.head_dim;
-    if (!args.k_norm.empty()) {
-      kernels.rms_norm(key, args.k_norm.data, args.norm_eps, layout.head_dim, key);
-    }
-    rotate_head(key, cosines, sines, half);
-    char* keys = block + layout.keys_offset(args.layer, head);
-    char* values = block + layout.values_offset(args.layer, head);
-    const float* value = v + head * layout.head_dim;
+  for (int64_t head = 0; head < sizes.num_kv_heads; ++head) {
+    const float* key = keys.vectors + head * keys.size;
+    const float* value = values.vectors + head * values.size;
+    char* stored_keys = block + layout.keys_offset(args.layer, head);
+    char* stored_values = block + layout.values_offset(args.layer, head);
     if (layout.dtype == DType::f32) {
-      store(key, value, slot, layout, keys, values);
+      store(key, value, slot, sizes, stored_keys, stored_values);
       continue;
     }
-    uint16_t rounded_key[kMaxHeadDim], rounded_value[kMaxHeadDim];
-    round_head(kernels, layout.dtype, key, layout.head_dim, rounded_key);
-    round_head(kernels, layout.dtype, value, layout.head_dim, rounded_value);
-    store(rounded_key, rounded_value, slot, layout, keys, values);
+    uint16_t rounded_key[kMaxHeadDim], rounded_value[kMaxValueDim];
+    round_head(kernels, layout.dtype, key, keys.size, rounded_key);
+    round_head(kernels, layout.dtype, value, values.size, rounded_value);
+    store(rounded_key, rounded_value, slot, sizes, stored_keys, stored_values);
   }
 }
 

@@ -6,8 +6,9 @@
 
 namespace onward::cpu {
 
-// Normalises q and k of the slice's token if the family does, rotates them in place (half-split
-// pairs, as Hugging Face weights expect; Su et al. 2021) and stores k and v in the token's block.
+// Clips and normalises q, k and v of the slice's token as the arguments say, rotates q and k
+// (half-split pairs, as Hugging Face weights expect; Su et al. 2021), all in place, and stores k and
+// v in the token's block.
 void rotate_and_append_token(const RotateArgs& args, const CacheLayout& layout,
                              const SequenceSlice& slice, int64_t token, const Kernels& kernels);
 

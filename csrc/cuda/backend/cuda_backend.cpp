@@ -20,6 +20,13 @@ constexpr int64_t kMostRecordedRows = 64;
 // The largest number of recordings; then all are dropped.
 constexpr size_t kMostRecordings = 64;
 
+constexpr int64_t kMostHeadDim = 512;
+
+[[noreturn]] void lacks(const std::string& feature) {
+  throw InvalidArgument("device: cuda does not support " + feature +
+                        " yet, which this model needs; use device cpu");
+}
+
 // Device memory that grows to the largest requested size.
 class Scratch {
  public:
@@ -80,6 +87,14 @@ class CudaBackend final : public Backend {
     pool_.run(tasks, work);
   }
 
+  void check(const CacheLayout& layout) const override {
+    for (const CacheLayout::Group& group : layout.groups) {
+      if (group.value_dim != group.head_dim) lacks("values of another size than keys");
+      if (group.chunk_tokens > 0) lacks("attention in chunks");
+      if (group.head_dim > kMostHeadDim) lacks("heads of more than 512 numbers");
+    }
+  }
+
   void begin_step(const CacheLayout& layout, const std::vector<SequenceSlice>& slices,
                   const std::vector<BlockEncoding>& encodings) override {
     layout_ = &layout;
@@ -138,6 +153,13 @@ class CudaBackend final : public Backend {
     gate(stream_, gate_up_.data<float>(), rows, weight.outputs / 2, y);
   }
   void rotate_and_append(const RotateArgs& args) override {
+    if (args.clip > 0) lacks("limits of queries, keys and values");
+    if (args.v_norm) lacks("a norm of values");
+    if (args.q_scales != nullptr) lacks("scales of queries");
+    for (const HeadNorm* norm : {&args.q_norm, &args.k_norm}) {
+      if (norm->over != HeadNorm::Over::head) lacks("norms of queries and keys over several heads");
+      if (norm->after_rotation) lacks("norms of queries and keys after the rotation");
+    }
     cuda::rotate_and_append(stream_, args, layer_cache(*layout_, args.layer), tables_.view());
   }
   void encode(int64_t layer) override {
@@ -146,6 +168,9 @@ class CudaBackend final : public Backend {
                  tables_.encoding_count(cache.group));
   }
   void attend(const AttendLayerArgs& args) override {
+    if (args.softcap > 0) lacks("soft-capped scores");
+    if (!args.sink_logits.empty()) lacks("sink logits");
+    if (!args.alibi_slopes.empty()) lacks("ALiBi slopes");
     const LayerCache cache = layer_cache(*layout_, args.layer);
     const StepView& step = tables_.view();
     if (sees_units(cache)) {

@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kThreads) rotate_head(RotateCall c) {
   float* const vector = reinterpret_cast<float*>(shared_memory());  // (head_dim)
   for (int i = static_cast<int>(threadIdx.x); i < size; i += kThreads) vector[i] = values[i];
   sync_block();
-  const float* norm = is_query ? c.args.q_norm.data : c.args.k_norm.data;
+  const float* norm = is_query ? c.args.q_norm.weight.data : c.args.k_norm.weight.data;
   if (!is_value && norm != nullptr) normalise(vector, size, norm, c.args.norm_eps);
   const SliceEntry slice = c.step.slices[c.step.slice_of_row[row]];
   const int64_t position = slice.first_position + row - slice.first_row;

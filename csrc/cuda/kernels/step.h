@@ -72,28 +72,28 @@ inline LayerCache layer_cache(const CacheLayout& layout, int64_t layer) {
   LayerCache cache;
   cache.dtype = layout.dtype;
   cache.group = static_cast<int32_t>(group);
-  cache.num_kv_heads = static_cast<int32_t>(layout.num_kv_heads);
-  cache.head_dim = static_cast<int32_t>(layout.head_dim);
-  cache.value_stride = static_cast<int32_t>(layout.value_stride());
+  cache.num_kv_heads = static_cast<int32_t>(seen.num_kv_heads);
+  cache.head_dim = static_cast<int32_t>(seen.head_dim);
+  cache.value_stride = static_cast<int32_t>(layout.value_stride(seen));
   cache.window = seen.window;
   cache.sink_tokens = seen.sink_tokens;
   cache.keys_offset = layout.keys_offset(layer, 0);
-  cache.head_bytes = layout.head_bytes();
-  cache.values_offset = layout.exact_keys_bytes();
+  cache.head_bytes = layout.head_bytes(seen);
+  cache.values_offset = layout.exact_keys_bytes(seen);
   cache.key_codec = layout.key_codec;
   cache.value_codec = layout.value_codec;
   cache.coded = layout.coded();
   cache.exact_first = layout.exact_first;
-  cache.coded_dim = static_cast<int32_t>(layout.coded_dim());
+  cache.coded_dim = static_cast<int32_t>(layout.coded_dim(seen));
   cache.first_centred_pair = static_cast<int32_t>(layout.first_centred_pair);
   cache.coded_begin = layout.coded_begin();
   cache.window_blocks = layout.window_blocks;
   cache.codes_offset = layout.key_codes_offset(layer, 0);
-  cache.head_codes_bytes = layout.key_codes_bytes() + layout.value_codes_bytes();
-  cache.value_codes_offset = layout.key_codes_bytes();
+  cache.head_codes_bytes = layout.head_codes_bytes(seen);
+  cache.value_codes_offset = layout.key_codes_bytes(seen);
   cache.scales_offset = layout.key_scales_offset(layer, 0);
-  cache.head_scales_bytes = layout.key_scales_bytes() + layout.value_scales_bytes();
-  cache.value_scales_offset = layout.key_scales_bytes();
+  cache.head_scales_bytes = layout.head_scales_bytes(seen);
+  cache.value_scales_offset = layout.key_scales_bytes(seen);
   return cache;
 }
 

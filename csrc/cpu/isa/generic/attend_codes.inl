@@ -2,7 +2,7 @@
 // templates/units.inl. Included inside the anonymous namespace of a file, after attend.inl and
 // rotation.inl.
 
-constexpr int64_t kMostCodedDim = 512;
+constexpr int64_t kMostCodedDim = 576;  // of the largest head_dim
 constexpr float kByteLargest = 127.0f;
 constexpr float kPartsLargest = 16256.0f;  // 127 * 128: two signed bytes
 constexpr float kPartsLeast = 0x1p-100f;
@@ -68,14 +68,14 @@ inline float larger_magnitude(float largest, float x) {
 
 // A row's query, rounded for coded keys.
 struct CodedQuery {
-  const float* q;
+  AttendRow row;
   int integers[kMostCodedDim];
   float scale;
   float centre;
 };
 
-inline void prepare_query(const CodedAttendArgs& c, const float* q, CodedQuery& query) {
-  query.q = q;
+inline void prepare_query(const CodedAttendArgs& c, CodedQuery& query) {
+  const float* q = query.row.q;
   query.centre = 0.0f;
   if (c.key_codec == KvCodec::exact) return;
   const AttendArgs& a = c.exact;
@@ -105,9 +105,9 @@ float coded_score(const CodedAttendArgs& c, const CodedQuery& query, int64_t key
     const Element* keys = reinterpret_cast<const Element*>(block.bytes + c.key_codes_offset);
     float score = 0.0f;
     for (int64_t d = 0; d < a.head_dim; ++d) {
-      score = fused(as_float(keys[d * kBlockTokens + token]), query.q[d], score);
+      score = fused(as_float(keys[d * kBlockTokens + token]), query.row.q[d], score);
     }
-    return score * a.scale;
+    return logit_of(a, query.row, key, score * a.scale);
   }
   const int64_t group = is_grouped(c.key_codec) ? kGroupValues : c.coded_dim;
   float sum = 0.0f;
@@ -118,7 +118,7 @@ float coded_score(const CodedAttendArgs& c, const CodedQuery& query, int64_t key
     }
     sum = fused(static_cast<float>(dot), block.key_scale(g, token), sum);
   }
-  return (sum * query.scale + query.centre) * a.scale;
+  return logit_of(a, query.row, key, (sum * query.scale + query.centre) * a.scale);
 }
 
 // out = out * rescale + p * values, over keys [begin, end) of a tile.
@@ -126,12 +126,12 @@ template <class Element>
 void add_coded_values(const CodedAttendArgs& c, int64_t begin, int64_t end, const float* p,
                       float rescale, float* out) {
   if (c.value_codec == KvCodec::exact) {
-    for (int64_t d = 0; d < c.exact.head_dim; ++d) out[d] *= rescale;
+    for (int64_t d = 0; d < c.exact.value_dim; ++d) out[d] *= rescale;
     for (int64_t key = begin; key < end; ++key) {
       const CodedBlock block(c, key / kBlockTokens);
       const Element* value = reinterpret_cast<const Element*>(block.bytes + c.value_codes_offset) +
                              key % kBlockTokens * c.exact.v_stride;
-      for (int64_t d = 0; d < c.exact.head_dim; ++d) {
+      for (int64_t d = 0; d < c.exact.value_dim; ++d) {
         out[d] = fused(as_float(value[d]), p[key - begin], out[d]);
       }
     }
@@ -224,34 +224,35 @@ void attend_unit(const CodedAttendArgs& c, const CodedQuery& query, int64_t toke
   if (unit < coded_spans) {
     return attend_coded_span<Element>(c, query, keys.first, keys.last, state);
   }
-  const float* q = query.q;
+  AttendRow row = query.row;
   float turned[kMostCodedDim];
   if (unit == coded_spans) {
     const int64_t half = c.exact.head_dim / 2;
     for (int64_t i = 0; i < half; ++i) {
       const float cosine = c.sink_cosines[token * half + i], sine = c.sink_sines[token * half + i];
-      turned[i] = q[i] * cosine - q[i + half] * sine;
-      turned[i + half] = q[i + half] * cosine + q[i] * sine;
+      turned[i] = row.q[i] * cosine - row.q[i + half] * sine;
+      turned[i + half] = row.q[i + half] * cosine + row.q[i] * sine;
     }
-    q = turned;
+    row.q = turned;
+    row.position = c.exact.window + c.sink_tokens - 1;
   }
-  attend_span<Element>(c.exact, q, keys.first, keys.last, state);
+  attend_span<Element>(c.exact, row, keys.first, keys.last, state);
 }
 
 // Merges the units of a row in order and writes its output. state(unit): the state of a unit that
 // the row sees.
 template <class State>
-void fold_units(const CodedAttendArgs& c, int64_t position, float* out, const State& state) {
+void fold_units(const CodedAttendArgs& c, const AttendRow& row, float* out, const State& state) {
   float merged[kMostStateFloats];
   bool begun = false;
   AttendArgs whole = c.exact;
-  whole.head_dim = whole.state_width;
+  whole.value_dim = whole.state_width;
   const int64_t coded_spans = c.end_coded_span - c.first_coded_span;
   for (int64_t unit = 0; unit < units_of(c); ++unit) {
     if (unit == coded_spans && begun && is_rotated(c.value_codec)) {
       inverse_hadamard(merged + kStateHead, c.coded_dim);
     }
-    if (keys_of_unit(c, position, unit).empty()) continue;
+    if (keys_of_unit(c, row.position, unit).empty()) continue;
     const float* next = state(unit);
     if (begun) {
       merge_states(whole, merged, next);
@@ -260,26 +261,27 @@ void fold_units(const CodedAttendArgs& c, int64_t position, float* out, const St
     }
     begun = true;
   }
-  write_row(c.exact, merged, out);
+  write_row(c.exact, row.head, merged, out);
 }
 
 template <class Element>
 void attend_coded(const CodedAttendArgs& c) {
-  over_heads(c.exact, [&](int64_t, int64_t position, int64_t row, const float* q, float* out) {
+  over_heads(c.exact, [&](int64_t, int64_t position, int64_t index, const AttendRow& row,
+                          float* out) {
     CodedQuery query;
-    query.q = q;
-    if (c.coded_begin < c.coded_end) prepare_query(c, q, query);
-    const int64_t token = row / c.exact.group;
+    query.row = row;
+    if (c.coded_begin < c.coded_end) prepare_query(c, query);
+    const int64_t token = index / c.exact.group;
     if (c.states != nullptr) {
       for (int64_t unit = c.first_unit; unit < c.end_unit; ++unit) {
         const KeyRun keys = keys_of_unit(c, position, unit);
         if (keys.empty()) continue;
-        attend_unit<Element>(c, query, token, unit, keys, unit_state(c, unit, row));
+        attend_unit<Element>(c, query, token, unit, keys, unit_state(c, unit, index));
       }
       return;
     }
     float next[kMostStateFloats];
-    fold_units(c, position, out, [&](int64_t unit) {
+    fold_units(c, row, out, [&](int64_t unit) {
       attend_unit<Element>(c, query, token, unit, keys_of_unit(c, position, unit), next);
       return static_cast<const float*>(next);
     });
@@ -287,7 +289,7 @@ void attend_coded(const CodedAttendArgs& c) {
 }
 
 inline void merge_units(const CodedAttendArgs& c) {
-  over_heads(c.exact, [&](int64_t, int64_t position, int64_t row, const float*, float* out) {
-    fold_units(c, position, out, [&](int64_t unit) { return unit_state(c, unit, row); });
+  over_heads(c.exact, [&](int64_t, int64_t, int64_t index, const AttendRow& row, float* out) {
+    fold_units(c, row, out, [&](int64_t unit) { return unit_state(c, unit, index); });
   });
 }

@@ -77,14 +77,6 @@ __attribute__((always_inline)) inline void fetch_pair(const char* codes, int64_t
   if constexpr (kBits == 8) fetch<Fetch::kToL2>(codes + pair * kLane * kBits + kLaneBytes);
 }
 
-// -infinity where a row does not see a key of the block.
-inline Lanes hide_keys(Lanes score, const AttendRow& row, int64_t block) {
-  const int64_t base = block * kBlockTokens;
-  const Lanes hidden = set(-kInfinity), lane = lane_numbers();
-  score = select_less(lane, set(static_cast<float>(row.last_key + 1 - base)), score, hidden);
-  return select_less(lane, set(static_cast<float>(row.first_key - base)), hidden, score);
-}
-
 // Integer sums of queries and keys: of each row, block and part of the query.
 template <class Format, int kRows, int kBlocks>
 using KeySums = typename ByteDot::Sum[kRows][kBlocks][query_parts<Format>()];

@@ -26,6 +26,7 @@ inline void attend_coded_tile(const ExactTiles& exact_tiles, const CodedAttendAr
   } else {
     keys->score[count - 1](c, rows, queries, range, p);
   }
+  if (changes_scores(c.exact)) change_scores(c.exact, range, rows, count, p);
   alignas(64) float rescale[kLane];
   soften(coded, range, rows, count, states, p, rescale, [&](int row) {
     if (keys != nullptr) fetch_later_keys(c, range, row, count);

@@ -17,6 +17,8 @@ struct AttendRow {
   const float* q;     // (head_dim)
   int64_t first_key;  // the keys that it sees
   int64_t last_key;
+  int64_t position;  // from which an ALiBi slope counts
+  int64_t head;      // of the group
 };
 
 // The part of a key tile that a register tile of rows sees.

@@ -45,7 +45,7 @@ __attribute__((always_inline)) inline void score_blocks(const AttendArgs& a, con
 #pragma GCC unroll 8
     for (int b = 0; b < kBlocks; ++b) sum[r][b] = zero();
   }
-  // Meanwhile the values of these blocks are prefetched. They are as long as the keys.
+  // Meanwhile the values of these blocks are prefetched. Mostly they are as long as the keys.
   const char* ahead[kBlocks];
 #pragma GCC unroll 8
   for (int b = 0; b < kBlocks; ++b) ahead[b] = block_bytes(a, block + b) + a.v_offset;
@@ -60,15 +60,7 @@ __attribute__((always_inline)) inline void score_blocks(const AttendArgs& a, con
 #pragma GCC unroll 8
     for (int b = 0; b < kBlocks; ++b) {
       Lanes score = mul(sum[r][b], scale);
-      if (!range.whole) {
-        const int64_t base = (block + b) * kBlockTokens;
-        const Lanes hidden = set(-kInfinity);
-        const Lanes lane = lane_numbers();
-        const Lanes end = set(static_cast<float>(rows[r].last_key + 1 - base));
-        const Lanes begin = set(static_cast<float>(rows[r].first_key - base));
-        score = select_less(lane, end, score, hidden);
-        score = select_less(lane, begin, hidden, score);
-      }
+      if (!range.whole) score = hide_keys(score, rows[r], block + b);
       store(scores[r] + b * kBlockTokens, score);
     }
   }

@@ -4,7 +4,7 @@
 
 // Rows are taken in chunks whose states fit the first-level cache.
 constexpr int64_t kChunkRows = 48;
-constexpr int64_t kChunkFloats = 7680;  // 48 rows of 128, 26 of 256: sets the largest head_dim
+constexpr int64_t kChunkFloats = 7680;  // 48 rows of 128, 26 of 256, 14 of 512
 
 inline int64_t state_floats(const AttendArgs& a) { return kStateHead + a.state_width; }
 
@@ -15,10 +15,49 @@ inline const char* block_bytes(const AttendArgs& a, int64_t block) {
 inline AttendRow row_of(const AttendArgs& a, int64_t index) {
   AttendRow row;
   const int64_t token = index / a.group;
-  row.q = a.q + token * a.q_stride + index % a.group * a.head_dim;
-  row.last_key = a.first_position + token;
+  row.head = index % a.group;
+  row.q = a.q + token * a.q_stride + row.head * a.head_dim;
+  row.position = a.first_position + token;
+  row.last_key = row.position;
   row.first_key = a.window > 0 && a.window <= row.last_key ? row.last_key - a.window + 1 : 0;
+  if (a.chunk > 0) {
+    const int64_t chunk_begin = row.position / a.chunk * a.chunk;
+    if (row.first_key < chunk_begin) row.first_key = chunk_begin;
+  }
   return row;
+}
+
+// -infinity where a row does not see a key of the block.
+inline Lanes hide_keys(Lanes score, const AttendRow& row, int64_t block) {
+  const int64_t base = block * kBlockTokens;
+  const Lanes hidden = set(-kInfinity), lane = lane_numbers();
+  score = select_less(lane, set(static_cast<float>(row.last_key + 1 - base)), score, hidden);
+  return select_less(lane, set(static_cast<float>(row.first_key - base)), hidden, score);
+}
+
+inline bool changes_scores(const AttendArgs& a) {
+  return a.softcap > 0.0f || a.alibi_slopes != nullptr;
+}
+
+// The soft-cap and the slopes of the scores of a tile (cpu/attend_args.h). A function of its own:
+// most models have neither.
+__attribute__((noinline)) void change_scores(const AttendArgs& a, const KeyRange& range,
+                                             const AttendRow* rows, int count, Probabilities& p) {
+  const Lanes cap = set(a.softcap);
+  for (int r = 0; r < count; ++r) {
+    for (int64_t block = range.first_block; block <= range.last_block; ++block) {
+      float* scores = p[r] + (block - range.tile_block) * kBlockTokens;
+      Lanes score = load(scores);
+      if (a.softcap > 0.0f) score = mul(cap, hyperbolic_tangent(div(score, cap)));
+      if (a.alibi_slopes != nullptr) {
+        const int64_t before = block * kBlockTokens - rows[r].position;
+        const Lanes distance = add(lane_numbers(), set(static_cast<float>(before)));
+        score = fma(set(a.alibi_slopes[rows[r].head]), distance, score);
+      }
+      if (!range.whole) score = hide_keys(score, rows[r], block);
+      store(scores, score);
+    }
+  }
 }
 
 inline void clear_state(const AttendArgs& a, float* state) {
@@ -27,12 +66,20 @@ inline void clear_state(const AttendArgs& a, float* state) {
 }
 
 inline void write_row(const AttendArgs& a, int64_t index, const float* state) {
-  const Lanes sum = set(fold_add(load(state + kLane)));
+  Lanes sum = set(fold_add(load(state + kLane))), old_factor = set(1.0f);
+  const int64_t head = index % a.group;
+  if (a.sink_logits != nullptr) {
+    const float logit = a.sink_logits[head];
+    const float highest = state[0] < logit ? logit : state[0];
+    old_factor = exponential(set(state[0] - highest));
+    sum = fma(sum, old_factor, exponential(set(logit - highest)));
+  }
   const float* values = state + kStateHead;
-  float* out = a.out + index / a.group * a.out_stride + index % a.group * a.head_dim;
+  float* out = a.out + index / a.group * a.out_stride + head * a.value_dim;
+  const auto output = [&](int64_t i) { return div(mul(load(values + i), old_factor), sum); };
   int64_t i = 0;
-  for (; i + kLane <= a.head_dim; i += kLane) store(out + i, div(load(values + i), sum));
-  if (i < a.head_dim) store_part(out + i, div(load(values + i), sum), a.head_dim - i);
+  for (; i + kLane <= a.value_dim; i += kLane) store(out + i, output(i));
+  if (i < a.value_dim) store_part(out + i, output(i), a.value_dim - i);
 }
 
 // The part of a tile that these rows see; false if they see none of it.

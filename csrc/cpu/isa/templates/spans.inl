@@ -9,6 +9,7 @@ inline void attend_tile(const ExactTiles& tiles, const AttendArgs& a, const Atte
   if (!range_of(rows, count, tile, range)) return;
   alignas(64) Probabilities p;
   tiles.score[count - 1](a, rows, range, p);
+  if (changes_scores(a)) change_scores(a, range, rows, count, p);
   alignas(64) float rescale[kLane];
   // Keys of the next tile. Most of them are prefetched while values are added.
   const int64_t next = block_ahead(range.last_block, last_block_of(a));

@@ -30,6 +30,7 @@ inline AttendRow row_of_unit(const CodedAttendArgs& c, int64_t index, int64_t un
   } else if (unit == sink_unit(c)) {
     row.first_key = 0;
     row.last_key = sinking ? c.sink_tokens - 1 : -1;
+    row.position = window + c.sink_tokens - 1;  // where the turned query stands
   } else if (unit == block_0_unit(c)) {
     cut(0, any_coded && c.coded_begin > 0 ? kBlockTokens : 0);
   } else {

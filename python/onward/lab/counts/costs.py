@@ -17,7 +17,7 @@ from math import prod
 
 from onward.lab.counts.policy import Policy
 from onward.lab.counts.sequences import blocks_for
-from onward.lab.counts.vectors import BLOCK_TOKENS, pair_bytes
+from onward.lab.counts.vectors import BLOCK_TOKENS, layer_bytes
 from onward.load import architectures
 from onward.load.architectures.parts import stored_shapes
 from onward.load.weights.checkpoint import STORAGE
@@ -70,7 +70,10 @@ def cache_bytes(
 ) -> int:
     """Bytes of keys and values of one sequence of ``tokens`` tokens, in all layers. ``kv`` None:
     floats, as ``dtypes`` says."""
-    return spec.num_layers * _LayerCache(spec, dtypes, kv, policy)(0, tokens)
+    return sum(
+        _LayerCache.of(spec, layer, dtypes, kv, policy)(0, tokens)
+        for layer in range(spec.num_layers)
+    )
 
 
 class StepCosts:
@@ -83,7 +86,6 @@ class StepCosts:
         kv: KvDtypes | None = None,
         policy: Policy | None = None,
     ) -> None:
-        self._spec, self._cache = spec, _LayerCache(spec, dtypes, kv, policy)
         packed = packed_bytes(spec, dtypes)
         head = "embed" if spec.tied_head else "head"
         self._head_bytes = packed[head] + packed["norm"]
@@ -97,11 +99,18 @@ class StepCosts:
             for shape in planned.shapes
             if planned.name.startswith("layers.") and len(shape) == 2
         )
-        # Window -> how many layers have it.
-        self._windows = Counter(spec.windows or [0] * spec.num_layers)
+        # Window, chunk, multiply-adds for a key, bytes of the cache -> how many layers have them.
+        self._layers = Counter(
+            (
+                spec.window(layer),
+                spec.chunk(layer),
+                spec.heads_of(layer) * (spec.head_dim_of(layer) + spec.value_dim_of(layer)),
+                _LayerCache.of(spec, layer, dtypes, kv, policy),
+            )
+            for layer in range(spec.num_layers)
+        )
 
     def __call__(self, slices: Iterable[Slice]) -> Cost:
-        spec = self._spec
         read, multiply_adds = self._layers_bytes, 0
         wants_logits = False
         for part in slices:
@@ -109,29 +118,43 @@ class StepCosts:
             multiply_adds += part.tokens * self._layers_multiply_adds
             multiply_adds += part.logits * self._head_multiply_adds
             wants_logits |= part.logits > 0
-            for window, layers in self._windows.items():
-                begin = max(0, part.first + 1 - window) if window else 0
-                read += layers * self._cache(begin, end)
+            for (window, chunk, each, cache), layers in self._layers.items():
+                read += layers * cache(_first_key(part.first, window, chunk), end)
                 keys = sum(
-                    min(position + 1, window) if window else position + 1
+                    position + 1 - _first_key(position, window, chunk)
                     for position in range(part.first, end)
                 )
-                multiply_adds += layers * 2 * spec.num_heads * spec.head_dim * keys
+                multiply_adds += layers * each * keys
         return Cost(read + self._head_bytes * wants_logits, multiply_adds)
 
 
+def _first_key(position: int, window: int, chunk: int) -> int:
+    in_window = max(0, position + 1 - window) if window else 0
+    return max(in_window, position // chunk * chunk if chunk else 0)
+
+
+@dataclass(frozen=True)
 class _LayerCache:
     """Bytes of the tokens [begin, end) in one layer, ``end`` being the sequence's length."""
 
-    def __init__(
-        self, spec: DecoderSpec, dtypes: WeightDtypes, kv: KvDtypes | None, policy: Policy | None
-    ) -> None:
+    _exact: int
+    _coded: int | None
+    _policy: Policy
+
+    @staticmethod
+    def of(
+        spec: DecoderSpec,
+        layer: int,
+        dtypes: WeightDtypes,
+        kv: KvDtypes | None,
+        policy: Policy | None,
+    ) -> _LayerCache:
         exact = dtypes.cache if kv is None else kv.exact
-        self._exact = 2 * spec.num_kv_heads * spec.head_dim * STORAGE[exact.upper()][1]
-        self._coded: int | None = None
+        numbers = spec.kv_heads_of(layer) * (spec.head_dim_of(layer) + spec.value_dim_of(layer))
+        coded = None
         if kv is not None and kv.coded:
-            self._coded = spec.num_kv_heads * pair_bytes(kv.keys, kv.values, spec.head_dim)
-        self._policy = policy or Policy()
+            coded = layer_bytes(spec, layer, kv.keys, kv.values)
+        return _LayerCache(numbers * STORAGE[exact.upper()][1], coded, policy or Policy())
 
     def __call__(self, begin: int, end: int) -> int:
         if self._coded is None:

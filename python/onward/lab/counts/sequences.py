@@ -7,12 +7,13 @@ codes:
     exact blocks = min(B, W + 1 + sinks)        coded blocks = B - exact blocks
 
 A layer whose attention has a window w holds the positions that the next token (position n) sees:
-n - w + 1 and later, which begin in block F = max(0, n - w + 1) div 16. Layers of the same window
-form a group with its own blocks. A coded block of a group is rounded up to 64 bytes. With
+n - w + 1 and later, which begin in block F = max(0, n - w + 1) div 16. A layer with chunks of c
+positions holds those from n div c * c on. Layers of the same window, chunk and kv heads form a
+group with its own blocks. A coded block of a group is rounded up to 64 bytes. With
 ``attention_window`` A (an approximation: the first block and the newest A tokens, the policy of
-StreamingLLM) w is min(w, A). Under that policy, and where block 0 is the exact one beside codes,
-block 0 is also held when it is outside the window. The position of a block alone decides whether
-it is exact.
+StreamingLLM) w is min(w, A), except in layers with chunks. Under that policy, and where block 0 is
+the exact one beside codes, block 0 is also held when it is outside the window. The position of a
+block alone decides whether it is exact.
 
 Sizes are bytes and lengths are tokens. The source is csrc/backend/cache_layout.h and csrc/cache.
 Blocks that sequences share are counted once for each sequence.
@@ -42,25 +43,55 @@ class Blocks:
     coded: int
 
 
-def group_windows(spec: DecoderSpec, policy: Policy) -> dict[int, int]:
-    """Window of attention (0: everything) -> how many layers have it."""
-    groups: Counter[int] = Counter()
-    for window in spec.windows or (0,) * spec.num_layers:
-        limits = [limit for limit in (window, policy.attention_window) if limit]
-        groups[min(limits, default=0)] += 1
+@dataclass(frozen=True)
+class Group:
+    """What the layers of a group have in common."""
+
+    window: int
+    """0: everything."""
+    chunk: int
+    """0: none."""
+    kv_heads: int
+    head_dim: int
+    value_dim: int
+
+    @property
+    def bounded(self) -> bool:
+        return self.window > 0 or self.chunk > 0
+
+
+def layer_groups(spec: DecoderSpec, policy: Policy) -> dict[Group, int]:
+    """Group -> how many layers it has."""
+    groups: Counter[Group] = Counter()
+    for layer in range(spec.num_layers):
+        chunk = spec.chunk(layer)
+        streamed = None if chunk else policy.attention_window
+        limits = [limit for limit in (spec.window(layer), streamed) if limit]
+        sizes = spec.kv_heads_of(layer), spec.head_dim_of(layer), spec.value_dim_of(layer)
+        groups[Group(min(limits, default=0), chunk, *sizes)] += 1
     return dict(groups)
 
 
-def blocks_held(tokens: int, window: int, coded: bool, policy: Policy) -> Blocks:
+def group_windows(spec: DecoderSpec, policy: Policy) -> dict[int, int]:
+    """Window of attention, or length of a chunk (0: everything) -> how many layers have it."""
+    windows: Counter[int] = Counter()
+    for group, layers in layer_groups(spec, policy).items():
+        windows[group.chunk or group.window] += layers
+    return dict(windows)
+
+
+def blocks_held(tokens: int, window: int, coded: bool, policy: Policy, chunk: int = 0) -> Blocks:
     """The blocks that a group of layers with that window holds of a sequence of ``tokens`` tokens.
 
     With B, W and F as above: B - F blocks and, where it is held outside the window, block 0. Exact
     are the blocks of index B - (W + 1) and later, and block 0 with sinks.
     """
     blocks = blocks_for(tokens)
-    first = max(0, tokens - window + 1) // BLOCK_TOKENS if window else 0
+    in_window = max(0, tokens - window + 1) if window else 0
+    first = max(in_window, tokens // chunk * chunk if chunk else 0) // BLOCK_TOKENS
     newest = blocks - first
-    keeps_head = policy.attention_window is not None or (coded and policy.sinks)
+    streams = policy.attention_window is not None and not chunk
+    keeps_head = streams or (coded and policy.sinks)
     head_apart = keeps_head and first > 0
     held = newest + head_apart
     if not coded:
@@ -79,8 +110,8 @@ def sequence_bytes(spec: DecoderSpec, dtypes: KvDtypes, tokens: int, policy: Pol
     """Bytes of one sequence: for each group of layers, exact blocks x (layers x kv heads x 16 x
     bytes of an exact key and value) + coded blocks x (the same of a coded pair, in steps of 64)."""
     total = 0
-    for window, exact_block, coded_block in _groups(spec, dtypes, policy):
-        held = blocks_held(tokens, window, dtypes.coded, policy)
+    for group, exact_block, coded_block in _groups(spec, dtypes, policy):
+        held = blocks_held(tokens, group.window, dtypes.coded, policy, group.chunk)
         total += held.exact * exact_block + held.coded * coded_block
     return total
 
@@ -92,26 +123,29 @@ def step_bytes(
     end:
     blocks that become codes, or leave a window."""
     total = 0
-    for window, exact_block, coded_block in _groups(spec, dtypes, policy):
+    for group, exact_block, coded_block in _groups(spec, dtypes, policy):
         if dtypes.coded:
             total += coded_block
-        if dtypes.coded or window:
+        if dtypes.coded or group.bounded:
             total += (blocks_for(tokens) + 1) * exact_block
     return total
 
 
-def _groups(spec: DecoderSpec, dtypes: KvDtypes, policy: Policy) -> Iterator[tuple[int, int, int]]:
-    """Of each group of layers the window, and the bytes of an exact block and of a coded one."""
-    exact_pair = pair_bytes(dtypes.exact, dtypes.exact, spec.head_dim)
-    coded_pair = pair_bytes(dtypes.keys, dtypes.values, spec.head_dim)
-    for window, layers in group_windows(spec, policy).items():
-        vectors = layers * spec.num_kv_heads * BLOCK_TOKENS
-        yield window, vectors * exact_pair, padded(vectors * coded_pair, _CODED_BLOCK_STEP)
+def _groups(
+    spec: DecoderSpec, dtypes: KvDtypes, policy: Policy
+) -> Iterator[tuple[Group, int, int]]:
+    """Each group of layers, and the bytes of an exact block and of a coded one."""
+    for group, layers in layer_groups(spec, policy).items():
+        sizes = group.head_dim, group.value_dim
+        exact_pair = pair_bytes(dtypes.exact, dtypes.exact, *sizes)
+        coded_pair = pair_bytes(dtypes.keys, dtypes.values, *sizes)
+        vectors = layers * group.kv_heads * BLOCK_TOKENS
+        yield group, vectors * exact_pair, padded(vectors * coded_pair, _CODED_BLOCK_STEP)
 
 
 def longest_sequence(spec: DecoderSpec, dtypes: KvDtypes, room: int, policy: Policy) -> int | None:
     """Tokens of the longest sequence that can grow inside ``room`` bytes, if positions had no end.
-    None: it never outgrows them, because every layer has a window.
+    None: it never outgrows them, because every layer has a window or chunks.
 
     Bytes rise only where a block begins. From one block to the next they never fall, but where a
     first block that is kept out of sight stops being exact; to each side of that the answer is

@@ -24,6 +24,7 @@ from onward.lab.counts.vectors import (
 from onward.lab.kv.models import Subject
 from onward.options.kv_dtypes import KV_DTYPES, KvDtypes, parse_kv_dtype
 from onward.options.values import check_integer
+from onward.spec import DecoderSpec
 
 
 @dataclass(frozen=True)
@@ -158,24 +159,32 @@ def calculate(
 
 def _textbook(subject: Subject, dtype: str, lengths: Sequence[int]) -> Textbook:
     spec, size = subject.spec, FLOAT_BYTES[dtype]
-    layers, heads, dim = spec.num_layers, spec.num_kv_heads, spec.head_dim
+    sizes = [spec.head_dim_of(i) + spec.value_dim_of(i) for i in range(spec.num_layers)]
+    numbers = sum(spec.kv_heads_of(i) * pair for i, pair in enumerate(sizes))
+    query_numbers = sum(spec.heads_of(i) * pair for i, pair in enumerate(sizes))
     return Textbook(
         dtype=dtype,
-        steps=(
-            Step(2, "K and V", 2, ""),
-            Step(dim, "head_dim", 2 * dim, "numbers"),
-            Step(size, f"bytes of {dtype}", 2 * dim * size, "one token, one kv head, one layer"),
-            Step(heads, "kv heads", kv_cache_bytes(1, heads, dim, 1, size), "one token, one layer"),
-            Step(layers, "layers", kv_cache_bytes(layers, heads, dim, 1, size), "one token"),
-        ),
+        steps=_steps(spec, dtype, size, numbers),
         sequences=tuple(
-            (
-                tokens,
-                kv_cache_bytes(layers, heads, dim, tokens, size),
-                kv_cache_bytes(layers, spec.num_heads, dim, tokens, size),
-            )
-            for tokens in lengths
+            (tokens, numbers * size * tokens, query_numbers * size * tokens) for tokens in lengths
         ),
+    )
+
+
+def _steps(spec: DecoderSpec, dtype: str, size: int, numbers: int) -> tuple[Step, ...]:
+    """From one number to one token in all layers, ``numbers`` of them."""
+    layers, heads, dim = spec.num_layers, spec.num_kv_heads, spec.head_dim
+    if numbers != 2 * layers * heads * dim:
+        return (
+            Step(numbers, "keys and values of all layers", numbers, "numbers"),
+            Step(size, f"bytes of {dtype}", numbers * size, "one token"),
+        )
+    return (
+        Step(2, "K and V", 2, ""),
+        Step(dim, "head_dim", 2 * dim, "numbers"),
+        Step(size, f"bytes of {dtype}", 2 * dim * size, "one token, one kv head, one layer"),
+        Step(heads, "kv heads", kv_cache_bytes(1, heads, dim, 1, size), "one token, one layer"),
+        Step(layers, "layers", kv_cache_bytes(layers, heads, dim, 1, size), "one token"),
     )
 
 
@@ -199,7 +208,7 @@ def _codec(
         values=dtypes.values,
         exact=dtypes.exact,
         key_bytes=vector_bytes(dtypes.keys, spec.head_dim, "keys"),
-        value_bytes=vector_bytes(dtypes.values, spec.head_dim, "values"),
+        value_bytes=vector_bytes(dtypes.values, spec.value_dim_of(0), "values"),
         token_bytes=token_bytes(spec, dtypes),
         exact_token_bytes=exact_token_bytes(spec, dtypes),
         share=token_bytes(spec, dtypes) / token_bytes(spec, own),
