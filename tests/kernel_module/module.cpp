@@ -14,6 +14,7 @@ PYBIND11_MODULE(onward_kernels, m) {
   bind_attend_rate(m);
   bind_codes(m);
   bind_linear(m);
+  bind_rotate(m);
   bind_rows(m);
   bind_sampling(m);
   bind_scans(m);

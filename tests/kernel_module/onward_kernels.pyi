@@ -143,6 +143,26 @@ def encode_blocks(
     """Blocks that a device codes, (blocks, bytes) for each layer group. keys, values: (blocks,
     layers, heads, 16, head_dim)."""
 
+def rotate_on(
+    device: str,
+    q: _F32,
+    k: _F32,
+    v: _F32,
+    cosines: _F32,
+    sines: _F32,
+    first_position: int = 0,
+    q_norm: _F32 | None = None,
+    k_norm: _F32 | None = None,
+    norm_over: str = "head",
+    after_rotation: bool = False,
+    v_norm: bool = False,
+    eps: float = 0.0,
+    clip: float = 0.0,
+    q_scales: _F32 | None = None,
+) -> tuple[_F32, _F32, _F32]:
+    """Queries (rows, heads, head_dim), and the keys (rows, kv_heads, head_dim) and values (rows,
+    kv_heads, value_dim) as a float32 cache holds them, of one sequence from first_position on."""
+
 def all_finite(isa: str, x: _F32) -> bool: ...
 def largest(isa: str, x: _F32) -> float: ...
 def rescale(isa: str, x: _F32, shift: float, factor: float) -> tuple[_F32, float]:

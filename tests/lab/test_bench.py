@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import hashlib
 import io
 import json
@@ -142,6 +143,15 @@ class TestCounts:
         assert costs([Slice(3, 3, 0)]) == Cost(
             LAYERS * LAYER_BYTES + LAYERS * KEY_BYTES * 6,
             3 * LAYERS * LAYER_MULTIPLY_ADDS + LAYERS * KEY_MULTIPLY_ADDS * 12,
+        )
+
+    def test_a_chunk_hides_keys(self, tiny: str) -> None:
+        spec = dataclasses.replace(synthetic_spec(tiny), chunks=(4,) * LAYERS)
+        costs = StepCosts(spec, synthetic_dtypes(spec, "bf16"))
+        # Position 3 sees 4 keys, 4 and 5 see 1 and 2; together they see the keys of 0 to 5.
+        assert costs([Slice(3, 3, 0)]) == Cost(
+            LAYERS * LAYER_BYTES + LAYERS * KEY_BYTES * 6,
+            3 * LAYERS * LAYER_MULTIPLY_ADDS + LAYERS * KEY_MULTIPLY_ADDS * 7,
         )
 
     def test_bytes_of_one_dtype_and_of_another(self, tiny: str) -> None:

@@ -23,6 +23,7 @@ from onward.lab.counts.sequences import (
     longest_sequence,
     sequence_bytes,
     sequences_that_fit,
+    step_bytes,
 )
 from onward.lab.counts.vectors import (
     exact_token_bytes,
@@ -144,6 +145,35 @@ class TestSequences:
         assert blocks_held(1600, 641, False, streaming) == Blocks(41, 0)
         without_sinks = Policy(sinks=False, attention_window=641)
         assert blocks_held(1600, 641, True, without_sinks) == Blocks(9, 32)
+
+    def test_chunks_hold_the_chunk_of_the_next_token(self) -> None:
+        # About to write position 100, chunks of 32 hold positions 96 and later; with 112 all of
+        # them leave.
+        assert blocks_held(100, 0, False, USUAL, chunk=32) == Blocks(1, 0)
+        assert blocks_held(112, 0, False, USUAL, chunk=16) == Blocks(0, 0)
+        assert blocks_held(100, 33, False, USUAL, chunk=1000) == Blocks(3, 0)
+        # Block 0 stays where codes refer to it. A streaming policy leaves chunks as they are.
+        assert blocks_held(1600, 0, True, USUAL, chunk=1024) == Blocks(10, 27)
+        streaming = Policy(attention_window=641)
+        assert blocks_held(1600, 0, False, streaming, chunk=1024) == Blocks(36, 0)
+
+    def test_layers_of_other_sizes(self) -> None:
+        """Layer 0: 8 kv heads of 128 in chunks of 64, 4 KiB a token in f16. Layer 1: 2 of 256."""
+        spec = dataclasses.replace(
+            LLAMA_8B,
+            num_layers=2,
+            chunks=(64, 0),
+            layer_kv_heads=(0, 2),
+            layer_head_dims=(0, 256),
+        )
+        f16 = parse_kv_dtype("f16", "f16")
+        assert token_bytes(spec, f16) == exact_token_bytes(spec, f16) == 4096 + 2048
+        assert sequence_bytes(spec, f16, 200, USUAL) == 16 * (1 * 4096 + 13 * 2048)
+        assert step_bytes(spec, f16, USUAL, 256) == 17 * 16 * 4096
+        streaming = Policy(attention_window=100)
+        assert sequence_bytes(spec, f16, 200, streaming) == 16 * (1 * 4096 + (7 + 1) * 2048)
+        other_values = dataclasses.replace(LLAMA_8B, num_layers=1, value_dim=64)
+        assert token_bytes(other_values, f16) == 8 * (128 + 64) * 2
 
     def test_a_coded_block_is_rounded_up(self) -> None:
         """One layer, one head of 32: int8 keys 34 bytes, turbo4 values 18, times 16 is 832; with an
