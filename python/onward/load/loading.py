@@ -19,6 +19,7 @@ from onward.errors import ArgumentTypeError, InvalidArgument, WeightError
 from onward.load import architectures
 from onward.load import pack_contents as contents
 from onward.load.architectures import PlannedTensor
+from onward.load.architectures.multimodal import with_text_ids
 from onward.load.architectures.parts import stored_shapes
 from onward.load.hub import ModelFiles
 from onward.load.weights import Checkpoint, open_checkpoint
@@ -203,6 +204,11 @@ def read_spec(checkpoint: Checkpoint) -> DecoderSpec:
     matrices are used, as in transformers, with a warning.
     """
     spec = architectures.read_spec(checkpoint.config, checkpoint.where)
+    if architectures.is_multimodal(checkpoint.config):
+        warn_caller(
+            f"{checkpoint.where}: model_type {checkpoint.config['model_type']} reads images or "
+            "sound, too; here it runs as a text model, and they are not read"
+        )
     if not spec.tied_head:
         return spec
     top = architectures.top_tensors(spec, checkpoint.names())
@@ -301,7 +307,7 @@ class Source:
             kv=self.kv,
             files=self.files,
             generation_config=self.checkpoint.generation_config,
-            config=self.checkpoint.config,
+            config=with_text_ids(self.checkpoint.config),
             metadata=self.checkpoint.metadata,
         )
 

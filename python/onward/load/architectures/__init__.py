@@ -15,16 +15,25 @@ from typing import Protocol, cast
 
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.model_types import FAMILIES
+from onward.load.architectures.multimodal import is_multimodal, text_reader
 from onward.load.architectures.names import Names
 from onward.load.architectures.parts import PlannedTensor
 from onward.load.architectures.planned_parts import planned
 from onward.spec import DecoderSpec
 
-__all__ = ["PlannedTensor", "families", "names_of", "read_spec", "tensor_plan", "top_tensors"]
+__all__ = [
+    "PlannedTensor",
+    "families",
+    "is_multimodal",
+    "names_of",
+    "read_spec",
+    "tensor_plan",
+    "top_tensors",
+]
 
 _NOT_FAMILIES = {
-    *("canonical", "config_reader", "decoder_plan", "model_types", "names", "parts"),
-    *("planned_parts", "rope", "row_orders"),
+    *("canonical", "config_reader", "decoder_plan", "model_types", "multimodal", "names"),
+    *("parts", "planned_parts", "rope", "row_orders"),
 }
 
 
@@ -37,16 +46,18 @@ class _Family(Protocol):
 
 
 def families() -> list[str]:
-    """The supported values of ``model_type``."""
+    """The supported values of ``model_type``, without multimodal ones."""
     files = {module.name for module in pkgutil.iter_modules(__path__)} - _NOT_FAMILIES
     return sorted(files | FAMILIES.keys())
 
 
 def read_spec(config: Mapping[str, object], where: str = "config.json") -> DecoderSpec:
-    """Describe the decoder of a config; ``where`` opens the message of every error."""
+    """Describe the decoder of a config, of a multimodal one its text model; ``where`` opens the
+    message of every error."""
     reader = ConfigReader(config, where)
-    model_type = reader.text("model_type", families())
-    return _family(model_type).read_spec(reader)
+    if is_multimodal(config):
+        reader = text_reader(reader)
+    return _family(reader.text("model_type", families())).read_spec(reader)
 
 
 def names_of(spec: DecoderSpec) -> Names:

@@ -1,8 +1,7 @@
-"""Typed access to the fields of a model config, and the rule for fields nobody asked for.
+"""Typed access to the fields of a model config, and the rule for fields that were not read.
 
 Every access names the type and range it needs, so a bad value is reported with its field before
-it can become a size or a divisor. Knows no family and no field's meaning, except which unasked
-fields are harmless.
+it can become a size or a divisor. The families know what the fields mean.
 """
 
 from __future__ import annotations
@@ -56,24 +55,48 @@ class ConfigReader:
         self.where = where
         self._prefix = prefix
         self._asked: set[str] = set()
+        self._spellings: dict[str, str] = {}
+
+    def spelled(self, **spellings: str) -> ConfigReader:
+        """This reader, for a family that spells fields in its own way: ``hidden_size="n_embd"``.
+
+        From then on an access of the field on the left reads the one on the right. A config may
+        have the field on the left instead, but not both with different values.
+        """
+        self._spellings.update(spellings)
+        return self
+
+    def spelling(self, key: str) -> str:
+        """The name that a field has in this config."""
+        own = self._spellings.get(key)
+        if own is None:
+            return key
+        value, other = self.values.get(own), self.values.get(key)
+        if value is not None and other is not None and value != other:
+            raise self._error(own, f"is {shown(value)}, but {key} is {shown(other)}")
+        self._asked.update((own, key))
+        return own if value is not None or other is None else key
 
     def __contains__(self, key: str) -> bool:
-        return self.values.get(key) is not None
+        return self.values.get(self.spelling(key)) is not None
 
     def error(self, key: str, problem: str) -> ConfigError:
         """The exception to raise about a field: ``problem`` continues "config.json: field ..."."""
+        return self._error(self.spelling(key), problem)
+
+    def _error(self, key: str, problem: str) -> ConfigError:
         return ConfigError(f"{self.where}: {self._prefix}{label(key)} {problem}")
 
     def wrong(self, key: str, expected: str) -> ConfigError:
         """The exception for a field whose value is not what it has to be."""
-        value = self.values.get(key)
+        value = self.values.get(self.spelling(key))
         if value is None:
             return self.error(key, f"is missing, expected {expected}")
         return self.error(key, f"is {shown(value)}, expected {expected}")
 
     def _get(self, key: str) -> object:
         self._asked.add(key)
-        return self.values.get(key)
+        return self.values.get(self.spelling(key))
 
     @overload
     def integer(self, key: str, low: int, high: int, default: int | EllipsisType = ...) -> int: ...
@@ -168,7 +191,7 @@ class ConfigReader:
         self._asked.update(keys)
 
     def refuse_the_rest(self, *, strict: bool = False) -> None:
-        """Raise if a field that nobody asked for may change what the network computes.
+        """Raise if a field that was not read may change what the network computes.
 
         A field is let through when it is known to be harmless, when its value turns it off (null,
         false, 0, empty; 1 for a factor), or when no word of its name speaks of arithmetic: a

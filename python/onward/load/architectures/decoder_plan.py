@@ -6,9 +6,10 @@ The file of a family adds what is different in it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from onward.load.architectures.config_reader import ConfigReader
-from onward.load.architectures.rope import MAX_CONTEXT, MAX_POSITIONS, read_rope
+from onward.load.architectures.rope import MAX_CONTEXT, MAX_POSITIONS, read_rope, still
 from onward.spec import DecoderSpec
 
 # Far above any published model. A product of two fits 64 bits, and a plan of all tensors stays
@@ -20,9 +21,31 @@ MAX_WIDTH = 1 << 20
 MAX_VOCAB = 1 << 24
 
 
+# The names of activations in configs -> those of the core.
+ACTIVATIONS = {
+    **{"silu": "silu", "swish": "silu", "relu": "relu", "relu2": "relu2", "xielu": "xielu"},
+    **{"gelu": "gelu", "gelu_python": "gelu", "quick_gelu": "quick_gelu"},
+    **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_pytorch_tanh", "gelu_accurate"), "gelu_tanh"),
+}
+# Spellings of the GPT-2 family, for ``ConfigReader.spelled``.
+GPT2_FIELDS = {
+    "hidden_size": "n_embd",
+    "num_hidden_layers": "n_layer",
+    "num_attention_heads": "n_head",
+    "max_position_embeddings": "n_positions",
+    "intermediate_size": "n_inner",
+    "hidden_act": "activation_function",
+}
+
+
 def num_layers(config: ConfigReader) -> int:
     """The depth of the decoder."""
     return config.integer("num_hidden_layers", 1, MAX_LAYERS)
+
+
+def activation(config: ConfigReader, default: str, key: str = "hidden_act") -> str:
+    """The core's name for the activation of a config."""
+    return ACTIVATIONS[config.text(key, tuple(ACTIVATIONS), default)]
 
 
 def decoder_spec(
@@ -33,20 +56,31 @@ def decoder_spec(
     default_head_dim: int | None = None,
     default_theta: float = 10000.0,
     default_tied: bool = False,
-    qkv_bias: bool = False,
-    output_bias: bool = False,
-    mlp_bias: bool = False,
-    qk_norm: bool = False,
-    windows: tuple[int, ...] = (),
-    layer_ropes: tuple[int, ...] = (),
+    default_eps: float = 1e-6,
+    eps_field: str = "rms_norm_eps",
+    default_inner: int | None = None,
+    default_rotated: float | None = None,
+    rotates: bool = True,
+    **fields: Any,
 ) -> DecoderSpec:
     """Read the common fields, add the fields of the family, and refuse fields that were not read.
 
     The sizes of the matrices are required. Fields that the reference library leaves out of a
     config when they have their default may be absent: ``num_key_value_heads`` (one for each
     query head), ``head_dim`` (the family's, else hidden_size / num_attention_heads),
-    ``max_position_embeddings`` (the family's), ``rms_norm_eps`` (1e-6), ``hidden_act`` (silu),
-    ``tie_word_embeddings`` and ``rope_theta`` (the family's).
+    ``max_position_embeddings``, ``eps_field``, ``tie_word_embeddings`` and ``rope_theta`` (the
+    family's), ``hidden_act`` (silu).
+
+    Args:
+        config: ``spelled`` in the family's way.
+        architecture: the family's file.
+        eps_field: the field of the epsilon of norms.
+        default_inner: multiplied by hidden_size: intermediate_size, where it is absent.
+        default_rotated: the partial_rotary_factor, where it is absent; None: the whole head
+            rotates, and the field must be 1.
+        rotates: false for a family without rotation; its fields of rotation are not read.
+        fields: more fields of the spec. They replace what was read. Without ``mlp``, the activation
+            must be silu. Lists by layer that have their default everywhere are left out.
     """
     hidden_size = config.integer("hidden_size", 1, MAX_WIDTH)
     num_heads = config.integer("num_attention_heads", 1, MAX_HEADS)
@@ -57,36 +91,40 @@ def decoder_spec(
         )
     head_dim = _head_dim(config, hidden_size, num_heads, default_head_dim)
     max_positions = config.integer("max_position_embeddings", 1, MAX_POSITIONS, default_context)
-    rope = read_rope(config, head_dim, max_positions, default_theta)
-    if config.number("partial_rotary_factor", 0, 1, default=1.0) != 1:
-        raise config.wrong("partial_rotary_factor", "1")
-    config.text("hidden_act", ("silu", "swish"), "silu")
-    spec = DecoderSpec(
-        architecture=architecture,
-        vocab_size=config.integer("vocab_size", 1, MAX_VOCAB),
-        hidden_size=hidden_size,
-        intermediate_size=config.integer("intermediate_size", 1, MAX_WIDTH),
-        num_layers=num_layers(config),
-        num_heads=num_heads,
-        num_kv_heads=num_kv_heads,
-        head_dim=head_dim,
-        norm_eps=config.number("rms_norm_eps", 0, 1, default=1e-6),
-        max_context=rope.max_context,
-        rope=rope.spec,
-        qkv_bias=qkv_bias,
-        output_bias=output_bias,
-        mlp_bias=mlp_bias,
-        qk_norm=qk_norm,
-        tied_head=config.flag("tie_word_embeddings", default_tied),
-        windows=windows if any(windows) else (),
-        layer_ropes=layer_ropes if any(layer_ropes) else (),
-    )
+    if "mlp" not in fields:
+        config.text("hidden_act", ("silu", "swish"), "silu")
+    inner = ... if default_inner is None else default_inner * hidden_size
+    common: dict[str, Any] = {
+        "vocab_size": config.integer("vocab_size", 1, MAX_VOCAB),
+        "hidden_size": hidden_size,
+        "intermediate_size": config.integer("intermediate_size", 1, MAX_WIDTH, inner),
+        "num_layers": num_layers(config),
+        "num_heads": num_heads,
+        "num_kv_heads": num_kv_heads,
+        "head_dim": head_dim,
+        "norm_eps": config.number(eps_field, 0, 1, default=default_eps),
+        "tied_head": config.flag("tie_word_embeddings", default_tied),
+    }
+    if rotates:
+        rope = read_rope(config, head_dim, max_positions, default_theta, default_rotated)
+        common |= {"rope": rope.spec, "max_context": rope.max_context}
+    else:
+        common |= {"rope": still(head_dim), "max_context": min(max_positions, MAX_CONTEXT)}
+        fields.setdefault("layer_ropes", (-1,) * num_layers(config))
+    for name in ("windows", "chunks", "layer_ropes", "layer_experts"):
+        if not any(fields.get(name, ())):
+            fields.pop(name, None)
+    refuse_quantized(config)
+    config.refuse_the_rest()
+    return DecoderSpec(architecture, **(common | fields))
+
+
+def refuse_quantized(config: ConfigReader) -> None:
+    """ConfigError if the weights are quantised in a way of another library."""
     if config.section("quantization_config") is not None:
         raise config.error(
             "quantization_config", "is present: weights quantised this way are not supported"
         )
-    config.refuse_the_rest()
-    return spec
 
 
 def windows_by_layer(

@@ -1,6 +1,22 @@
-"""The values of ``model_type`` that share the file of a family with another one."""
+"""Values of ``model_type`` beside the names of the families' files: types that share a file, and
+multimodal types."""
 
 from __future__ import annotations
 
 # model_type -> the file of its family.
 FAMILIES: dict[str, str] = {}
+
+# Multimodal types whose text model is one of the families, under ``text_config``, and computes with
+# text alone what the whole model computes. The value stands for a model_type that text_config lacks.
+MULTIMODAL: dict[str, str] = {
+    "gemma3": "gemma3_text",
+    "gemma4": "gemma4_text",
+    "llama4": "llama4_text",
+    "llava": "llama",
+    "llava_next": "llama",
+    "mistral3": "mistral",
+    "qwen2_vl": "qwen2_vl_text",
+    "qwen2_5_vl": "qwen2_5_vl_text",
+    "qwen3_vl": "qwen3_vl_text",
+    "qwen3_vl_moe": "qwen3_vl_moe_text",
+}

@@ -15,6 +15,7 @@ How far a model's positions reach (``max_context``) follows from the kind:
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -43,17 +44,44 @@ class Rope:
 
 
 def read_rope(
-    config: ConfigReader, head_dim: int, max_position_embeddings: int, default_theta: float = 1e4
+    config: ConfigReader,
+    head_dim: int,
+    max_position_embeddings: int,
+    default_theta: float = 1e4,
+    default_rotated: float | None = None,
 ) -> Rope:
-    """Read the rope of a config in either spelling; an unknown kind is an error."""
+    """Read the rope of a config in either spelling; an unknown kind is an error.
+
+    ``default_rotated`` is the rotated share of a head, where the config has no
+    partial_rotary_factor; None: heads of the family rotate whole.
+    """
     section = _section(config)
     theta = _theta(config, section, default_theta)
+    rotated = _rotated(config, section, head_dim, default_rotated)
+    rope = _read_rope(config, section, theta, rotated, max_position_embeddings)
+    still_pairs = (0.0,) * ((head_dim - rotated) // 2)
+    spec = dataclasses.replace(rope.spec, inv_freq=rope.spec.inv_freq + still_pairs)
+    return Rope(spec, rope.max_context)
+
+
+def still(head_dim: int) -> RopeSpec:
+    """No rotation."""
+    return RopeSpec(inv_freq=(0.0,) * (head_dim // 2))
+
+
+def _read_rope(
+    config: ConfigReader,
+    section: ConfigReader | None,
+    theta: float,
+    head_dim: int,
+    max_position_embeddings: int,
+) -> Rope:
+    """The rope of ``head_dim`` rotated dimensions."""
     if section is None:
         config.ignore("original_max_position_embeddings")
         base = default_frequencies(theta, head_dim)
         return Rope(_spec(base, theta), min(max_position_embeddings, MAX_CONTEXT))
     kind = _kind(section)
-    _require_whole_heads(section)
     original = _original_context(config, section, kind, max_position_embeddings)
     rope = _KINDS[kind](_Inputs(section, theta, head_dim, max_position_embeddings, original))
     section.refuse_the_rest(strict=True)
@@ -255,10 +283,27 @@ def _kind(section: ConfigReader) -> str:
     raise section.wrong("rope_type", f"one of {', '.join(choices)}")
 
 
-def _require_whole_heads(section: ConfigReader) -> None:
-    share = section.number("partial_rotary_factor", 0, 1, default=1.0)
-    if share != 1:
-        raise section.error("partial_rotary_factor", f"is {share:g}, only 1 is supported")
+def _rotated(
+    config: ConfigReader, section: ConfigReader | None, head_dim: int, default: float | None
+) -> int:
+    """How many dimensions of a head rotate."""
+    key = "partial_rotary_factor"
+    outer = config.number(key, 0, 1, default=None)
+    inner = section.number(key, 0, 1, default=None) if section is not None else None
+    if outer is not None and inner is not None and outer != inner:
+        raise config.error(key, f"is {outer:g}, but the rope section says {inner:g}")
+    where = config if inner is None or section is None else section
+    share = inner if inner is not None else outer
+    if default is None:
+        if share not in (None, 1):
+            raise where.error(key, f"is {share:g}, expected 1: heads of this family rotate whole")
+        return head_dim
+    rotated = int(head_dim * (default if share is None else share))
+    if rotated < 2 or rotated % 2:
+        raise where.error(
+            key, f"makes {rotated} of {head_dim} dimensions rotate, expected an even number"
+        )
+    return rotated
 
 
 def _original_context(
