@@ -6,8 +6,8 @@ from __future__ import annotations
 # model_type -> the file of its family.
 FAMILIES: dict[str, str] = {}
 
-# Multimodal types whose text model is one of the families, under ``text_config``, and computes with
-# text alone what the whole model computes. The value stands for a model_type that text_config lacks.
+# Multimodal types whose text model, under ``text_config``, is one of the families. With text alone
+# it computes what the whole model computes. The value stands for a missing model_type of the text.
 MULTIMODAL: dict[str, str] = {
     "gemma3": "gemma3_text",
     "gemma4": "gemma4_text",
