@@ -6,6 +6,7 @@ namespace onward {
 
 Error::~Error() = default;
 InvalidArgument::~InvalidArgument() = default;
+NotCached::~NotCached() = default;
 WeightError::~WeightError() = default;
 IoError::~IoError() = default;
 PackError::~PackError() = default;

@@ -21,6 +21,13 @@ class InvalidArgument : public Error {
   ~InvalidArgument() override;
 };
 
+// The cache cannot hold these tokens: no room, no prefix cache, or some of their blocks are absent.
+class NotCached : public InvalidArgument {
+ public:
+  using InvalidArgument::InvalidArgument;
+  ~NotCached() override;
+};
+
 // A weight is missing, misshapen or of an unknown dtype.
 class WeightError : public Error {
  public:

@@ -1,4 +1,4 @@
-// Devices by name for Python: which there are, and what each can do at most.
+// Devices by name for Python: a list of them, and the limits of each.
 #include <pybind11/stl.h>
 
 #include <optional>
@@ -13,7 +13,7 @@ namespace py = pybind11;
 
 namespace {
 
-// (name, description, why it cannot be used) each.
+// (name, description, reason why it cannot be used) of each device.
 std::vector<std::tuple<std::string, std::string, std::string>> devices() {
   std::vector<std::tuple<std::string, std::string, std::string>> told;
   const py::gil_scoped_release release;

@@ -1,5 +1,5 @@
-// The engine for Python: how it is made, and its work between two steps. Its clients are in
-// bind_client.cpp.
+// The engine for Python: its construction, and calls that run between two steps. bind_client.cpp
+// binds its clients.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
@@ -74,7 +74,7 @@ py::array_t<double> score(PyEngine& engine, const TokenIds& token_ids) {
   return py::array_t<double>(static_cast<py::ssize_t>(scores.size()), scores.data());
 }
 
-// (group, coded, index of the block, its bytes) each.
+// (group, coded, index of the block, its bytes) of each block.
 using StoredBlocks = std::vector<std::tuple<int64_t, bool, int64_t, py::bytes>>;
 
 StoredBlocks store_prefix(PyEngine& engine, const TokenIds& token_ids) {

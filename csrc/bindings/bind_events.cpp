@@ -1,5 +1,5 @@
-// The engine's events for Python. An event is a named tuple: every streamed token has one, and it
-// is made and read in a fraction of the time of a bound class.
+// The engine's events for Python. An event is a named tuple, because every streamed token has
+// one, and a named tuple takes a fraction of the time of a bound class.
 #include <cmath>
 #include <exception>
 #include <memory>

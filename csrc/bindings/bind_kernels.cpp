@@ -1,5 +1,5 @@
-// The submodule `kernels`: instruction sets, probes of what the processor can do, and how weights
-// are rounded when they are packed.
+// The submodule `kernels`: instruction sets, measured rates of the processor, and the rounding of
+// packed weights.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
@@ -59,5 +59,5 @@ void bind_kernels(py::module_& m) {
   k.def("weight_range", &weight_range, py::arg("dtype"),
         "The smallest and the largest weight that can be packed in a dtype.");
   k.def("repacked", &repacked, py::arg("weights"), py::arg("stored"), py::arg("dtype"),
-        "The values that weights have once they are packed.");
+        "The values of weights after packing.");
 }

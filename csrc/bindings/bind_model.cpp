@@ -33,7 +33,7 @@ using onward::TensorSource;
 using RowOrder = py::array_t<int32_t, py::array::c_style>;
 using Part = std::tuple<py::buffer, std::string, std::vector<int64_t>, std::optional<RowOrder>>;
 
-// The rows that the buffer of a source holds; of a vector, its elements.
+// The number of rows in the buffer of a source, or of elements if it is a vector.
 int64_t rows_held(const TensorSource& source, bool vector) {
   const int64_t block = onward::dtype_block_values(source.dtype);
   const auto block_bytes = static_cast<size_t>(onward::dtype_block_bytes(source.dtype));

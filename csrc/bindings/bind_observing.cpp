@@ -1,4 +1,4 @@
-// observe_inputs for Python: calls a Python function with what each matrix of a prefill meets.
+// observe_inputs for Python: calls a Python function with the inputs of each matrix of a prefill.
 #include <pybind11/numpy.h>
 
 #include <cstdint>

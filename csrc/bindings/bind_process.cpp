@@ -1,4 +1,4 @@
-// What the process does to the engines of Python when it forks and when it exits.
+// The handlers for the engines of Python when the process forks and when it exits.
 #include <pybind11/pybind11.h>
 
 #include <chrono>
@@ -21,7 +21,7 @@ constexpr auto kPatience = std::chrono::seconds(2);
 
 thread_local Engines held;  // by a fork of this thread
 
-// Lets the present steps end, so that the child gets engines between two steps.
+// Waits until the current steps end, so that the child gets engines between two steps.
 void before_fork() {
   const Engines engines = onward::engines_of_python();
   held = onward::outside([&engines] {
@@ -47,8 +47,8 @@ void after_fork_in_child() {
   held.clear();
 }
 
-// Python does not wait for threads that are daemons. One that came back from the core after the
-// interpreter has ended would end the process with an error.
+// Python does not wait for daemon threads. If a daemon thread returned from the core after the
+// interpreter has ended, the process would end with an error.
 void at_exit() {
   const Engines engines = onward::engines_of_python();
   onward::outside([&engines] {

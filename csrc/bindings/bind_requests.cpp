@@ -74,7 +74,7 @@ void bind_option(py::class_<Owner>& type, const Option<Owner>& option) {
   std::visit(bind, option.field);
 }
 
-// The name that Python's table has for a type of values (`Option.kind`).
+// The name of a type of values in Python's table (`Option.kind`).
 template <typename T>
 constexpr const char* kind_of() {
   if constexpr (std::is_same_v<T, double>) return "number";

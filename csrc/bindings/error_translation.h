@@ -16,6 +16,8 @@ inline void raise_as(const char* class_name, const char* message) {
 inline void translate_errors(std::exception_ptr pointer) {
   try {
     if (pointer) std::rethrow_exception(pointer);
+  } catch (const onward::NotCached& error) {  // before its base class
+    raise_as("NotCached", error.what());
   } catch (const onward::InvalidArgument& error) {
     raise_as("InvalidArgument", error.what());
   } catch (const onward::WeightError& error) {

@@ -23,7 +23,8 @@ thread_local int depth = 0;           // of this thread's Outside scopes
 
 bool is_main_thread() { return PyThread_get_thread_ident() == main_thread.load(); }
 
-// Lets Python's signal handlers run; throws what they raise, a KeyboardInterrupt as a rule.
+// Runs Python's signal handlers and throws the exception that they raise, usually a
+// KeyboardInterrupt.
 void check_signals() {
   const py::gil_scoped_acquire acquire;
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();

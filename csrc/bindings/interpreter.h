@@ -1,6 +1,5 @@
-// Leaving the interpreter for a call that computes or waits: the interpreter lock is released,
-// signal handlers of Python run meanwhile, and no thread comes back into an interpreter that has
-// ended.
+// Calls that compute or wait without the interpreter lock. Python's signal handlers run during such
+// a call, and no thread returns to an interpreter that has ended.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -12,12 +11,12 @@
 
 namespace onward {
 
-// What ends the waits and computations of the calling thread. Signal handlers run in Python's main
-// thread only, so only that thread polls for them. With the lock.
+// The functions that interrupt waits and computations of the calling thread. Python runs signal
+// handlers only in its main thread, so only that thread polls for them. The caller holds the lock.
 Interrupts interrupts();
 
 // Thrown between two verbs of a step in a thread that must not return to Python. Not an Error: it
-// ends the call, and no request.
+// ends the call, but no request.
 struct ProcessExits {};
 
 // The interpreter lock, released for a scope.
@@ -33,10 +32,10 @@ class Outside {
   PyThreadState* state_;
 };
 
-// Sleeps for ever.
+// Sleeps forever.
 [[noreturn]] void stay_outside();
 
-// body() without the interpreter lock.
+// Returns body(), called without the interpreter lock.
 template <typename Body>
 auto outside(const Body& body) {
   const Outside released;
@@ -47,10 +46,10 @@ auto outside(const Body& body) {
   }
 }
 
-// Python's main thread has this identity; called by it in a forked child.
+// Sets the identity of Python's main thread. In a forked child, the new main thread calls it.
 void set_main_thread(unsigned long identity);
-// At exit: from now on threads other than the main thread stay outside. Wakes them with `wake` and
-// waits until none of them is on its way back. Without the lock.
+// Called at exit without the lock: threads other than the main thread do not return to Python any
+// more. Wakes them with `wake` and waits until none of them is about to return.
 void keep_threads_outside(std::chrono::steady_clock::time_point deadline,
                           const std::function<void()>& wake);
 

@@ -13,7 +13,7 @@
 #include "cpu/tasks/panels.h"
 
 struct PackedMatrix {
-  onward::AlignedBuffer memory;  // what `matrix` points into
+  onward::AlignedBuffer memory;  // the memory of `matrix`
   onward::Matrix matrix;
   int64_t rows;
   int64_t columns;

@@ -1,5 +1,5 @@
-// Python's objects for a shared engine and its clients. The interpreter lock guards their members,
-// and is released for everything that computes or waits.
+// The Python objects of a shared engine and its clients. The interpreter lock guards their members.
+// It is released for every call that computes or waits.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ class PyClient {
   void cancel(int64_t request, std::optional<int64_t> sequence);
   void close();
 
-  // The core's client. Closed where there is none any more.
+  // Returns the core's client. Closed: this client or its engine was closed.
   std::shared_ptr<EngineClient> core() const;
   // Closes with a reason and returns the core's client, to be destroyed without the lock.
   std::shared_ptr<EngineClient> let_go(const char* reason);
@@ -40,10 +40,10 @@ class PyClient {
  private:
   std::shared_ptr<EngineClient> client_;
   std::shared_ptr<ClientList> list_;
-  const char* closed_ = nullptr;  // why
+  const char* closed_ = nullptr;  // the reason
 };
 
-// An engine that Python has made: it is a client itself, and makes others.
+// An engine that Python has made. It has a client of its own and makes others.
 class PyEngine {
  public:
   explicit PyEngine(std::shared_ptr<SharedEngine> engine);
@@ -56,15 +56,15 @@ class PyEngine {
     const Interrupts ends = interrupts();
     std::shared_ptr<EngineClient> client = own_.core();
     return outside([&] {
-      // Destroyed out here, as it may be the last owner of the engine.
+      // Destroyed without the lock, because it may be the last owner of the engine.
       const std::shared_ptr<EngineClient> here = std::move(client);
       return here->alone(ends, [&](Engine& engine) { return body(engine, ends.computing); });
     });
   }
-  // Closes the engine and all of its clients, now or after the present step. Never waits.
+  // Closes the engine and all of its clients, now or after the current step. Does not wait.
   void close();
 
-  // For what never changes.
+  // For values that never change.
   std::shared_ptr<SharedEngine> shared() const { return own_.core()->shared(); }
 
  private:

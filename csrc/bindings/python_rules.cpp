@@ -1,6 +1,5 @@
-// Calls from the engine into Python: inside a step, on the thread that runs it. They take the
-// interpreter lock for the call only. An exception of a callable ends the request that it belongs
-// to.
+// Calls from the engine into Python, on the thread that runs a step. They hold the interpreter lock
+// during the call only. An exception of a callable ends its request.
 #include "bindings/python_rules.h"
 
 #include <cstring>

@@ -1,4 +1,4 @@
-// The caller's rules, written in Python: callables that take numpy arrays.
+// Rules of the caller as Python callables that take numpy arrays.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -11,7 +11,7 @@ namespace onward {
 
 // rule(token_ids, scores) changes scores in place; its result is ignored. None: no rule.
 std::shared_ptr<ScoreRule> score_rule(pybind11::object rule);
-// rule(token_ids): whether the output ends here.
+// rule(token_ids) returns whether the output ends here.
 std::shared_ptr<EndRule> end_rule(pybind11::object rule);
 
 }  // namespace onward

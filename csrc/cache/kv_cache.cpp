@@ -57,7 +57,7 @@ void KvCache::forget_all() {
 }
 
 void KvCache::refuse_tokens(int64_t tokens) const {
-  throw InvalidArgument("kv_cache_bytes: " + std::to_string(tokens) + " tokens take " +
+  throw NotCached("kv_cache_bytes: " + std::to_string(tokens) + " tokens take " +
                         std::to_string(sequence_bytes(layout(), tokens)) +
                         " bytes, expected at most " + std::to_string(budget_.limit_bytes) +
                         " bytes");

@@ -57,7 +57,7 @@ class KvCache {
   // A block with one holder; prefixes are dropped to make room. Null when there is no memory.
   Block* take(int64_t group, BlockStore::Kind kind);
   void forget_all();
-  // InvalidArgument: the budget does not hold a sequence of `tokens`.
+  // NotCached: the budget does not hold a sequence of `tokens`.
   [[noreturn]] void refuse_tokens(int64_t tokens) const;
 
   // Bytes that are unspent, and bytes of the blocks that only prefixes hold.

@@ -94,13 +94,15 @@ void restore_prefix(KvCache& cache, const std::vector<int32_t>& token_ids,
   place.resume(tokens);
   cache.remember(token_ids, place, tokens);
   if (cache.match(token_ids, tokens) < tokens) {
-    throw InvalidArgument("blocks: are not all blocks of a prefix of " + std::to_string(tokens) +
-                          " tokens, expected all of them");
+    throw NotCached("blocks: are not all blocks of a prefix of " + std::to_string(tokens) +
+                    " tokens, expected all of them");
   }
   place.clear();
   cache.shed();
-  require(cache.match(token_ids, tokens) == tokens, "prefix_cache_bytes: tokens to be kept",
-          tokens, "no more than it holds");
+  if (cache.match(token_ids, tokens) < tokens) {
+    throw NotCached("prefix_cache_bytes: tokens to be kept: found " + std::to_string(tokens) +
+                    ", expected no more than it holds");
+  }
 }
 
 }  // namespace onward

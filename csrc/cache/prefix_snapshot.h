@@ -21,11 +21,12 @@ struct StoredBlock {
 std::vector<StoredBlock> read_blocks(const KvCache& cache, const SequenceBlocks& place, int64_t tokens,
                                      Backend& backend);
 
-// Gives up memory that others hold; false where there is none left to give up.
+// Frees memory that other sequences hold. Returns false if none is left to free.
 using MakeRoom = std::function<bool()>;
 
-// Keeps a prefix of the cache whose blocks `read_blocks` gave. InvalidArgument where the
-// blocks are not all blocks of this prefix, and where the cache has no room for them.
+// Keeps a prefix in the cache, from the blocks that `read_blocks` returned. InvalidArgument: a
+// block does not fit the layout of the cache. NotCached: blocks are absent, or the cache keeps no
+// prefixes or has no room for this one.
 void restore_prefix(KvCache& cache, const std::vector<int32_t>& token_ids,
                     const std::vector<StoredBlock>& blocks, Backend& backend,
                     const MakeRoom& make_room);

@@ -59,7 +59,7 @@ class Engine {
   std::vector<StoredBlock> store_prefix(const std::vector<int32_t>& token_ids,
                                         const Decoder::Poll& poll);
   // Keeps a prefix that store_prefix() of an engine with the same model and options returned.
-  // InvalidArgument for other blocks, or where the cache has no room for them.
+  // InvalidArgument: a block does not fit. NotCached: blocks are absent, or there is no room.
   void restore_prefix(const std::vector<int32_t>& token_ids,
                       const std::vector<StoredBlock>& blocks);
   void forget_prefixes();

@@ -16,6 +16,11 @@ class InvalidArgument(Error, ValueError):
     """A value passed by the caller cannot be used: out of range, empty, contradictory."""
 
 
+class NotCached(InvalidArgument):
+    """The cache cannot hold these tokens: its budget is too small, it keeps no prefixes, or some
+    of their blocks are absent."""
+
+
 class ArgumentTypeError(Error, TypeError):
     """An argument is unknown or has the wrong type."""
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from builders.core_engine import Shape, ids, random_prompt, seeded_model
 from builders.crowds import Heard
 from onward import _core
+from onward.errors import NotCached
 
 CODECS = ("exact", "int8", "q4_0", "turbo4", "turbo3", "turbo2")
 VOCAB, MOST_TOKENS = 40, 420
@@ -351,7 +352,7 @@ class Telling:
             self.engine = self.story.engine()  # a new engine, as after a restart
         try:
             self.engine.restore_prefix(ids(tokens), blocks)
-        except ValueError as error:
+        except NotCached as error:
             assert "cache_bytes" in str(error), error
         self.check_memory()
 

@@ -7,7 +7,7 @@ import pytest
 
 from builders.core_engine import Shape, complete, drain, random_prompt, seeded_model, submit
 from onward import _core
-from onward.errors import InvalidArgument
+from onward.errors import InvalidArgument, NotCached
 
 MODEL = seeded_model("f32", Shape(num_layers=1, head_dim=32))
 
@@ -188,3 +188,34 @@ def test_what_is_stored_depends_on_nothing_but_the_prefix(codec):
         stored.append(engine.store_prefix(ids))
     assert stored[0] == stored[1]
     assert any(len(set(block)) > 1 for *_, block in stored[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "kept", "message"),
+    [
+        ({}, slice(1, None), "blocks: are not all blocks of a prefix of 98 tokens"),
+        ({}, slice(0, -1), "blocks: are not all blocks of a prefix of 98 tokens"),
+        ({"kv_cache_bytes": 20_000}, slice(None), "kv_cache_bytes: 98 tokens take"),
+        ({"prefix_cache_bytes": 0}, slice(None), "prefix_cache_bytes: tokens to be kept: found 98"),
+        ({"prefix_cache": False}, slice(None), "blocks: are not all"),
+    ],
+)
+def test_a_prefix_that_cannot_be_kept_is_not_cached(options, kept, message):
+    ids = random_prompt(98)
+    blocks = engine_of().store_prefix(ids)
+    with pytest.raises(NotCached, match=f"^{message}"):
+        engine_of(**options).restore_prefix(ids, blocks[kept])
+
+
+def test_a_block_that_does_not_fit_is_another_error():
+    ids = random_prompt(98)
+    engine = engine_of()
+    group, coded, index, data = engine.store_prefix(ids)[0]
+    for block, message in [
+        ((9, coded, index, data), "^block: layer group: found 9"),
+        ((group, coded, 7, data), "^block: index: found 7"),
+        ((group, coded, index, data[1:]), f"^block: bytes: found {len(data) - 1}"),
+    ]:
+        with pytest.raises(InvalidArgument, match=message) as failure:
+            engine.restore_prefix(ids, [block])
+        assert not isinstance(failure.value, NotCached)

@@ -1,6 +1,6 @@
-// Codes the keys and values of a block: one side of one head by the threads of a block, to the
-// bytes that the processor makes of them (cpu/tasks/encode.cpp). A chain of the CPU is the work of
-// one thread here: with a codebook, each token and factor.
+// Encodes the keys and values of a cache block. One thread block encodes one side (keys or values)
+// of one head, with the same bytes as the CPU (cpu/tasks/encode.cpp). One thread computes each sum
+// that the CPU computes in a fixed order: with a codebook, one thread for each token and factor.
 #include "cuda/kernels/code_words.h"
 #include "cuda/kernels/verbs.h"
 
@@ -11,7 +11,7 @@ constexpr int kThreads = 256;
 constexpr int kMostThresholds = 7;
 constexpr int kMostGroups = kMostCodedDim / kCodedGroup;
 
-// What the codes of a codebook stand for, upwards from the smallest positive integer.
+// The positive integers of a codebook in ascending order.
 struct CodeBook {
   int count;  // of positive integers
   float integers[kMostThresholds + 1];
@@ -27,7 +27,7 @@ struct EncodeCall {
   RotationSigns signs;
 };
 
-// One side in shared memory.
+// The keys or the values of a head in shared memory.
 struct Side {
   KvCodec codec;
   int n;  // coordinates: coded_dim

@@ -303,7 +303,13 @@ class Engine:
     def restore_prefix(
         self, token_ids: _I32, blocks: Sequence[tuple[int, bool, int, Buffer]]
     ) -> None:
-        """Keep what ``store_prefix`` of the same model and options gave out."""
+        """Keep a prefix, from the blocks that ``store_prefix`` returned with the same model and
+        options.
+
+        Raises:
+            InvalidArgument: a block does not fit the layout of the cache.
+            NotCached: blocks are absent, or the cache has no room for them.
+        """
 
     def forget_prefixes(self) -> None: ...
     def stats(self) -> dict[str, int]:

@@ -20,7 +20,14 @@ from numpy.typing import NDArray
 
 from onward.calls.result import Usage
 from onward.calls.views import Viewed
-from onward.errors import ArgumentTypeError, Error, InvalidArgument, SessionError, not_copied
+from onward.errors import (
+    ArgumentTypeError,
+    Error,
+    InvalidArgument,
+    NotCached,
+    SessionError,
+    not_copied,
+)
 from onward.machine.progress import ProgressBar
 from onward.message_text import label
 from onward.options.resolution import with_options
@@ -389,13 +396,11 @@ class Session(Viewed):
         ids: NDArray[np.int32] = np.asarray(token_ids, np.int32)
         try:
             self._model.submitter.engine.restore_prefix(ids, blocks)
-        except InvalidArgument as failure:
-            if not str(failure).startswith(
-                ("kv_cache_bytes", "prefix_cache_bytes", "blocks: are not all")
-            ):
-                raise SessionError(f"{name}: {failure}") from None
+        except NotCached as failure:
             warnings.warn(
                 f"{name}: the cache does not hold its {len(ids)} tokens, which the next answer "
                 f"computes again ({failure})",
                 stacklevel=3,
             )
+        except InvalidArgument as failure:
+            raise SessionError(f"{name}: {failure}") from None
