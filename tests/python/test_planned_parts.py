@@ -60,6 +60,23 @@ def test_llama() -> None:
     assert found["head"][0].tensor == "lm_head.weight"
 
 
+def test_layers_of_other_sizes() -> None:
+    """A layer with 6 heads of 8 on 3, and values of 2."""
+    found = parts_of(
+        names(qkv=fused("qkv", "q", "k", "v", groups="kv_heads")),
+        layer_heads=(6,),
+        layer_kv_heads=(3,),
+        layer_head_dims=(8,),
+        value_dim=2,
+        qk_norm=True,
+        layer_ropes=(-1,),
+    )
+    assert [part.shape for part in found["qkv"]] == [(48, 8), (24, 8), (6, 8)]
+    assert rows(found["qkv"][2]) == [24, 25, 50, 51, 76, 77]
+    assert found["o"][0].shape == (8, 12)
+    assert found["k_norm"][0].shape == (8,)
+
+
 def test_stacked_tensors() -> None:
     """Phi-3: q, k and v in one matrix, gate and up in another."""
     table = names(

@@ -55,12 +55,16 @@ def role_shapes(spec: DecoderSpec, layer: int | None) -> dict[str, Shape]:
     hidden = spec.hidden_size
     if layer is None:
         return {"embed": (spec.vocab_size, hidden), "head": (spec.vocab_size, hidden)}
-    q, kv = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
+    heads, kv_heads = spec.heads_of(layer), spec.kv_heads_of(layer)
+    key, value = spec.head_dim_of(layer), spec.value_dim_of(layer)
     inner, expert = spec.intermediate_size, spec.experts.intermediate_size
     shared = spec.experts.shared_size
     return {
-        **{"q": (q, hidden), "k": (kv, hidden), "v": (kv, hidden), "o": (hidden, q)},
-        "attention_gate": (q, hidden),
+        "q": (heads * key, hidden),
+        "k": (kv_heads * key, hidden),
+        "v": (kv_heads * value, hidden),
+        "o": (hidden, heads * value),
+        "attention_gate": (heads * value, hidden),
         **{"gate": (inner, hidden), "up": (inner, hidden), "down": (hidden, inner)},
         "expert_gate": (expert, hidden),
         "expert_up": (expert, hidden),
@@ -69,15 +73,15 @@ def role_shapes(spec: DecoderSpec, layer: int | None) -> dict[str, Shape]:
         "shared_up": (shared, hidden),
         "shared_down": (hidden, shared),
         "router": (spec.experts.count, hidden),
-        **_latent_shapes(spec),
+        **_latent_shapes(spec, heads),
     }
 
 
-def _latent_shapes(spec: DecoderSpec) -> dict[str, Shape]:
+def _latent_shapes(spec: DecoderSpec, heads: int) -> dict[str, Shape]:
     latent, hidden = spec.latent, spec.hidden_size
     if not latent.kv_rank:
         return {}
-    q_rows = spec.num_heads * (latent.nope_dim + latent.rope_dim)
+    q_rows = heads * (latent.nope_dim + latent.rope_dim)
     return {
         "q": (q_rows, hidden),
         "q_a": (latent.q_rank, hidden),
@@ -126,7 +130,7 @@ class _Layer:
             yield from self._matrix("qkv", ("q", "k", "v"), spec.qkv_bias)
             yield from self._head_norms()
         if spec.attention.sink_logits:
-            yield self._vector("sink_logits", (spec.num_heads,))
+            yield self._vector("sink_logits", (spec.heads_of(layer),))
         if spec.attention.output_gate:
             yield from self._matrix("attention_gate", ("attention_gate",), False)
         yield from self._matrix("o", ("o",), spec.output_bias)
@@ -163,8 +167,11 @@ class _Layer:
         spec = self._spec
         if not spec.qk_norm:
             return
-        for name, heads in (("q_norm", spec.num_heads), ("k_norm", spec.num_kv_heads)):
-            size = spec.head_dim * (1 if spec.attention.qk_norm_over == "head" else heads)
+        heads_of = {"q_norm": spec.heads_of(self._layer), "k_norm": spec.kv_heads_of(self._layer)}
+        for name, heads in heads_of.items():
+            size = spec.head_dim_of(self._layer) * (
+                1 if spec.attention.qk_norm_over == "head" else heads
+            )
             yield from _norm(name, (size,), spec.attention.qk_norm_bias, self._layer)
 
     def _mlp(self, prefix: str, bias: bool) -> Iterator[Weight]:
@@ -199,8 +206,10 @@ class _Layer:
             yield from self._matrix("qkv", ("q",), False)
         yield from self._matrix("kv_a", ("kv_a",), spec.qkv_bias)
         yield from _norm("kv_a_norm", (latent.kv_rank,), False, layer)
-        heads = range(spec.num_heads)
+        heads = range(spec.heads_of(layer))
         k_up = tuple(Role("k_up", (latent.kv_rank, latent.nope_dim), index=i) for i in heads)
-        v_up = tuple(Role("v_up", (spec.head_dim, latent.kv_rank), index=i) for i in heads)
+        v_up = tuple(
+            Role("v_up", (spec.value_dim_of(layer), latent.kv_rank), index=i) for i in heads
+        )
         yield Weight(f"layers.{layer}.k_up", k_up, layer)
         yield Weight(f"layers.{layer}.v_up", v_up, layer)

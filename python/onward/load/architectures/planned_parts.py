@@ -112,8 +112,8 @@ class _Plan:
             return row_orders.interleaved(len(sizes), sizes[0])[place], total
         groups = {
             "one": 1,
-            "heads": self.spec.num_heads,
-            "kv_heads": self.spec.num_kv_heads,
+            "heads": self.spec.heads_of(layer or 0),
+            "kv_heads": self.spec.kv_heads_of(layer or 0),
         }.get(str(entry.groups), entry.groups)
         if groups == 1:
             return row_orders.stacked(sizes)[place], total
@@ -127,8 +127,8 @@ class _Plan:
                 Part(prefix + name, (1,), () if name in entry.scalars else (1,))
                 for name in entry.joined
             )
-        heads = role.shape[0] // self.spec.head_dim  # one tensor for each head
-        shape = (self.spec.head_dim,)
+        shape = (self.spec.head_dim_of(layer or 0),)
+        heads = role.shape[0] // shape[0]  # one tensor for each head
         return joined(
             Part(prefix + entry.joined[0].replace("{e}", str(head)), shape, shape)
             for head in range(heads)
@@ -143,7 +143,7 @@ class _Plan:
         order = _head_order(self.spec, self.names, layer)
         if order is None:
             return None
-        return row_orders.each_head(order, role.shape[0] // self.spec.head_dim)
+        return row_orders.each_head(order, role.shape[0] // len(order))
 
     def _latent_rotation(self, role: Role) -> RowOrder | None:
         latent = self.spec.latent
@@ -157,10 +157,10 @@ class _Plan:
     def _latent_part(self, role: Role, layer: int | None) -> Part:
         """Rows of kv_b_proj, (heads, nope_dim + value size, kv_rank): those of k transposed."""
         spec, latent = self.spec, self.spec.latent
-        width = latent.nope_dim + spec.head_dim
+        width = latent.nope_dim + spec.value_dim_of(layer or 0)
         begin = (role.index or 0) * width
         tensor = self._tensor(self.names.roles["kv_b"][0], role, layer)
-        stored = (spec.num_heads * width, latent.kv_rank)
+        stored = (spec.heads_of(layer or 0) * width, latent.kv_rank)
         if role.name == "k_up":
             rows = range(begin, begin + latent.nope_dim)
             return Part(tensor, role.shape, stored, transposed=True, columns=rows)
@@ -173,12 +173,13 @@ def _head_order(spec: DecoderSpec, names: Names, layer: int) -> RowOrder | None:
     rope = _rope(spec, layer)
     if rope is None or names.rotation == "as_stored":
         return None
+    head_dim = spec.head_dim_of(layer)
     rotated = 2 * sum(frequency != 0 for frequency in rope.inv_freq)
     if names.rotation == "pairs":
-        return row_orders.partial_pairs(spec.head_dim, rotated)
-    if rotated == spec.head_dim:
+        return row_orders.partial_pairs(head_dim, rotated)
+    if rotated == head_dim:
         return None
-    return row_orders.partial_halves(spec.head_dim, rotated)
+    return row_orders.partial_halves(head_dim, rotated)
 
 
 def _rope(spec: DecoderSpec, layer: int) -> RopeSpec | None:
