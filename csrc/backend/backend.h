@@ -15,7 +15,10 @@
 #include <string>
 #include <vector>
 
+#include "backend/activation.h"
 #include "backend/cache_layout.h"
+#include "backend/layer_features.h"
+#include "backend/routing.h"
 #include "backend/row_sampling.h"
 #include "base/buffer.h"
 #include "base/dtype.h"
@@ -82,6 +85,8 @@ class WeightStore {
  public:
   virtual ~WeightStore() = default;
   virtual std::string device() const = 0;  // the device of the memory: "cpu", "cuda:0"
+  // Whether the device has a feature of layers.
+  virtual bool has(LayerFeature feature) const = 0;
   // Converts and packs. Reads every source completely before it returns. Throws WeightError if a
   // source is shorter than its shape requires.
   virtual Matrix pack_matrix(const std::vector<TensorSource>& parts, DType dtype) = 0;
@@ -136,13 +141,22 @@ struct StepShape {
   auto operator<=>(const StepShape&) const = default;
 };
 
+// A norm of rows: RMSNorm (Zhang & Sennrich 2019) or LayerNorm (Ba et al. 2016).
+struct Norm {
+  Vector weight;  // empty: the rows stay as they are
+  float eps = 0;
+  int64_t size = 0;    // values of a row, without padding
+  bool layer = false;  // LayerNorm
+  Vector bias;         // of a LayerNorm; empty: none
+
+  bool empty() const { return weight.empty(); }
+};
+
 // The input rows of a product, unchanged or normalised. They are prepared once, in the dtype that
 // the weights need.
 struct LinearInput {
   const float* x = nullptr;  // (rows, inputs)
-  Vector norm;               // RMSNorm over the first `size` values of each row; empty: none
-  float norm_eps = 0;
-  int64_t size = 0;
+  Norm norm;
 };
 
 // A norm of the heads of queries or keys.
@@ -153,7 +167,9 @@ struct HeadNorm {
     all     // all heads of a token together, with one weight (heads * head_dim)
   };
 
-  Vector weight;  // empty: no norm
+  Vector weight;       // empty: no norm
+  Vector bias;         // like the weight, of a LayerNorm; empty: none
+  bool layer = false;  // LayerNorm; otherwise RMSNorm
   Over over = Over::head;
   bool after_rotation = false;
 
@@ -195,6 +211,25 @@ struct AttendLayerArgs {
   const float* sink_sines = nullptr;
 };
 
+// The experts of one layer (Shazeer et al. 2017). The parts of a stacked matrix lie in the order of
+// the experts.
+struct ExpertsArgs {
+  LinearInput input;               // (rows, hidden)
+  const Matrix* router = nullptr;  // (experts, hidden)
+  Vector router_bias;
+  Vector correction;  // (experts), for the choice alone; empty: none
+  Routing routing;
+  bool weighted_input = false;  // the weight multiplies the input of an expert, not its output
+  const Matrix* up =
+      nullptr;  // parts gate 0, up 0, gate 1, up 1, ...; up 0, up 1, ... if not gated
+  Vector up_bias;
+  Gate gate;
+  const float* activation_parameters = nullptr;
+  const Matrix* down = nullptr;  // parts (hidden, intermediate)
+  Vector down_bias;
+  float* y = nullptr;  // (rows, stride of hidden): the weighted sum, in ascending order of experts
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -220,9 +255,6 @@ class Backend {
   // and returns when all have finished. work must not throw.
   virtual void run_on_host(int64_t tasks, const std::function<void(int64_t)>& work) = 0;
 
-  // InvalidArgument if the device lacks something that a cache of this layout needs.
-  virtual void check(const CacheLayout&) const {}
-
   // Sets the tables of a step for all layers. They must outlive the step. The slices cover the rows
   // of the step in order. Each layer encodes its part of `encodings` before its attention.
   virtual void begin_step(const CacheLayout& layout, const std::vector<SequenceSlice>& slices,
@@ -231,18 +263,34 @@ class Backend {
   // earlier step of equal shape. An exception of verbs() ends the step.
   virtual void run_step(const StepShape& shape, const std::function<void()>& verbs) = 0;
 
-  // x[r] = table row ids[r]. x is (rows, hidden); ids are on the device.
-  virtual void embed(const Matrix& table, const int32_t* ids, int64_t rows, float* x) = 0;
+  // x[r] = table row ids[r] * scale; with `add`, x[r] += table row ids[r] * scale. x is
+  // (rows, hidden); ids are on the device.
+  virtual void embed(const Matrix& table, const int32_t* ids, int64_t rows, float scale, bool add,
+                     float* x) = 0;
   // y[r] = x[index[r]] for whole rows of `width` floats; index is on the device.
   virtual void gather_rows(const float* x, const int64_t* index, int64_t rows, int64_t width,
                            float* y) = 0;
   // y = input W^T + bias; if `add`, y += input W^T + bias. y is (rows, outputs).
   virtual void linear(const Matrix& weight, const Vector& bias, const LinearInput& input,
                       int64_t rows, bool add, float* y) = 0;
-  // y = silu(gate) * up (SwiGLU, Shazeer 2020). gate and up are the two parts of input W^T + bias
-  // and have equal width. y is (rows, outputs / 2).
-  virtual void gated_linear(const Matrix& weight, const Vector& bias, const LinearInput& input,
-                            int64_t rows, float* y) = 0;
+  // The product and the activation of an MLP (backend/activation.h). If gated, gate and up are the
+  // two parts of input W^T + bias and have equal width, and y is (rows, outputs / 2); otherwise y
+  // is (rows, outputs). `parameters` are the activation's, on the device, or null.
+  virtual void activated_linear(const Matrix& weight, const Vector& bias, const LinearInput& input,
+                                int64_t rows, const Gate& gate, const float* parameters,
+                                float* y) = 0;
+  // Runs the chosen experts of each row.
+  virtual void experts(const ExpertsArgs& args, int64_t rows) = 0;
+  // x[r][i] *= sigmoid(gates[r][i / (width / groups)]) for i < width. gates is (rows, gate_stride),
+  // x is (rows, stride).
+  virtual void gate_rows(const float* gates, int64_t gate_stride, int64_t groups, int64_t rows,
+                         int64_t width, int64_t stride, float* x) = 0;
+  // y = norm(input). y is (rows, stride of input) and may be input.x.
+  virtual void normalise(const LinearInput& input, int64_t rows, float* y) = 0;
+  // x += scale * norm(input). x is (rows, stride of input).
+  virtual void add_rows(const LinearInput& input, int64_t rows, float scale, float* x) = 0;
+  // x = cap * tanh(scale * x / cap), or scale * x if cap is 0. x is (rows, width).
+  virtual void cap_rows(float* x, int64_t rows, int64_t width, float scale, float cap) = 0;
   // Rotates q and k in place and stores k and v in the exact blocks of the cache.
   virtual void rotate_and_append(const RotateArgs& args) = 0;
   // Encodes the layer's part of the encodings of the step that belong to the layer's group. The

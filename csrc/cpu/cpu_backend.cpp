@@ -4,6 +4,7 @@
 #include "cpu/cpu_backend.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <unordered_map>
 #include <utility>
@@ -14,7 +15,9 @@
 #include "cpu/kernels.h"
 #include "cpu/tasks/attend.h"
 #include "cpu/tasks/encode.h"
+#include "cpu/tasks/experts.h"
 #include "cpu/tasks/linear.h"
+#include "cpu/tasks/norm.h"
 #include "cpu/tasks/panels.h"
 #include "cpu/tasks/rotate.h"
 
@@ -64,13 +67,22 @@ class CpuBackend final : public Backend {
   }
   void run_step(const StepShape&, const std::function<void()>& verbs) override { verbs(); }
 
-  void embed(const Matrix& table, const int32_t* ids, int64_t rows, float* x) override;
+  void embed(const Matrix& table, const int32_t* ids, int64_t rows, float scale, bool add,
+             float* x) override;
   void gather_rows(const float* x, const int64_t* index, int64_t rows, int64_t width,
                    float* y) override;
   void linear(const Matrix& weight, const Vector& bias, const LinearInput& input, int64_t rows,
               bool add, float* y) override;
-  void gated_linear(const Matrix& weight, const Vector& bias, const LinearInput& input,
-                    int64_t rows, float* y) override;
+  void activated_linear(const Matrix& weight, const Vector& bias, const LinearInput& input,
+                        int64_t rows, const Gate& gate, const float* parameters, float* y) override;
+  void experts(const ExpertsArgs& args, int64_t rows) override {
+    expert_tasks_.run(args, rows, kernels_, pool_);
+  }
+  void gate_rows(const float* gates, int64_t gate_stride, int64_t groups, int64_t rows,
+                 int64_t width, int64_t stride, float* x) override;
+  void normalise(const LinearInput& input, int64_t rows, float* y) override;
+  void add_rows(const LinearInput& input, int64_t rows, float scale, float* x) override;
+  void cap_rows(float* x, int64_t rows, int64_t width, float scale, float cap) override;
   void rotate_and_append(const RotateArgs& args) override;
   void encode(int64_t layer) override;
   void attend(const AttendLayerArgs& args) override;
@@ -91,6 +103,7 @@ class CpuBackend final : public Backend {
   const Kernels& kernels_;
   ThreadPool pool_;
   InputRows input_rows_;
+  ExpertTasks expert_tasks_;
   AttendTasks attend_tasks_;
   std::unordered_map<void*, AlignedBuffer> allocated_;
   // Of the step.
@@ -99,10 +112,21 @@ class CpuBackend final : public Backend {
   const std::vector<BlockEncoding>* encodings_ = nullptr;
 };
 
-void CpuBackend::embed(const Matrix& table, const int32_t* ids, int64_t rows, float* x) {
-  over_rows(rows, table.inputs, [&](int64_t first, int64_t last) {
-    for (int64_t row = first; row < last; ++row)
-      read_output(table, ids[row], x + row * table.inputs);
+void CpuBackend::embed(const Matrix& table, const int32_t* ids, int64_t rows, float scale, bool add,
+                       float* x) {
+  const int64_t width = table.inputs;
+  over_rows(rows, width, [&](int64_t first, int64_t last) {
+    std::vector<float> token(static_cast<size_t>(add ? width : 0));
+    for (int64_t row = first; row < last; ++row) {
+      float* const y = x + row * width;
+      float* const read = add ? token.data() : y;
+      read_output(table, ids[row], read);
+      if (add) {
+        kernels_.add_scaled(read, scale, width, y);
+      } else if (scale != 1.0f) {
+        kernels_.soft_cap(y, width, scale, 0.0f);
+      }
+    }
   });
 }
 
@@ -115,12 +139,59 @@ void CpuBackend::gather_rows(const float* x, const int64_t* index, int64_t rows,
 
 void CpuBackend::linear(const Matrix& weight, const Vector& bias, const LinearInput& input,
                         int64_t rows, bool add, float* y) {
-  multiply({&weight, bias.data, add, false, y}, input, rows);
+  multiply({&weight, 0, weight.outputs, bias.data, add, y}, input, rows);
 }
 
-void CpuBackend::gated_linear(const Matrix& weight, const Vector& bias, const LinearInput& input,
-                              int64_t rows, float* y) {
-  multiply({&weight, bias.data, false, true, y}, input, rows);
+void CpuBackend::activated_linear(const Matrix& weight, const Vector& bias,
+                                  const LinearInput& input, int64_t rows, const Gate& gate,
+                                  const float* parameters, float* y) {
+  const int64_t columns = weight.outputs / (gate.gated ? 2 : 1);
+  multiply({&weight, 0, columns, bias.data, false, y, &gate, parameters}, input, rows);
+}
+
+void CpuBackend::normalise(const LinearInput& input, int64_t rows, float* y) {
+  const int64_t stride = activation_stride(input.norm.size);
+  over_rows(rows, stride, [&](int64_t first, int64_t last) {
+    for (int64_t row = first; row < last; ++row) {
+      normalise_row(kernels_, input.norm, input.x + row * stride, stride, y + row * stride);
+    }
+  });
+}
+
+void CpuBackend::add_rows(const LinearInput& input, int64_t rows, float scale, float* x) {
+  const int64_t stride = activation_stride(input.norm.size);
+  over_rows(rows, stride, [&](int64_t first, int64_t last) {
+    std::vector<float> normed(static_cast<size_t>(input.norm.empty() ? 0 : stride));
+    for (int64_t row = first; row < last; ++row) {
+      const float* added = input.x + row * stride;
+      if (!input.norm.empty()) {
+        normalise_row(kernels_, input.norm, added, stride, normed.data());
+        added = normed.data();
+      }
+      kernels_.add_scaled(added, scale, stride, x + row * stride);
+    }
+  });
+}
+
+void CpuBackend::cap_rows(float* x, int64_t rows, int64_t width, float scale, float cap) {
+  over_rows(rows, width, [&](int64_t first, int64_t last) {
+    kernels_.soft_cap(x + first * width, (last - first) * width, scale, cap);
+  });
+}
+
+void CpuBackend::gate_rows(const float* gates, int64_t gate_stride, int64_t groups, int64_t rows,
+                           int64_t width, int64_t stride, float* x) {
+  const int64_t each = width / groups;
+  over_rows(rows, width, [&](int64_t first, int64_t last) {
+    for (int64_t row = first; row < last; ++row) {
+      for (int64_t group = 0; group < groups; ++group) {
+        const double gate = gates[row * gate_stride + group];
+        const float factor = static_cast<float>(1.0 / (1.0 + std::exp(-gate)));
+        float* values = x + row * stride + group * each;
+        for (int64_t i = 0; i < each; ++i) values[i] *= factor;
+      }
+    }
+  });
 }
 
 void CpuBackend::multiply(const LinearOutput& output, const LinearInput& input, int64_t rows) {
@@ -130,7 +201,7 @@ void CpuBackend::multiply(const LinearOutput& output, const LinearInput& input, 
       for (int64_t row = first; row < last; ++row) input_rows_.prepare(kernels_, row);
     });
   }
-  const LinearTasks tasks(output, input_rows_, rows, kernels_, threads());
+  const LinearTasks tasks(output, input_rows_, 0, rows, kernels_, threads());
   pool_.run(tasks.count(), [&](int64_t task) { tasks.run(task); });
 }
 

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 
+#include "backend/activation.h"
 #include "backend/kv_codecs.h"
 #include "backend/row_scans.h"
 #include "cpu/attend_args.h"
@@ -24,6 +25,16 @@ namespace onward::cpu {
 
 // A table has three parts, by what multiplies: an extension of an instruction set brings one new
 // part, and its table takes the others from the set that it extends (select.cpp).
+
+// The inner values of an MLP (backend/activation.h).
+struct ActivateArgs {
+  Gate gate;
+  const float* parameters;  // of the activation, or null
+  const float* x;           // (n): the gate, or the only product
+  const float* up;          // (n), or null if not gated
+  int64_t n;                // a multiple of kLane
+  float* y;                 // (n); may be x or up
+};
 
 // Everything that needs float arithmetic only.
 struct FloatKernels {
@@ -39,8 +50,16 @@ struct FloatKernels {
   // y[i] = x[i] * (1 / sqrt(mean(x^2) + eps)) * weight[i], i < n. y may be x.
   // (Zhang & Sennrich 2019)
   void (*rms_norm)(const float* x, const float* weight, float eps, int64_t n, float* y);
-  // y[i] = silu(gate[i]) * up[i]; n is a multiple of kLane. (SwiGLU, Shazeer 2020)
-  void (*silu_mul)(const float* gate, const float* up, int64_t n, float* y);
+  // y[i] = (x[i] - mean) * (1 / sqrt(variance + eps)) * weight[i] + bias[i], i < n; bias may be
+  // null. y may be x. (Ba et al. 2016)
+  void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps, int64_t n,
+                     float* y);
+  void (*activate)(const ActivateArgs&);
+  // x[i] = cap * tanh(scale * x[i] / cap), or scale * x[i] if cap is 0. -infinity stays. n is a
+  // multiple of kLane. (Soft-capping, Bello et al. 2016)
+  void (*soft_cap)(float* x, int64_t n, float scale, float cap);
+  // y[i] = fma(x[i], scale, y[i]); n is a multiple of kLane.
+  void (*add_scaled)(const float* x, float scale, int64_t n, float* y);
   // Round to nearest even; NaN stays NaN. n is a multiple of kLane.
   void (*round_bf16)(const float* x, int64_t n, uint16_t* y);
   void (*round_f16)(const float* x, int64_t n, uint16_t* y);

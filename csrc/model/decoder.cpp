@@ -5,12 +5,9 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "model/rope.h"
 
 namespace onward {
 namespace {
-
-LinearInput plain(const float* x) { return {x, Vector{}, 0, 0}; }
 
 // Radians a token: pairs that rotate faster than this complete a turn inside the averaging window,
 // so their mean carries no information. 1/100 to 1/2000 measured nearly as well (docs/numerics.md).
@@ -45,6 +42,17 @@ void check_coded_heads(const CacheLayout::Group& group) {
                           " numbers and values of " + std::to_string(group.value_dim) +
                           ", expected equal sizes for a coded cache; use f32, f16 or bf16");
   }
+}
+
+Routing routing_of(const ExpertsSpec& experts) {
+  return {
+      experts.count, experts.chosen, experts.scores == "sigmoid", experts.normalise,
+      experts.scale, experts.groups, experts.chosen_groups,       experts.group_score == "top2"};
+}
+
+Activation parse_activation(const std::string& name) {
+  const auto* found = std::find(kActivationNames, kActivationNames + kActivations, name);
+  return static_cast<Activation>(found - kActivationNames);  // the spec is validated
 }
 
 }  // namespace
@@ -82,102 +90,25 @@ CacheLayout make_cache_layout(const Model& model, const CacheFormat& format) {
   return layout;
 }
 
-// Device buffers of one step, grown to the largest step so far. Rows are padded (backend.h).
-struct Decoder::Activations {
-  Activations(Backend& backend, bool sinks, bool identity)
-      : backend(backend), sinks(sinks), identity(identity) {}
-  ~Activations() { release(); }
-
-  void reserve(const Model& model, int64_t rows, int64_t logits_rows) {
-    const DecoderSpec& spec = model.spec;
-    if (rows > capacity_rows) {
-      // The widest layer.
-      int64_t qkv_width = 0, attended_width = 0, gated_width = 0, half = 0;
-      for (int64_t index = 0; index < spec.num_layers; ++index) {
-        const LayerWeights& layer = model.layers[static_cast<size_t>(index)];
-        qkv_width = std::max(qkv_width, layer.qkv.outputs);
-        attended_width = std::max(attended_width, layer.o.inputs);
-        gated_width = std::max(gated_width, layer.down.inputs);
-        half = std::max(half, spec.head_dim_of(index) / 2);
-      }
-      capacity_rows = 0;
-      grow(token_ids, rows);
-      grow(x, rows * model.embed.inputs);
-      grow(qkv, rows * qkv_width);
-      grow(attended, rows * attended_width);
-      grow(gated, rows * gated_width);
-      grow(cosines, rows * half);
-      grow(sines, rows * half);
-      if (sinks) {
-        grow(sink_cosines, rows * half);
-        grow(sink_sines, rows * half);
-      }
-      if (identity) {
-        grow(ones, rows * half);
-        grow(zeros, rows * half);
-      }
-      capacity_rows = rows;
-      ++moves;
-    }
-    if (logits_rows > capacity_logits_rows) {
-      capacity_logits_rows = 0;
-      grow(logits_index, logits_rows);
-      grow(last, logits_rows * model.head.inputs);
-      grow(logits, logits_rows * model.head.outputs);
-      capacity_logits_rows = logits_rows;
-      ++moves;
-    }
-  }
-
-  Backend& backend;
-  bool sinks;
-  bool identity;  // some layers do not rotate
-  int64_t capacity_rows = 0;
-  int64_t capacity_logits_rows = 0;
-  int64_t moves = 0;                // changes when a buffer has moved
-  int32_t* token_ids = nullptr;     // (rows)
-  int64_t* logits_index = nullptr;  // (logits_rows): row numbers
-  float* x = nullptr;               // (rows, hidden): the residual stream
-  float* qkv = nullptr;             // (rows, q | k | v)
-  float* attended = nullptr;        // (rows, num_heads * head_dim)
-  float* gated = nullptr;           // (rows, intermediate)
-  float* cosines = nullptr;         // (rows, head_dim / 2)
-  float* sines = nullptr;           // (rows, head_dim / 2)
-  float* sink_cosines = nullptr;    // (rows, head_dim / 2), with sinks
-  float* sink_sines = nullptr;
-  float* ones = nullptr;   // (rows, head_dim / 2), with identity: the rotation by no angle
-  float* zeros = nullptr;
-  float* last = nullptr;    // (logits_rows, hidden)
-  float* logits = nullptr;  // (logits_rows, vocab)
-
- private:
-  template <typename T>
-  void grow(T*& buffer, int64_t values) {
-    backend.release(buffer);
-    buffer = nullptr;
-    buffer = static_cast<T*>(backend.allocate(static_cast<size_t>(values) * sizeof(T)));
-  }
-  void release() {
-    for (float* buffer : {x, qkv, attended, gated, cosines, sines, sink_cosines, sink_sines, ones,
-                          zeros, last, logits}) {
-      backend.release(buffer);
-    }
-    backend.release(token_ids);
-    backend.release(logits_index);
-  }
-};
-
 Decoder::Decoder(std::shared_ptr<const Model> model, Backend& backend, const CacheFormat& format)
     : model_(std::move(model)), backend_(backend), layout_(make_cache_layout(*model_, format)) {
-  backend_.check(layout_);
+  const DecoderSpec& spec = model_->spec;
   for (const CacheLayout::Group& group : layout_.groups) {
     if (group.sink_tokens > 0) sink_reach_ = group.window + group.sink_tokens - 1;
   }
-  bool identity = false;
-  for (int64_t layer = 0; layer < model_->spec.num_layers; ++layer) {
-    identity = identity || model_->spec.rope_of(layer) == DecoderSpec::kNoRope;
+  std::vector<RopeSpec> ropes = {spec.rope};
+  ropes.insert(ropes.end(), spec.other_ropes.begin(), spec.other_ropes.end());
+  RopeSpec still;  // no pair rotates; as long as the largest head needs
+  for (int64_t layer = 0; layer < spec.num_layers; ++layer) {
+    const bool rotates = spec.rope_of(layer) != DecoderSpec::kNoRope;
+    const auto half = static_cast<size_t>(spec.head_dim_of(layer) / 2);
+    still.inv_freq.resize(std::max(still.inv_freq.size(), half));
+    rope_of_.push_back(rotates ? static_cast<size_t>(spec.rope_of(layer)) : ropes.size());
   }
-  activations_ = std::make_unique<Activations>(backend, sink_reach_ > 0, identity);
+  if (std::count(rope_of_.begin(), rope_of_.end(), ropes.size()) > 0) ropes.push_back(still);
+  activations_ = std::make_unique<Activations>(backend, *model_, std::move(ropes), sink_reach_ > 0);
+  gate_ = {parse_activation(spec.mlp.activation), spec.mlp.gated, spec.mlp.limit,
+           spec.mlp.up_shift};
 }
 
 Decoder::~Decoder() = default;
@@ -186,12 +117,12 @@ void Decoder::forward(const StepBatch& batch, const Poll& poll) {
   const int64_t rows = static_cast<int64_t>(batch.token_ids.size());
   logits_rows_ = static_cast<int64_t>(batch.logits_rows.size());
   Activations& a = *activations_;
-  a.reserve(*model_, rows, logits_rows_);
+  a.reserve(rows, logits_rows_);
 
   upload_inputs(batch);
   backend_.begin_step(layout_, batch.slices, batch.encodings);
   backend_.run_step({this, a.moves, rows, logits_rows_}, [&] {
-    backend_.embed(model_->embed, a.token_ids, rows, a.x);
+    embed(rows);
     for (int64_t index = 0; index < model_->spec.num_layers; ++index) {
       layer(index, rows, !batch.encodings.empty(), poll);
     }
@@ -220,43 +151,113 @@ void Decoder::upload_inputs(const StepBatch& batch) {
   };
   upload(activations_->token_ids, batch.token_ids);
   upload(activations_->logits_index, batch.logits_rows);
-  upload_rope(batch);
-}
-
-void Decoder::upload_rope(const StepBatch& batch) {
-  const RopeSpec& rope = model_->spec.rope;
-  std::vector<float> cosines, sines, sink_cosines, sink_sines;  // (rows, head_dim / 2)
+  activations_->upload_angles(batch.slices, sink_reach_);
+  activations_->upload_q_scales(batch.slices);
+  if (model_->positions.empty()) return;
+  std::vector<int32_t> positions;
   for (const SequenceSlice& slice : batch.slices) {
     for (int64_t token = 0; token < slice.tokens; ++token) {
-      const int64_t position = slice.first_position + token;
-      append_rope(rope, position, cosines, sines);
-      if (sink_reach_ == 0) continue;
-      append_turn(rope, position, std::min(position, sink_reach_), sink_cosines, sink_sines);
+      positions.push_back(static_cast<int32_t>(slice.first_position + token));
     }
   }
-  const auto upload = [&](float* device, const std::vector<float>& values) {
-    if (!values.empty()) backend_.upload(device, values.data(), values.size() * sizeof(float));
-  };
-  upload(activations_->cosines, cosines);
-  upload(activations_->sines, sines);
-  upload(activations_->sink_cosines, sink_cosines);
-  upload(activations_->sink_sines, sink_sines);
-  if (!activations_->identity) return;
-  upload(activations_->ones, std::vector<float>(cosines.size(), 1.0f));
-  upload(activations_->zeros, std::vector<float>(cosines.size(), 0.0f));
+  upload(activations_->positions, positions);
 }
 
-LinearInput Decoder::normed(const float* x, const Vector& norm) const {
-  return {x, norm, model_->spec.norm_eps, model_->spec.hidden_size};
+LinearInput Decoder::normed(const float* x, const NormWeights& norm) const {
+  const DecoderSpec& spec = model_->spec;
+  return {x, {norm.weight, spec.norm_eps, spec.hidden_size, spec.norms.kind == "layer", norm.bias}};
+}
+
+HeadNorm Decoder::head_norm(const NormWeights& norm) const {
+  const AttentionSpec& spec = model_->spec.attention;
+  HeadNorm made;
+  made.weight = norm.weight;
+  made.bias = norm.bias;
+  made.layer = spec.qk_norm_kind == "layer";
+  made.over = spec.qk_norm_over == "all"     ? HeadNorm::Over::all
+              : spec.qk_norm_over == "heads" ? HeadNorm::Over::heads
+                                             : HeadNorm::Over::head;
+  made.after_rotation = spec.qk_norm_after_rope;
+  return made;
+}
+
+void Decoder::embed(int64_t rows) {
+  Activations& a = *activations_;
+  backend_.embed(model_->embed, a.token_ids, rows, model_->spec.embedding_scale, false, a.x);
+  if (!model_->positions.empty()) {
+    backend_.embed(model_->positions, a.positions, rows, 1.0f, true, a.x);
+  }
+  if (model_->spec.norms.embedding) {
+    backend_.normalise(normed(a.x, model_->embed_norm), rows, a.x);
+  }
 }
 
 void Decoder::layer(int64_t index, int64_t rows, bool encodes, const Poll& poll) {
+  const LayerWeights& w = model_->layers[static_cast<size_t>(index)];
+  Activations& a = *activations_;
+  const bool parallel = model_->spec.residual != "sequential";
+
+  poll();
+  attention(index, rows, encodes, poll);  // a.x -> a.attended
+  poll();
+  if (!parallel) add_block(w.o, w.o_bias, a.attended, w.attention_post_norm, rows);
+
+  poll();
+  const bool one_norm = model_->spec.residual == "parallel";
+  const LinearInput input = normed(a.x, one_norm ? w.attention_norm : w.mlp_norm);
+  const bool has_experts = model_->spec.has_experts(index);
+  if (has_experts) {
+    experts(index, rows, input, poll);  // a.x -> a.block
+  } else {
+    backend_.activated_linear(w.gate_up, w.gate_up_bias, input, rows, gate_,
+                              w.activation_parameters.data, a.gated);
+  }
+  poll();
+  if (parallel) add_block(w.o, w.o_bias, a.attended, w.attention_post_norm, rows);
+  if (has_experts) {
+    backend_.add_rows(normed(a.block, w.mlp_post_norm), rows, model_->spec.residual_scale, a.x);
+  } else {
+    add_block(w.down, w.down_bias, a.gated, w.mlp_post_norm, rows);
+  }
+}
+
+void Decoder::experts(int64_t index, int64_t rows, const LinearInput& input, const Poll& poll) {
+  const LayerWeights& w = model_->layers[static_cast<size_t>(index)];
+  Activations& a = *activations_;
+  ExpertsArgs args;
+  args.input = input;
+  args.router = &w.router;
+  args.router_bias = w.router_bias;
+  args.correction = w.router_correction;
+  args.routing = routing_of(model_->spec.experts);
+  args.weighted_input = model_->spec.experts.weighted_input;
+  args.up = &w.experts_up;
+  args.up_bias = w.experts_up_bias;
+  args.gate = gate_;
+  args.activation_parameters = w.activation_parameters.data;
+  args.down = &w.experts_down;
+  args.down_bias = w.experts_down_bias;
+  args.y = a.block;
+  backend_.experts(args, rows);
+  if (w.shared_down.empty()) return;
+
+  poll();
+  backend_.activated_linear(w.shared_gate_up, Vector{}, input, rows, gate_,
+                            w.activation_parameters.data, a.gated);
+  if (!w.shared_gate.empty()) {
+    backend_.linear(w.shared_gate, Vector{}, input, rows, false, a.gates);
+    backend_.gate_rows(a.gates, w.shared_gate.outputs, 1, rows, w.shared_down.inputs,
+                       w.shared_down.inputs, a.gated);
+  }
+  backend_.linear(w.shared_down, Vector{}, {a.gated, Norm{}}, rows, true, a.block);
+}
+
+void Decoder::attention(int64_t index, int64_t rows, bool encodes, const Poll& poll) {
   const DecoderSpec& spec = model_->spec;
   const LayerWeights& w = model_->layers[static_cast<size_t>(index)];
   Activations& a = *activations_;
-  const bool rotates = spec.rope_of(index) != DecoderSpec::kNoRope;
+  const Angles& angles = a.angles[rope_of_[static_cast<size_t>(index)]];
 
-  poll();
   backend_.linear(w.qkv, w.qkv_bias, normed(a.x, w.attention_norm), rows, false, a.qkv);
 
   RotateArgs rotate;
@@ -264,15 +265,18 @@ void Decoder::layer(int64_t index, int64_t rows, bool encodes, const Poll& poll)
   rotate.qkv_stride = w.qkv.outputs;
   rotate.k_offset = w.qkv.offsets[1];
   rotate.v_offset = w.qkv.offsets[2];
-  rotate.cosines = rotates ? a.cosines : a.ones;
-  rotate.sines = rotates ? a.sines : a.zeros;
-  rotate.q_norm.weight = w.q_norm;
-  rotate.k_norm.weight = w.k_norm;
+  rotate.cosines = angles.cosines;
+  rotate.sines = angles.sines;
+  rotate.clip = spec.attention.clip;
+  rotate.q_norm = head_norm(w.q_norm);
+  rotate.k_norm = head_norm(w.k_norm);
+  rotate.v_norm = spec.attention.v_norm;
   rotate.norm_eps = spec.norm_eps;
+  const bool rotated = spec.rope_of(index) != DecoderSpec::kNoRope;
+  if (!spec.attention.temperature_unrotated || !rotated) rotate.q_scales = a.q_scales;
   rotate.num_heads = spec.heads_of(index);
   rotate.layer = index;
   backend_.rotate_and_append(rotate);
-  const int64_t group = layout_.group_of[static_cast<size_t>(index)];
   if (encodes) backend_.encode(index);
 
   AttendLayerArgs attend;
@@ -281,27 +285,41 @@ void Decoder::layer(int64_t index, int64_t rows, bool encodes, const Poll& poll)
   attend.out = a.attended;
   attend.num_heads = spec.heads_of(index);
   attend.layer = index;
+  const int64_t group = layout_.group_of[static_cast<size_t>(index)];
   if (layout_.groups[static_cast<size_t>(group)].sink_tokens > 0) {
-    attend.sink_cosines = rotates ? a.sink_cosines : a.ones;
-    attend.sink_sines = rotates ? a.sink_sines : a.zeros;
+    attend.sink_cosines = angles.sink_cosines;
+    attend.sink_sines = angles.sink_sines;
   }
-  attend.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.head_dim_of(index))));
+  attend.softcap = spec.attention.softcap;
+  attend.alibi_slopes = model_->alibi_slopes;
+  attend.sink_logits = w.sink_logits;
+  attend.scale = spec.attention.scale != 0
+                     ? spec.attention.scale
+                     : static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.head_dim_of(index))));
   poll();
   backend_.attend(attend);
-  poll();
-  backend_.linear(w.o, w.o_bias, plain(a.attended), rows, true, a.x);
+}
 
-  poll();
-  backend_.gated_linear(w.gate_up, w.gate_up_bias, normed(a.x, w.mlp_norm), rows, a.gated);
-  poll();
-  backend_.linear(w.down, w.down_bias, plain(a.gated), rows, true, a.x);
+void Decoder::add_block(const Matrix& weight, const Vector& bias, const float* input,
+                        const NormWeights& norm, int64_t rows) {
+  Activations& a = *activations_;
+  const LinearInput rows_of_input = {input, Norm{}};
+  if (!model_->spec.adds_blocks()) {
+    return backend_.linear(weight, bias, rows_of_input, rows, true, a.x);
+  }
+  backend_.linear(weight, bias, rows_of_input, rows, false, a.block);
+  backend_.add_rows(normed(a.block, norm), rows, model_->spec.residual_scale, a.x);
 }
 
 void Decoder::head(int64_t rows) {
+  const DecoderSpec& spec = model_->spec;
   const Matrix& weight = model_->head;
   Activations& a = *activations_;
   backend_.gather_rows(a.x, a.logits_index, rows, weight.inputs, a.last);
-  backend_.linear(weight, Vector{}, normed(a.last, model_->norm), rows, false, a.logits);
+  backend_.linear(weight, model_->head_bias, normed(a.last, model_->norm), rows, false, a.logits);
+  if (spec.logit_scale != 1.0f || spec.logit_softcap != 0.0f) {
+    backend_.cap_rows(a.logits, rows, weight.outputs, spec.logit_scale, spec.logit_softcap);
+  }
 }
 
 }  // namespace onward

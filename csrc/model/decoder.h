@@ -5,7 +5,9 @@
 #include <memory>
 #include <vector>
 
+#include "backend/activation.h"
 #include "backend/backend.h"
+#include "model/activations.h"
 #include "model/model.h"
 
 namespace onward {
@@ -26,8 +28,8 @@ struct CacheFormat {
   // block, and whether the first block stays exact.
   int64_t window_tokens = 128;
   bool exact_first = true;
-  // StreamingLLM (Xiao et al. 2023), an approximation: a token sees the first kSinkTokens tokens and
-  // the newest `attention_window` ones, at their distances in the cache; 0: all tokens.
+  // StreamingLLM (Xiao et al. 2023), an approximation: a token sees the first kSinkTokens tokens
+  // and the newest `attention_window` ones, at their distances in the cache; 0: all tokens.
   int64_t attention_window = 0;
 
   static constexpr int64_t kSinkTokens = 4;
@@ -59,18 +61,25 @@ class Decoder {
   bool samples() const { return backend_.samples_rows(); }
 
  private:
-  struct Activations;
-
-  LinearInput normed(const float* x, const Vector& norm) const;
+  LinearInput normed(const float* x, const NormWeights& norm) const;
+  HeadNorm head_norm(const NormWeights& norm) const;  // of q or k
   void upload_inputs(const StepBatch& batch);
-  void upload_rope(const StepBatch& batch);
+  void embed(int64_t rows);
   void layer(int64_t index, int64_t rows, bool encodes, const Poll& poll);
+  void attention(int64_t index, int64_t rows, bool encodes, const Poll& poll);
+  void experts(int64_t index, int64_t rows, const LinearInput& input, const Poll& poll);
+  // Adds a block to the residual stream: its last product, normalised and scaled where the model
+  // does that.
+  void add_block(const Matrix& weight, const Vector& bias, const float* input,
+                 const NormWeights& norm, int64_t rows);
   void head(int64_t rows);
 
   std::shared_ptr<const Model> model_;
   Backend& backend_;
   CacheLayout layout_;
   int64_t sink_reach_ = 0;  // the last position that sees the sinks at their positions; 0: no sinks
+  Gate gate_;               // of the MLPs
+  std::vector<size_t> rope_of_;     // by layer: the rotary table in Activations
   std::unique_ptr<Activations> activations_;
   int64_t logits_rows_ = 0;  // of the last step
 };

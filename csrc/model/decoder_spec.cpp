@@ -90,6 +90,25 @@ void check_rope(const RopeSpec& rope, const std::string& name, int64_t head_dim)
   }
 }
 
+void check_experts(const ExpertsSpec& experts) {
+  if (experts.count == 0) return;
+  if (experts.chosen < 1 || experts.chosen > experts.count) {
+    refuse("experts.chosen", text_of(experts.chosen), "1 to " + text_of(experts.count));
+  }
+  if (experts.intermediate_size < 1) {
+    refuse("experts.intermediate_size", text_of(experts.intermediate_size), "at least 1");
+  }
+  if (experts.count % experts.groups != 0) {
+    refuse("experts.groups", text_of(experts.groups), "a divisor of " + text_of(experts.count));
+  }
+  const int64_t most = experts.count / experts.groups * experts.chosen_groups;
+  if (experts.chosen_groups > experts.groups || most < experts.chosen) {
+    refuse(
+        "experts.chosen_groups", text_of(experts.chosen_groups),
+        "at most experts.groups, and enough of them for " + text_of(experts.chosen) + " experts");
+  }
+}
+
 }  // namespace
 
 void DecoderSpec::validate() const {
@@ -98,6 +117,7 @@ void DecoderSpec::validate() const {
   }
   check_ranges(*this, "");
   if (head_dim % 2 != 0) refuse("head_dim", text_of(head_dim), "an even number");
+  check_experts(experts);
   for_each_field<DecoderSpec>([&](const auto& field) {
     using Value = typename std::decay_t<decltype(field)>::Type;
     if constexpr (IsSpecList<Value>::value) {
@@ -118,6 +138,8 @@ void DecoderSpec::check_layers() const {
   };
   for (int64_t layer = 0; layer < num_layers; ++layer) {
     const int64_t heads = heads_of(layer), kv_heads = kv_heads_of(layer), dim = head_dim_of(layer);
+    const size_t slopes = attention.alibi_slopes.size();
+    if (slopes > 0) check_length("attention.alibi_slopes", slopes, heads);
     const bool own_heads = !layer_heads.empty() || !layer_kv_heads.empty();
     if (heads % kv_heads != 0) {
       refuse(own_heads ? "layer_heads of layer " + std::to_string(layer) : "num_heads",

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "model/layer_features.h"
 
 namespace onward {
 
@@ -27,52 +28,139 @@ ModelBuilder::ModelBuilder(DecoderSpec spec, DType cache_dtype, std::unique_ptr<
   if (cache_dtype != DType::f32 && cache_dtype != DType::f16 && cache_dtype != DType::bf16) {
     throw wrong_dtype("the cache", cache_dtype, "f32, f16 or bf16");
   }
+  for (const LayerFeature feature : features_of(spec)) {
+    if (store->has(feature)) continue;
+    throw InvalidArgument("model: " + spec.architecture + " has " + feature_name(feature) +
+                          ", which the device " + store->device() + " cannot compute yet");
+  }
   Model& model = *model_;
   model.spec = std::move(spec);
   model.cache_dtype = cache_dtype;
   model.store = std::move(store);
   const DecoderSpec& s = model.spec;
-  slots_["embed"] = {&model.embed, nullptr, {{s.vocab_size, s.hidden_size}}};
-  if (!s.tied_head) slots_["head"] = {&model.head, nullptr, {{s.vocab_size, s.hidden_size}}};
-  slots_["norm"] = {nullptr, &model.norm, {{1, s.hidden_size}}};
+  declare_matrix("embed", model.embed, {{s.vocab_size, s.hidden_size}});
+  if (s.learned_positions > 0) {
+    declare_matrix("positions", model.positions, {{s.learned_positions, s.hidden_size}});
+  }
+  if (s.norms.embedding) {
+    declare_norm("embed_norm", model.embed_norm, s.hidden_size, s.norms.bias);
+  }
+  declare_norm("norm", model.norm, s.hidden_size, s.norms.bias);
+  if (!s.tied_head) declare_matrix("head", model.head, {{s.vocab_size, s.hidden_size}});
+  if (s.head_bias) declare_vector("head_bias", model.head_bias, {s.vocab_size});
+  const std::vector<float>& slopes = s.attention.alibi_slopes;
+  if (!slopes.empty()) {
+    TensorSource source;
+    source.data = slopes.data();
+    source.bytes = slopes.size() * sizeof(float);
+    source.rows = 1;
+    source.columns = static_cast<int64_t>(slopes.size());
+    model.alibi_slopes = model.store->pack_vector({source});
+  }
   model.layers.resize(static_cast<size_t>(s.num_layers));
   for (int64_t layer = 0; layer < s.num_layers; ++layer) declare_layer(layer);
+}
+
+void ModelBuilder::declare_matrix(const std::string& name, Matrix& matrix,
+                                  std::vector<PartShape> shapes) {
+  slots_[name] = {&matrix, nullptr, std::move(shapes)};
+}
+
+void ModelBuilder::declare_vector(const std::string& name, Vector& vector,
+                                  const std::vector<int64_t>& sizes) {
+  Slot slot{nullptr, &vector, {}};
+  for (const int64_t size : sizes) slot.shapes.push_back({1, size});
+  slots_[name] = std::move(slot);
+}
+
+void ModelBuilder::declare_norm(const std::string& name, NormWeights& norm, int64_t size,
+                                bool bias) {
+  declare_vector(name, norm.weight, {size});
+  if (bias) declare_vector(name + "_bias", norm.bias, {size});
 }
 
 void ModelBuilder::declare_layer(int64_t layer) {
   const DecoderSpec& s = model_->spec;
   LayerWeights& weights = model_->layers[static_cast<size_t>(layer)];
-  const std::string prefix = "layers." + std::to_string(layer) + ".";
-  const int64_t q_size = s.heads_of(layer) * s.head_dim_of(layer);
-  const int64_t k_size = s.kv_heads_of(layer) * s.head_dim_of(layer);
-  const int64_t v_size = s.kv_heads_of(layer) * s.value_dim_of(layer);
-  const int64_t out_size = s.heads_of(layer) * s.value_dim_of(layer);
-  const auto matrix = [&](const char* name, Matrix& m, std::vector<PartShape> shapes) {
-    slots_[prefix + name] = {&m, nullptr, std::move(shapes)};
-  };
-  const auto vector = [&](const char* name, Vector& v, std::vector<int64_t> sizes) {
-    Slot slot{nullptr, &v, {}};
-    for (const int64_t size : sizes) slot.shapes.push_back({1, size});
-    slots_[prefix + name] = std::move(slot);
-  };
-  vector("attention_norm", weights.attention_norm, {s.hidden_size});
-  matrix("qkv", weights.qkv,
-         {{q_size, s.hidden_size}, {k_size, s.hidden_size}, {v_size, s.hidden_size}});
-  matrix("o", weights.o, {{s.hidden_size, out_size}});
-  vector("mlp_norm", weights.mlp_norm, {s.hidden_size});
-  matrix("gate_up", weights.gate_up,
-         {{s.intermediate_size, s.hidden_size}, {s.intermediate_size, s.hidden_size}});
-  matrix("down", weights.down, {{s.hidden_size, s.intermediate_size}});
-  if (s.qkv_bias) vector("qkv_bias", weights.qkv_bias, {q_size, k_size, v_size});
-  if (s.output_bias) vector("o_bias", weights.o_bias, {s.hidden_size});
-  if (s.mlp_bias) {
-    vector("gate_up_bias", weights.gate_up_bias, {s.intermediate_size, s.intermediate_size});
-    vector("down_bias", weights.down_bias, {s.hidden_size});
+  const std::string here = "layers." + std::to_string(layer) + ".";
+  const int64_t hidden = s.hidden_size;
+  const int64_t heads = s.heads_of(layer), kv_heads = s.kv_heads_of(layer);
+  const int64_t head_dim = s.head_dim_of(layer), value_dim = s.value_dim_of(layer);
+  const int64_t q_size = heads * head_dim, k_size = kv_heads * head_dim;
+  const int64_t v_size = kv_heads * value_dim;
+
+  if (s.norms.before) {
+    declare_norm(here + "attention_norm", weights.attention_norm, hidden, s.norms.bias);
   }
+  declare_matrix(here + "qkv", weights.qkv,
+                 {{q_size, hidden}, {k_size, hidden}, {v_size, hidden}});
+  if (s.qkv_bias) declare_vector(here + "qkv_bias", weights.qkv_bias, {q_size, k_size, v_size});
   if (s.qk_norm) {
-    vector("q_norm", weights.q_norm, {s.head_dim_of(layer)});
-    vector("k_norm", weights.k_norm, {s.head_dim_of(layer)});
+    const bool one = s.attention.qk_norm_over == "head";  // one weight for all heads
+    const bool bias = s.attention.qk_norm_bias;
+    declare_norm(here + "q_norm", weights.q_norm, one ? head_dim : q_size, bias);
+    declare_norm(here + "k_norm", weights.k_norm, one ? head_dim : k_size, bias);
   }
+  if (s.attention.sink_logits) {
+    declare_vector(here + "sink_logits", weights.sink_logits, {heads});
+  }
+  declare_matrix(here + "o", weights.o, {{hidden, heads * value_dim}});
+  if (s.output_bias) declare_vector(here + "o_bias", weights.o_bias, {hidden});
+  if (s.norms.after) {
+    declare_norm(here + "attention_post_norm", weights.attention_post_norm, hidden, s.norms.bias);
+    declare_norm(here + "mlp_post_norm", weights.mlp_post_norm, hidden, s.norms.bias);
+  }
+
+  if (s.norms.before && s.residual != "parallel") {
+    declare_norm(here + "mlp_norm", weights.mlp_norm, hidden, s.norms.bias);
+  }
+  if (s.has_experts(layer)) {
+    declare_experts(here, weights);
+  } else {
+    declare_mlp(here, weights);
+  }
+  if (s.mlp.activation == "xielu") {
+    declare_vector(here + "activation_parameters", weights.activation_parameters, {4});
+  }
+}
+
+void ModelBuilder::declare_mlp(const std::string& here, LayerWeights& weights) {
+  const DecoderSpec& s = model_->spec;
+  const int64_t hidden = s.hidden_size, inner = s.intermediate_size;
+  const size_t parts = s.mlp.gated ? 2 : 1;
+  const std::string up = here + (s.mlp.gated ? "gate_up" : "up");
+  declare_matrix(up, weights.gate_up, std::vector<PartShape>(parts, {inner, hidden}));
+  declare_matrix(here + "down", weights.down, {{hidden, inner}});
+  if (!s.mlp_bias) return;
+  declare_vector(up + "_bias", weights.gate_up_bias, std::vector<int64_t>(parts, inner));
+  declare_vector(here + "down_bias", weights.down_bias, {hidden});
+}
+
+void ModelBuilder::declare_experts(const std::string& here, LayerWeights& weights) {
+  const DecoderSpec& s = model_->spec;
+  const ExpertsSpec& e = s.experts;
+  const int64_t hidden = s.hidden_size, inner = e.intermediate_size;
+  const size_t count = static_cast<size_t>(e.count), parts = s.mlp.gated ? 2 : 1;
+  declare_matrix(here + "router", weights.router, {{e.count, hidden}});
+  if (e.router_bias) declare_vector(here + "router_bias", weights.router_bias, {e.count});
+  if (e.correction) {
+    declare_vector(here + "router_correction", weights.router_correction, {e.count});
+  }
+  const std::string up = here + (s.mlp.gated ? "experts_gate_up" : "experts_up");
+  declare_matrix(up, weights.experts_up, std::vector<PartShape>(count * parts, {inner, hidden}));
+  declare_matrix(here + "experts_down", weights.experts_down,
+                 std::vector<PartShape>(count, {hidden, inner}));
+  if (e.bias) {
+    declare_vector(up + "_bias", weights.experts_up_bias,
+                   std::vector<int64_t>(count * parts, inner));
+    declare_vector(here + "experts_down_bias", weights.experts_down_bias,
+                   std::vector<int64_t>(count, hidden));
+  }
+  if (e.shared_size == 0) return;
+  declare_matrix(here + (s.mlp.gated ? "shared_gate_up" : "shared_up"), weights.shared_gate_up,
+                 std::vector<PartShape>(parts, {e.shared_size, hidden}));
+  declare_matrix(here + "shared_down", weights.shared_down, {{hidden, e.shared_size}});
+  if (e.shared_gate) declare_matrix(here + "shared_gate", weights.shared_gate, {{1, hidden}});
 }
 
 ModelBuilder::Slot& ModelBuilder::open_slot(const std::string& name) {

@@ -1,14 +1,27 @@
 // A decoder's weights, packed for one device, and the builder that takes them one by one under
 // their canonical names:
 //
-//   embed (vocab, hidden)   head (vocab, hidden), absent when tied   norm (hidden)
+//   embed (vocab, hidden)   positions (learned_positions, hidden)   embed_norm (hidden)
+//   norm (hidden)           head (vocab, hidden), absent when tied  head_bias (vocab)
 //   layers.{i}.attention_norm (hidden)
 //   layers.{i}.qkv      parts q (heads * head_dim, hidden), k, v (kv_heads * head_dim, hidden)
-//   layers.{i}.qkv_bias parts q, k, v           layers.{i}.q_norm, k_norm (head_dim)
+//   layers.{i}.qkv_bias parts q, k, v           layers.{i}.q_norm, k_norm (AttentionSpec)
+//   layers.{i}.sink_logits (heads)
 //   layers.{i}.o (hidden, heads * head_dim)     layers.{i}.o_bias (hidden)
+//   layers.{i}.attention_post_norm (hidden)
 //   layers.{i}.mlp_norm (hidden)
-//   layers.{i}.gate_up  parts gate, up (intermediate, hidden)   layers.{i}.gate_up_bias
+//   layers.{i}.gate_up  parts gate, up (intermediate, hidden); `up` with one part if the MLP is not
+//                       gated                   layers.{i}.gate_up_bias, up_bias
 //   layers.{i}.down (hidden, intermediate)      layers.{i}.down_bias (hidden)
+//   layers.{i}.mlp_post_norm (hidden)
+// in place of gate_up and down, in layers with experts, where `inner` is their intermediate size:
+//   layers.{i}.router (experts, hidden)         layers.{i}.router_bias, router_correction (experts)
+//   layers.{i}.experts_gate_up  parts gate 0, up 0, gate 1, ... (inner, hidden), or `experts_up`
+//                       with parts up 0, up 1, ...; each with its bias
+//   layers.{i}.experts_down  parts (hidden, inner)      layers.{i}.experts_down_bias
+//   layers.{i}.shared_gate_up, shared_down (of shared_size)     layers.{i}.shared_gate (1, hidden)
+//
+// A spec says which of them a model has. A norm has its bias under its own name and "_bias".
 #pragma once
 
 #include <map>
@@ -21,18 +34,34 @@
 
 namespace onward {
 
+// Empty where the model has no such weight.
+struct NormWeights {
+  Vector weight, bias;
+};
+
 struct LayerWeights {
-  Vector attention_norm;
+  NormWeights attention_norm, attention_post_norm;
   Matrix qkv;
   Vector qkv_bias;
-  Vector q_norm, k_norm;
+  NormWeights q_norm, k_norm;
+  Vector sink_logits;
   Matrix o;
   Vector o_bias;
-  Vector mlp_norm;
+  NormWeights mlp_norm, mlp_post_norm;
   Matrix gate_up;
   Vector gate_up_bias;
+  Vector activation_parameters;  // xielu
   Matrix down;
   Vector down_bias;
+  // In place of gate_up and down, in layers with experts.
+  Matrix router;
+  Vector router_bias, router_correction;
+  Matrix experts_up;
+  Vector experts_up_bias;
+  Matrix experts_down;
+  Vector experts_down_bias;
+  Matrix shared_gate_up, shared_down;
+  Matrix shared_gate;
 };
 
 // A weight under its canonical name, as a matrix or as a vector.
@@ -46,8 +75,12 @@ struct Model {
   DecoderSpec spec;
   DType cache_dtype = DType::f32;
   Matrix embed;
+  Matrix positions;  // learned positions
+  NormWeights embed_norm;
+  NormWeights norm;
   Matrix head;  // the embedding's own memory when tied
-  Vector norm;
+  Vector head_bias;
+  Vector alibi_slopes;  // (num_heads), of the spec
   std::vector<LayerWeights> layers;
   std::vector<NamedWeight> weights;  // all of the above, each once
   std::unique_ptr<WeightStore> store;
@@ -62,8 +95,8 @@ class ModelBuilder {
   // repeated name, a wrong number of parts or a wrong shape; InvalidArgument for a dtype that no
   // matrix has. The sources are not needed afterwards.
   void add(const std::string& name, const std::vector<TensorSource>& parts, DType dtype);
-  // Takes the bytes of one canonical weight that a store of the same layout packed in the same dtype
-  // (WeightStore::packed). Errors as of `add`; WeightError for a wrong number of bytes.
+  // Takes the bytes of one canonical weight that a store of the same layout packed in the same
+  // dtype (WeightStore::packed). Errors as of `add`; WeightError for a wrong number of bytes.
   void add_packed(const std::string& name, const PackedBytes& source, DType dtype);
   // The model. WeightError that lists the missing weights.
   std::shared_ptr<const Model> finish();
@@ -75,7 +108,12 @@ class ModelBuilder {
     std::vector<PartShape> shapes;
     bool filled = false;
   };
+  void declare_matrix(const std::string& name, Matrix& matrix, std::vector<PartShape> shapes);
+  void declare_vector(const std::string& name, Vector& vector, const std::vector<int64_t>& sizes);
+  void declare_norm(const std::string& name, NormWeights& norm, int64_t size, bool bias);
   void declare_layer(int64_t layer);
+  void declare_mlp(const std::string& here, LayerWeights& weights);
+  void declare_experts(const std::string& here, LayerWeights& weights);
   Slot& open_slot(const std::string& name);
 
   std::shared_ptr<Model> model_;

@@ -1,7 +1,7 @@
 #include "model/observed_inputs.h"
 
-#include <cmath>
 #include <map>
+#include <memory>
 #include <utility>
 
 #include "base/error.h"
@@ -25,7 +25,7 @@ std::map<const void*, Place> places_of(const Model& model) {
     const std::string prefix = "layers." + std::to_string(index) + ".";
     places[layer.qkv.data] = {prefix + "qkv", spec.hidden_size};
     places[layer.o.data] = {prefix + "o", spec.heads_of(index) * spec.value_dim_of(index)};
-    places[layer.gate_up.data] = {prefix + "gate_up", spec.hidden_size};
+    places[layer.gate_up.data] = {prefix + (spec.mlp.gated ? "gate_up" : "up"), spec.hidden_size};
     places[layer.down.data] = {prefix + "down", spec.intermediate_size};
   }
   return places;
@@ -42,20 +42,18 @@ std::vector<float> downloaded(Backend& backend, const float* device, int64_t row
   return host;
 }
 
-// RMSNorm in place, which the product applies to its input rows. rows: (rows, columns)
-void normalise(Backend& backend, const LinearInput& input, int64_t columns,
-               std::vector<float>& rows) {
-  std::vector<float> weight(static_cast<size_t>(columns));
-  backend.download(weight.data(), input.norm.data, weight.size() * sizeof(float));
-  for (size_t begin = 0; begin < rows.size(); begin += weight.size()) {
-    float* x = rows.data() + begin;
-    double squares = 0;
-    for (size_t i = 0; i < weight.size(); ++i) squares += static_cast<double>(x[i]) * x[i];
-    const double inverse = 1 / std::sqrt(squares / static_cast<double>(columns) + input.norm_eps);
-    for (size_t i = 0; i < weight.size(); ++i) {
-      x[i] = static_cast<float>(x[i] * inverse * weight[i]);
-    }
-  }
+// The rows as the product sees them: normalised on the device if it normalises them.
+std::vector<float> input_rows(Backend& backend, const ObservedLinear& linear, int64_t columns) {
+  const LinearInput& input = linear.input;
+  const int64_t stride = linear.weight.inputs;
+  if (input.norm.empty()) return downloaded(backend, input.x, linear.rows, stride, columns);
+  const auto release = [&](float* memory) { backend.release(memory); };
+  const std::unique_ptr<float, decltype(release)> normed(
+      static_cast<float*>(
+          backend.allocate(static_cast<size_t>(linear.rows * stride) * sizeof(float))),
+      release);
+  backend.normalise(input, linear.rows, normed.get());
+  return downloaded(backend, normed.get(), linear.rows, stride, columns);
 }
 
 void check_ids(const std::vector<int32_t>& ids, const DecoderSpec& spec) {
@@ -87,11 +85,10 @@ void observe_inputs(const std::shared_ptr<const Model>& model, std::unique_ptr<B
     ObservedInputs seen;
     seen.name = name;
     seen.rows = linear.rows;
-    seen.x = downloaded(memory, linear.input.x, linear.rows, linear.weight.inputs, columns);
-    if (!linear.input.norm.empty()) normalise(memory, linear.input, columns, seen.x);
+    seen.x = input_rows(memory, linear, columns);
     if (linear.add) {
-      seen.residual = downloaded(memory, linear.y, linear.rows, linear.weight.outputs,
-                                 model->spec.hidden_size);
+      seen.residual =
+          downloaded(memory, linear.y, linear.rows, linear.weight.outputs, model->spec.hidden_size);
     }
     observer(seen);
   });

@@ -48,15 +48,15 @@ class ObservingBackend final : public Backend {
   void run_on_host(int64_t tasks, const std::function<void(int64_t)>& work) override {
     backend_->run_on_host(tasks, work);
   }
-  void check(const CacheLayout& layout) const override { backend_->check(layout); }
   void begin_step(const CacheLayout& layout, const std::vector<SequenceSlice>& slices,
                   const std::vector<BlockEncoding>& encodings) override {
     backend_->begin_step(layout, slices, encodings);
   }
   // Each verb is seen: none is done again unseen.
   void run_step(const StepShape&, const std::function<void()>& verbs) override { verbs(); }
-  void embed(const Matrix& table, const int32_t* ids, int64_t rows, float* x) override {
-    backend_->embed(table, ids, rows, x);
+  void embed(const Matrix& table, const int32_t* ids, int64_t rows, float scale, bool add,
+             float* x) override {
+    backend_->embed(table, ids, rows, scale, add, x);
   }
   void gather_rows(const float* x, const int64_t* index, int64_t rows, int64_t width,
                    float* y) override {
@@ -67,10 +67,25 @@ class ObservingBackend final : public Backend {
     backend_->linear(weight, bias, input, rows, add, y);
     observer_({weight, input, y, rows, add});
   }
-  void gated_linear(const Matrix& weight, const Vector& bias, const LinearInput& input,
-                    int64_t rows, float* y) override {
-    backend_->gated_linear(weight, bias, input, rows, y);
+  void activated_linear(const Matrix& weight, const Vector& bias, const LinearInput& input,
+                        int64_t rows, const Gate& gate, const float* parameters,
+                        float* y) override {
+    backend_->activated_linear(weight, bias, input, rows, gate, parameters, y);
     observer_({weight, input, y, rows, false});
+  }
+  void experts(const ExpertsArgs& args, int64_t rows) override { backend_->experts(args, rows); }
+  void gate_rows(const float* gates, int64_t gate_stride, int64_t groups, int64_t rows,
+                 int64_t width, int64_t stride, float* x) override {
+    backend_->gate_rows(gates, gate_stride, groups, rows, width, stride, x);
+  }
+  void normalise(const LinearInput& input, int64_t rows, float* y) override {
+    backend_->normalise(input, rows, y);
+  }
+  void add_rows(const LinearInput& input, int64_t rows, float scale, float* x) override {
+    backend_->add_rows(input, rows, scale, x);
+  }
+  void cap_rows(float* x, int64_t rows, int64_t width, float scale, float cap) override {
+    backend_->cap_rows(x, rows, width, scale, cap);
   }
   void rotate_and_append(const RotateArgs& args) override { backend_->rotate_and_append(args); }
   void encode(int64_t layer) override { backend_->encode(layer); }

@@ -31,8 +31,9 @@ void append(const std::vector<float>& inv_freq, const RopeSpec& rope, int64_t po
             std::vector<float>& cosines, std::vector<float>& sines) {
   for (const float frequency : inv_freq) {
     const double angle = angle_of(position, frequency);
-    cosines.push_back(static_cast<float>(std::cos(angle)) * rope.attention_factor);
-    sines.push_back(static_cast<float>(std::sin(angle)) * rope.attention_factor);
+    const float factor = frequency == 0.0f ? 1.0f : rope.attention_factor;
+    cosines.push_back(static_cast<float>(std::cos(angle)) * factor);
+    sines.push_back(static_cast<float>(std::sin(angle)) * factor);
   }
 }
 

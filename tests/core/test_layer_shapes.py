@@ -173,11 +173,19 @@ class TestHeads:
             engine(of, kv_keys="int8", kv_values="int8")
 
 
-@pytest.mark.parametrize("changes", [{"chunks": (32, 0)}])
-def test_the_cuda_kernels_refuse_chunks_when_an_engine_is_made(changes: dict[str, Any]) -> None:
-    of = model(device=need(CUDA_HOST), **changes)
-    with pytest.raises(InvalidArgument, match="device: cuda does not support attention in chunks"):
-        engine(of)
+@pytest.mark.parametrize(
+    ("changes", "lacks"),
+    [
+        ({"chunks": (32, 0)}, "chunked attention"),
+        ({"value_dim": 16}, "value heads of another size"),
+        ({"attention": {"softcap": 5.0}}, "soft-capped attention"),
+        ({"attention": {"sink_logits": True}}, "sink logits"),
+        ({"attention": {"alibi_slopes": [1.0] * HEADS}}, "ALiBi"),
+    ],
+)
+def test_a_model_that_cuda_cannot_compute_is_refused(changes: dict[str, Any], lacks: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"has {lacks}, which the device cuda-host"):
+        model(device=need(CUDA_HOST), **changes)
 
 
 @pytest.mark.parametrize(
@@ -186,6 +194,7 @@ def test_the_cuda_kernels_refuse_chunks_when_an_engine_is_made(changes: dict[str
         ({"layer_heads": (5, 4)}, "spec: layer_heads of layer 0 is 5, expected a multiple"),
         ({"layer_head_dims": (32, 31)}, "spec: layer_head_dims is 31, expected an even number"),
         ({"layer_head_dims": (32, 64)}, "spec: layer_ropes of layer 1 is 0, expected a table"),
+        ({"attention": {"alibi_slopes": [1.0] * 3}}, "alibi_slopes length is 3, expected 4"),
         ({"chunks": (4,)}, "spec: chunks length is 1, expected 2"),
         ({"value_dim": 513}, "spec: value_dim is 513, expected 0 to 512"),
         ({"head_dim": 578}, "spec: head_dim is 578, expected 2 to 576"),

@@ -1,4 +1,6 @@
 // Matrix products of each instruction set, with the packing and the tasks that a model has.
+#include "cpu/tasks/linear.h"
+
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 #include <time.h>
@@ -10,7 +12,6 @@
 #include "arrays.h"
 #include "base/error.h"
 #include "bindings/packed_matrix.h"
-#include "cpu/tasks/linear.h"
 #include "module.h"
 
 namespace py = pybind11;
@@ -42,11 +43,11 @@ Floats linear(const std::string& isa, const Bytes& weights, const std::string& s
   if (add) y = padded_rows(*add, matrix.outputs);
   if (bias) biases = padded_rows(*bias, matrix.outputs);
   InputRows input;
-  input.reserve(matrix, {inputs.data(), {}, 0, 0}, rows);
+  input.reserve(matrix, {inputs.data(), onward::Norm{}}, rows);
   for (int64_t row = 0; input.needed() && row < rows; ++row) input.prepare(kernels, row);
   const LinearTasks tasks(
-      {&matrix, bias ? biases.data() : nullptr, add.has_value(), false, y.data()}, input, rows,
-      kernels, threads);
+      {&matrix, 0, matrix.outputs, bias ? biases.data() : nullptr, add.has_value(), y.data()},
+      input, 0, rows, kernels, threads);
   for (int64_t task = 0; task < tasks.count(); ++task) tasks.run(task);
   return cut_rows(y.data(), rows, matrix.outputs, packed.rows);
 }
@@ -95,9 +96,10 @@ double product_rate(const std::string& isa, const std::string& dtype, int64_t ro
   std::vector<float> y(static_cast<size_t>(rows * kOutputs));
   const py::gil_scoped_release release;
   InputRows input;
-  input.reserve(matrix, {x.data(), {}, 0, 0}, rows);
+  input.reserve(matrix, {x.data(), onward::Norm{}}, rows);
   for (int64_t row = 0; input.needed() && row < rows; ++row) input.prepare(kernels, row);
-  const LinearTasks tasks({&matrix, nullptr, false, false, y.data()}, input, rows, kernels, 1);
+  const LinearTasks tasks({&matrix, 0, matrix.outputs, nullptr, false, y.data()}, input, 0, rows,
+                          kernels, 1);
   const double begin = processor_seconds();
   int64_t products = 0;
   do {
@@ -113,7 +115,8 @@ void bind_linear(py::module_& m) {
   m.def("linear", &linear, py::arg("isa"), py::arg("weights"), py::arg("stored"), py::arg("dtype"),
         py::arg("x"), py::arg("bias") = py::none(), py::arg("add") = py::none(),
         py::arg("threads") = 1,
-        "add + (x @ weights.T + bias), cut into tasks for that number of threads. weights: the bytes of "
+        "add + (x @ weights.T + bias), cut into tasks for that number of threads. weights: the "
+        "bytes of "
         "(n, k) as `stored`, packed as `dtype`; x (rows, k), bias (1, n), add (rows, n).");
   m.def("quantize", &quantize, py::arg("isa"), py::arg("x"),
         "x in groups of 32: int8 values, scales and sums.");

@@ -109,7 +109,18 @@ def attend_rate(
     turns. Returns, for each cache, the seconds of every round and the bytes of its blocks."""
 
 def rms_norm(isa: str, x: _F32, weight: _F32, eps: float) -> _F32: ...
-def silu_mul(isa: str, gate: _F32, up: _F32) -> _F32: ...
+def layer_norm(isa: str, x: _F32, weight: _F32, bias: _F32 | None, eps: float) -> _F32: ...
+def activate(
+    isa: str,
+    activation: str,
+    x: _F32,
+    up: _F32 | None = None,
+    limit: float = 0.0,
+    up_shift: float = 0.0,
+    parameters: _F32 | None = None,
+) -> _F32: ...
+def soft_cap(isa: str, x: _F32, scale: float, cap: float) -> _F32: ...
+def add_scaled(isa: str, x: _F32, scale: float, y: _F32) -> _F32: ...
 def round_bf16(isa: str, x: _F32) -> NDArray[np.uint16]: ...
 def hadamard(isa: str, x: _F32, inverse: bool = False) -> _F32:
     """The rotation of one vector, or its inverse."""
@@ -159,6 +170,9 @@ def rotate_on(
     eps: float = 0.0,
     clip: float = 0.0,
     q_scales: _F32 | None = None,
+    layer_norm: bool = False,
+    q_bias: _F32 | None = None,
+    k_bias: _F32 | None = None,
 ) -> tuple[_F32, _F32, _F32]:
     """Queries (rows, heads, head_dim), and the keys (rows, kv_heads, head_dim) and values (rows,
     kv_heads, value_dim) as a float32 cache holds them, of one sequence from first_position on."""

@@ -68,7 +68,8 @@ py::tuple rotate_on(const std::string& device, const Floats& q, const Floats& k,
                     const Floats& cosines, const Floats& sines, int64_t first_position,
                     const std::optional<Floats>& q_norm, const std::optional<Floats>& k_norm,
                     const std::string& norm_over, bool after_rotation, bool v_norm, float eps,
-                    float clip, const std::optional<Floats>& q_scales) {
+                    float clip, const std::optional<Floats>& q_scales, bool layer_norm,
+                    const std::optional<Floats>& q_bias, const std::optional<Floats>& k_bias) {
   for (const Floats* part : {&q, &k, &v}) expect_dimensions("q, k or v", *part, 3);
   const int64_t rows = q.shape(0), heads = q.shape(1), head_dim = q.shape(2);
   const int64_t kv_heads = k.shape(1), value_dim = v.shape(2);
@@ -80,7 +81,8 @@ py::tuple rotate_on(const std::string& device, const Floats& q, const Floats& k,
   layout.groups[0].value_dim = value_dim;
   const std::unique_ptr<Backend> backend = Device(device).make_backend(2);
   DeviceArrays arrays(*backend);
-  const auto norm = [&](const char* name, const std::optional<Floats>& weight, int64_t count) {
+  const auto norm = [&](const char* name, const std::optional<Floats>& weight,
+                        const std::optional<Floats>& bias, int64_t count) {
     HeadNorm made;
     if (!weight) return made;
     made.over = parse_over(norm_over);
@@ -88,6 +90,10 @@ py::tuple rotate_on(const std::string& device, const Floats& q, const Floats& k,
     const int64_t size = made.over == HeadNorm::Over::head ? head_dim : count * head_dim;
     expect_shape(name, *weight, {size});
     made.weight = {size, arrays.copy_of(weight->data(), size)};
+    made.layer = layer_norm;
+    if (!bias) return made;
+    expect_shape(name, *bias, {size});
+    made.bias = {size, arrays.copy_of(bias->data(), size)};
     return made;
   };
   RotateArgs args;
@@ -98,8 +104,8 @@ py::tuple rotate_on(const std::string& device, const Floats& q, const Floats& k,
   args.cosines = arrays.copy_of(cosines.data(), cosines.size());
   args.sines = arrays.copy_of(sines.data(), sines.size());
   args.clip = clip;
-  args.q_norm = norm("q_norm", q_norm, heads);
-  args.k_norm = norm("k_norm", k_norm, kv_heads);
+  args.q_norm = norm("q_norm", q_norm, q_bias, heads);
+  args.k_norm = norm("k_norm", k_norm, k_bias, kv_heads);
   args.v_norm = v_norm;
   args.norm_eps = eps;
   if (q_scales) {
@@ -140,7 +146,8 @@ void bind_rotate(py::module_& m) {
         py::arg("q_norm") = py::none(), py::arg("k_norm") = py::none(),
         py::arg("norm_over") = "head", py::arg("after_rotation") = false,
         py::arg("v_norm") = false, py::arg("eps") = 0.0f, py::arg("clip") = 0.0f,
-        py::arg("q_scales") = py::none(),
+        py::arg("q_scales") = py::none(), py::arg("layer_norm") = false,
+        py::arg("q_bias") = py::none(), py::arg("k_bias") = py::none(),
         "Rotates and appends one sequence from first_position on. q (rows, heads, head_dim), k "
         "(rows, kv_heads, head_dim), v (rows, kv_heads, value_dim). Returns the queries, and the "
         "keys and values as a float32 cache holds them.");

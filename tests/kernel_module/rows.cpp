@@ -2,8 +2,10 @@
 // the gate's activation, rounding. Blocks are filled here element by element, in the plainest way,
 // so this file says what the layouts of cpu/kernels.h mean.
 #include <pybind11/numpy.h>
+#include <pybind11/stl.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -140,13 +142,60 @@ Floats rms_norm(const std::string& isa, const Floats& x, const Floats& weight, f
   return y;
 }
 
-Floats silu_mul(const std::string& isa, const Floats& gate, const Floats& up) {
+Floats layer_norm(const std::string& isa, const Floats& x, const Floats& weight,
+                  const std::optional<Floats>& bias, float eps) {
   const Kernels& kernels = kernels_of(isa);
-  expect_lanes("gate", gate);
-  expect_shape("up", up, {gate.size()});
-  Floats y(gate.size());
-  kernels.silu_mul(gate.data(), up.data(), gate.size(), y.mutable_data());
+  expect_dimensions("x", x, 1);
+  expect_shape("weight", weight, {x.size()});
+  if (bias) expect_shape("bias", *bias, {x.size()});
+  Floats y(x.size());
+  kernels.layer_norm(x.data(), weight.data(), bias ? bias->data() : nullptr, eps, x.size(),
+                     y.mutable_data());
   return y;
+}
+
+Floats activate(const std::string& isa, const std::string& activation, const Floats& x,
+                const std::optional<Floats>& up, float limit, float up_shift,
+                const std::optional<Floats>& parameters) {
+  const Kernels& kernels = kernels_of(isa);
+  expect_lanes("x", x);
+  if (up) expect_shape("up", *up, {x.size()});
+  const auto* name =
+      std::find_if(onward::kActivationNames, onward::kActivationNames + onward::kActivations,
+                   [&](const char* each) { return activation == each; });
+  if (name == onward::kActivationNames + onward::kActivations) {
+    throw InvalidArgument("kernels: no activation " + activation);
+  }
+  Floats y(x.size());
+  ActivateArgs args;
+  args.gate = {static_cast<onward::Activation>(name - onward::kActivationNames), up.has_value(),
+               limit, up_shift};
+  args.parameters = parameters ? parameters->data() : nullptr;
+  args.x = x.data();
+  args.up = up ? up->data() : nullptr;
+  args.n = x.size();
+  args.y = y.mutable_data();
+  kernels.activate(args);
+  return y;
+}
+
+Floats soft_cap(const std::string& isa, const Floats& x, float scale, float cap) {
+  const Kernels& kernels = kernels_of(isa);
+  expect_lanes("x", x);
+  Floats y(x.size());
+  std::copy_n(x.data(), x.size(), y.mutable_data());
+  kernels.soft_cap(y.mutable_data(), y.size(), scale, cap);
+  return y;
+}
+
+Floats add_scaled(const std::string& isa, const Floats& x, float scale, const Floats& y) {
+  const Kernels& kernels = kernels_of(isa);
+  expect_lanes("x", x);
+  expect_shape("y", y, {x.size()});
+  Floats sum(x.size());
+  std::copy_n(y.data(), y.size(), sum.mutable_data());
+  kernels.add_scaled(x.data(), scale, x.size(), sum.mutable_data());
+  return sum;
 }
 
 Halves round_bf16(const std::string& isa, const Floats& x) {
@@ -165,6 +214,12 @@ void bind_rows(py::module_& m) {
         "q (tokens, group, head_dim); keys (positions, head_dim) and values (positions, "
         "value_dim): float32, float16, or bf16 as uint16. Cache slots without a position hold NaN.");
   m.def("rms_norm", &rms_norm, py::arg("isa"), py::arg("x"), py::arg("weight"), py::arg("eps"));
-  m.def("silu_mul", &silu_mul, py::arg("isa"), py::arg("gate"), py::arg("up"));
+  m.def("layer_norm", &layer_norm, py::arg("isa"), py::arg("x"), py::arg("weight"), py::arg("bias"),
+        py::arg("eps"));
+  m.def("activate", &activate, py::arg("isa"), py::arg("activation"), py::arg("x"),
+        py::arg("up") = std::nullopt, py::arg("limit") = 0.0f, py::arg("up_shift") = 0.0f,
+        py::arg("parameters") = std::nullopt, "Without `up`, not gated.");
+  m.def("soft_cap", &soft_cap, py::arg("isa"), py::arg("x"), py::arg("scale"), py::arg("cap"));
+  m.def("add_scaled", &add_scaled, py::arg("isa"), py::arg("x"), py::arg("scale"), py::arg("y"));
   m.def("round_bf16", &round_bf16, py::arg("isa"), py::arg("x"));
 }

@@ -107,15 +107,13 @@ Floats product_on(const std::string& device, const Bytes& weights, const std::st
   if (add) expect_shape("add", *add, {rows, outputs});
   onward::LinearInput input;
   input.x = bench.arrays().copy_of(padded_rows(x, matrix.inputs));
-  input.norm = bench.vector(norm);
-  input.norm_eps = eps;
-  input.size = columns;
+  input.norm = {bench.vector(norm), eps, columns, false, Vector{}};
   const Vector biases = bench.vector(bias);
   const int64_t width = matrix.outputs / parts;
-  float* y = add ? bench.arrays().copy_of(padded_rows(*add, width))
-                 : bench.arrays().floats(rows * width);
+  float* y =
+      add ? bench.arrays().copy_of(padded_rows(*add, width)) : bench.arrays().floats(rows * width);
   if (gated) {
-    bench.backend().gated_linear(matrix, biases, input, rows, y);
+    bench.backend().activated_linear(matrix, biases, input, rows, {}, nullptr, y);
   } else {
     bench.backend().linear(matrix, biases, input, rows, add.has_value(), y);
   }
@@ -135,7 +133,7 @@ Floats embed_on(const std::string& device, const Bytes& table, const std::string
   const auto* on_device = static_cast<const int32_t*>(
       bench.arrays().copy_of(static_cast<const void*>(ids.data()), rows * 4));
   float* x = bench.arrays().floats(rows * matrix.inputs);
-  bench.backend().embed(matrix, on_device, rows, x);
+  bench.backend().embed(matrix, on_device, rows, 1.0f, false, x);
   return bench.fetch(x, rows, matrix.inputs, matrix.inputs);
 }
 

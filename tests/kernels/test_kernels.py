@@ -163,19 +163,19 @@ def test_rms_norm(n: int) -> None:
     assert np.abs(y / expected - 1).max() <= TOLERANCE["rms_norm"]
 
 
-def test_silu_mul() -> None:
+def test_silu() -> None:
     gate = np.concatenate([np.linspace(-87, 200, 4000), np.linspace(-1e-3, 1e-3, 96)])
     gate, up = gate.astype(np.float32), normal(1, gate.size)
     wide = gate.astype(np.float64)
     expected = wide / (1 + np.exp(-wide)) * up
-    y = everywhere(lambda isa: kernels.silu_mul(isa, gate, up))
+    y = everywhere(lambda isa: kernels.activate(isa, "silu", gate, up))
     assert (np.abs(y - expected) <= TOLERANCE["silu"] * np.abs(expected)).all()
 
 
 def test_exponential() -> None:
     """Tested through silu(-x) = -x / (1 + exp(x)), which adds two roundings to the ones of exp."""
     x = np.random.default_rng(1).uniform(17, 87, 16_000).astype(np.float32)
-    y = everywhere(lambda isa: kernels.silu_mul(isa, -x, np.ones_like(x))).astype(np.float64)
+    y = everywhere(lambda isa: kernels.activate(isa, "silu", -x)).astype(np.float64)
     wide = x.astype(np.float64)
     found = -y / wide
     rounding = 2.0**-23  # of the sum and of the quotient
@@ -186,7 +186,7 @@ def test_exponential() -> None:
 def test_silu_extremes() -> None:
     gate = np.zeros(16, np.float32)
     gate[:9] = [0, 88, 3e38, np.inf, -88.8, -1000, -3e38, np.nan, 1e-40]
-    y = everywhere(lambda isa: kernels.silu_mul(isa, gate, np.ones(16, np.float32)))
+    y = everywhere(lambda isa: kernels.activate(isa, "silu", gate))
     assert (y[:4] == gate[:4]).all()
     assert (y[4:7] == 0).all()
     assert np.isnan(y[7])

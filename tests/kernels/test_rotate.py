@@ -35,6 +35,8 @@ class Case:
     v_norm: bool = False
     clip: float = 0.0
     scaled: bool = False
+    layer: bool = False
+    biased: bool = False
 
     @property
     def inputs(self) -> Found:
@@ -55,6 +57,11 @@ class Case:
         count = 1 if self.norm_over == "head" else heads
         return 1 + normal(seed, count * self.head_dim) * np.float32(0.3)
 
+    def bias(self, seed: int, heads: int) -> F32 | None:
+        weight = self.weight(seed, heads)
+        biased = self.layer and self.biased and weight is not None
+        return normal(seed, len(weight)) if biased and weight is not None else None
+
     @property
     def scales(self) -> F32 | None:
         return np.linspace(0.5, 2, ROWS, dtype=np.float32) if self.scaled else None
@@ -63,6 +70,9 @@ class Case:
         options: dict[str, Any] = {
             "q_norm": self.weight(4, self.heads),
             "k_norm": self.weight(5, self.kv_heads),
+            "q_bias": self.bias(6, self.heads),
+            "k_bias": self.bias(7, self.kv_heads),
+            "layer_norm": self.layer,
             "norm_over": self.norm_over or "head",
             "after_rotation": self.after_rotation,
             "v_norm": self.v_norm,
@@ -79,15 +89,15 @@ class Case:
         q, k, v = (x.astype(np.float64) for x in self.inputs)
         if self.clip:
             q, k, v = (np.clip(x, -self.clip, self.clip) for x in (q, k, v))
-        q = self._normed_and_rotated(q, self.weight(4, self.heads))
-        k = self._normed_and_rotated(k, self.weight(5, self.kv_heads))
+        q = self._normed_and_rotated(q, self.weight(4, self.heads), self.bias(6, self.heads))
+        k = self._normed_and_rotated(k, self.weight(5, self.kv_heads), self.bias(7, self.kv_heads))
         if self.v_norm:
             v = v / np.sqrt((v**2).mean(axis=2, keepdims=True) + EPS)
         if self.scales is not None:
             q = q * self.scales[:, None, None]
         return q, k, v
 
-    def _normed_and_rotated(self, x: F64, weight: F32 | None) -> F64:
+    def _normed_and_rotated(self, x: F64, weight: F32 | None, bias: F32 | None) -> F64:
         half = self.head_dim // 2
         cosines, sines = (angle.astype(np.float64)[:, None] for angle in self.angles)
 
@@ -97,9 +107,12 @@ class Case:
 
         def norm(x: F64) -> F64:
             axes = (1, 2) if self.norm_over == "all" else 2
+            if self.layer:
+                x = x - x.mean(axis=axes, keepdims=True)
             found: F64 = x / np.sqrt((x**2).mean(axis=axes, keepdims=True) + EPS)
             assert weight is not None
-            return found * weight.reshape(-1, self.head_dim)
+            found = found * weight.reshape(-1, self.head_dim)
+            return found if bias is None else found + bias.reshape(-1, self.head_dim)
 
         if weight is None:
             return rotate(x)
@@ -113,6 +126,8 @@ class Case:
     v_norm=[False, True],
     clip=[0.0, 1.25],
     scaled=[False, True],
+    layer=[False, True],
+    biased=[False, True],
 )
 def test_values_and_bits(
     sizes: tuple[int, int, int, int],
@@ -121,8 +136,10 @@ def test_values_and_bits(
     v_norm: bool,
     clip: float,
     scaled: bool,
+    layer: bool,
+    biased: bool,
 ) -> None:
-    case = Case(*sizes, norm_over, after_rotation, v_norm, clip, scaled)
+    case = Case(*sizes, norm_over, after_rotation, v_norm, clip, scaled, layer, biased)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ONWARD_CPU_ISA", "generic")
         generic = case.run()
@@ -151,6 +168,7 @@ def test_a_nan_is_not_clipped_away() -> None:
         Case(norm_over="heads"),
         Case(norm_over="all"),
         Case(norm_over="head", after_rotation=True),
+        Case(norm_over="head", layer=True),
         Case(v_norm=True),
         Case(clip=1.0),
         Case(scaled=True),

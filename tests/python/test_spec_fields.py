@@ -90,7 +90,7 @@ class TestTable:
             other_ropes=(RopeSpec((1.0, 0.5)), RopeSpec((0.5, 0.25), theta=5.0)),
             layer_ropes=(0, 1, 2),
             norms=NormSpec("layer", bias=True),
-            experts=ExpertsSpec(count=4, chosen=2),
+            experts=ExpertsSpec(count=4, chosen=2, intermediate_size=8),
         )
         for each in (SPEC, spec):
             _core.DecoderSpec(to_fields(each))

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cpu/tasks/norm.h"
 #include "cpu/tasks/panels.h"
 
 namespace onward::cpu {
@@ -76,8 +77,7 @@ void InputRows::prepare(const Kernels& kernels, int64_t row) const {
   if (!input_.norm.empty()) {
     float* made = dtype_ == DType::f32 ? reinterpret_cast<float*>(out)
                                        : normed_.data<float>() + row * inputs_;
-    kernels.rms_norm(values, input_.norm.data, input_.norm_eps, input_.size, made);
-    std::fill(made + input_.size, made + inputs_, 0.0f);
+    normalise_row(kernels, input_.norm, values, inputs_, made);
     values = made;
   }
   if (dtype_ == DType::bf16) {
@@ -98,22 +98,24 @@ void InputRows::describe(int64_t row, LinearArgs& args) const {
   args.x_sums = quantized ? sums_.data<int32_t>() + row * groups_ : nullptr;
 }
 
-LinearTasks::LinearTasks(const LinearOutput& output, const InputRows& input, int64_t rows,
-                         const Kernels& kernels, int threads)
+LinearTasks::LinearTasks(const LinearOutput& output, const InputRows& input, int64_t first_row,
+                         int64_t rows, const Kernels& kernels, int threads)
     : output_(output),
       input_(input),
+      first_row_(first_row),
       rows_(rows),
       kernels_(kernels),
-      kernel_(kernel_of(kernels, output.weight->dtype)),
-      columns_(output.weight->outputs / (output.gated ? 2 : 1)) {
+      kernel_(kernel_of(kernels, output.weight->dtype)) {
   if (rows == 0) return;
   if (rows <= kFewRows) {
-    const int64_t each = std::clamp<int64_t>(output.weight->bytes() / (kTaskBytes * threads), 1,
-                                             kMostTasksPerThread);
-    count_ = std::min(columns_ / kLane, threads * each);
+    const bool gated = output.gate != nullptr && output.gate->gated;
+    const int64_t bytes = output.columns * (gated ? 2 : 1) * output.weight->output_bytes();
+    const int64_t each =
+        std::clamp<int64_t>(bytes / (kTaskBytes * threads), 1, kMostTasksPerThread);
+    count_ = std::min(output.columns / kLane, threads * each);
   } else {
     row_chunks_ = (rows + kLinearRows - 1) / kLinearRows;
-    count_ = (columns_ + kPanelColumns - 1) / kPanelColumns * row_chunks_;
+    count_ = (output.columns + kPanelColumns - 1) / kPanelColumns * row_chunks_;
   }
 }
 
@@ -124,10 +126,10 @@ void LinearTasks::run(int64_t task) const {
     const int64_t next = (task + 1) / row_chunks_ * kPanelColumns;
     const int64_t row = task % row_chunks_ * kLinearRows;
     run_columns({row, std::min(kLinearRows, rows_ - row)}, panel,
-                std::min(panel + kPanelColumns, columns_), next);
+                std::min(panel + kPanelColumns, output_.columns), next);
     return;
   }
-  const int64_t vectors = columns_ / kLane;
+  const int64_t vectors = output_.columns / kLane;
   const int64_t end = vectors * (task + 1) / count_ * kLane;
   for (int64_t begin = vectors * task / count_ * kLane; begin < end;) {
     const int64_t panel_end = std::min(end, round_up(begin + 1, kPanelColumns));
@@ -136,18 +138,29 @@ void LinearTasks::run(int64_t task) const {
   }
 }
 
-// Columns [begin, end) of y, within one panel. Columns from `next` on probably follow.
+// Columns [begin, end) of y, at most a panel's width. Columns from `next` on probably follow.
 void LinearTasks::run_columns(const Rows& rows, int64_t begin, int64_t end, int64_t next) const {
-  float* y = output_.y + rows.first * columns_ + begin;
-  if (!output_.gated) return multiply(rows, begin, end, next, y, columns_);
+  const int64_t first = output_.first, columns = output_.columns;
+  float* y = output_.y + rows.first * columns + begin;
+  if (output_.gate == nullptr) {
+    return multiply(rows, first + begin, first + end, first + next, y, columns);
+  }
   // (rows, gate | up) of these columns, still in the cache when they are combined.
   alignas(64) thread_local float halves[kLinearRows * 2 * kPanelColumns];
   constexpr int64_t kStride = 2 * kPanelColumns;
-  multiply(rows, begin, end, columns_ + begin, halves, kStride);
-  multiply(rows, columns_ + begin, columns_ + end, next, halves + kPanelColumns, kStride);
+  const bool gated = output_.gate->gated;
+  const int64_t up = first + columns;
+  multiply(rows, first + begin, first + end, gated ? up + begin : first + next, halves, kStride);
+  if (gated) multiply(rows, up + begin, up + end, first + next, halves + kPanelColumns, kStride);
   for (int64_t row = 0; row < rows.count; ++row) {
-    const float* gate = halves + row * kStride;
-    kernels_.silu_mul(gate, gate + kPanelColumns, end - begin, y + row * columns_);
+    ActivateArgs args;
+    args.gate = *output_.gate;
+    args.parameters = output_.parameters;
+    args.x = halves + row * kStride;
+    args.up = gated ? args.x + kPanelColumns : nullptr;
+    args.n = end - begin;
+    args.y = y + row * columns;
+    kernels_.activate(args);
   }
 }
 
@@ -156,7 +169,7 @@ void LinearTasks::multiply(const Rows& rows, int64_t begin, int64_t end, int64_t
                            int64_t y_stride) const {
   const Matrix& weight = *output_.weight;
   LinearArgs args;
-  input_.describe(rows.first, args);
+  input_.describe(first_row_ + rows.first, args);
   args.rows = rows.count;
   args.y_stride = y_stride;
   args.add = output_.add;

@@ -36,14 +36,17 @@ class InputRows {
   AlignedBuffer sums_;    // (rows, groups)
 };
 
-// The weights of a product, and its output.
+// The weights of a product, and its output: some or all outputs of a matrix.
 struct LinearOutput {
   const Matrix* weight = nullptr;
-  const float* bias = nullptr;  // (outputs), or null
+  int64_t first = 0;            // the first output, a multiple of kLane
+  int64_t columns = 0;          // of y, a multiple of kLane
+  const float* bias = nullptr;  // of the outputs of the whole matrix, or null
   bool add = false;             // adds the product to y
-  // Two parts of equal width, gate and up: y (rows, width) becomes silu(gate) * up.
-  bool gated = false;
-  float* y = nullptr;  // (rows, outputs), or (rows, width)
+  float* y = nullptr;           // (rows, columns)
+  // With a gate, y becomes its result. If it is gated, the outputs are 2 * columns: gate, then up.
+  const Gate* gate = nullptr;
+  const float* parameters = nullptr;  // of its activation
 };
 
 // Cuts a product into tasks. With few rows each weight is used only a few times, so each task takes
@@ -51,7 +54,8 @@ struct LinearOutput {
 // chunk of rows. The cut does not change a bit.
 class LinearTasks {
  public:
-  LinearTasks(const LinearOutput& output, const InputRows& input, int64_t rows,
+  // Rows [first_row, first_row + rows) of the input; y begins with the first of them.
+  LinearTasks(const LinearOutput& output, const InputRows& input, int64_t first_row, int64_t rows,
               const Kernels& kernels, int threads);
 
   int64_t count() const { return count_; }
@@ -59,7 +63,7 @@ class LinearTasks {
 
  private:
   struct Rows {
-    int64_t first;
+    int64_t first;  // of the product, from 0
     int64_t count;
   };
   void run_columns(const Rows& rows, int64_t begin, int64_t end, int64_t next) const;
@@ -68,10 +72,10 @@ class LinearTasks {
 
   LinearOutput output_;
   const InputRows& input_;
+  int64_t first_row_;
   int64_t rows_;
   const Kernels& kernels_;
   void (*kernel_)(const LinearArgs&);
-  int64_t columns_;         // of y
   int64_t row_chunks_ = 0;  // 0 with few rows
   int64_t count_ = 0;
 };

@@ -32,8 +32,14 @@ void normalise(const Kernels& kernels, const HeadNorm& norm, float eps, const He
   const int64_t size = together ? heads.count * heads.size : heads.size;
   for (int64_t run = 0; run < runs; ++run) {
     float* vector = heads.vectors + run * size;
-    const float* weight = norm.weight.data + (norm.over == HeadNorm::Over::heads ? run * size : 0);
-    kernels.rms_norm(vector, weight, eps, size, vector);
+    const int64_t own = norm.over == HeadNorm::Over::heads ? run * size : 0;
+    const float* weight = norm.weight.data + own;
+    if (norm.layer) {
+      const float* bias = norm.bias.empty() ? nullptr : norm.bias.data + own;
+      kernels.layer_norm(vector, weight, bias, eps, size, vector);
+    } else {
+      kernels.rms_norm(vector, weight, eps, size, vector);
+    }
   }
 }
 

@@ -20,8 +20,6 @@ constexpr int64_t kMostRecordedRows = 64;
 // The largest number of recordings; then all are dropped.
 constexpr size_t kMostRecordings = 64;
 
-constexpr int64_t kMostHeadDim = 512;
-
 [[noreturn]] void lacks(const std::string& feature) {
   throw InvalidArgument("device: cuda does not support " + feature +
                         " yet, which this model needs; use device cpu");
@@ -87,14 +85,6 @@ class CudaBackend final : public Backend {
     pool_.run(tasks, work);
   }
 
-  void check(const CacheLayout& layout) const override {
-    for (const CacheLayout::Group& group : layout.groups) {
-      if (group.value_dim != group.head_dim) lacks("values of another size than keys");
-      if (group.chunk_tokens > 0) lacks("attention in chunks");
-      if (group.head_dim > kMostHeadDim) lacks("heads of more than 512 numbers");
-    }
-  }
-
   void begin_step(const CacheLayout& layout, const std::vector<SequenceSlice>& slices,
                   const std::vector<BlockEncoding>& encodings) override {
     layout_ = &layout;
@@ -124,7 +114,8 @@ class CudaBackend final : public Backend {
     }
   }
 
-  void embed(const Matrix& table, const int32_t* ids, int64_t rows, float* x) override {
+  void embed(const Matrix& table, const int32_t* ids, int64_t rows, float, bool,
+             float* x) override {
     cuda::embed(stream_, table, ids, rows, x);
   }
   void gather_rows(const float* x, const int64_t* index, int64_t rows, int64_t width,
@@ -146,18 +137,29 @@ class CudaBackend final : public Backend {
         return multiply_groups(stream_, product);
     }
   }
-  void gated_linear(const Matrix& weight, const Vector& bias, const LinearInput& input,
-                    int64_t rows, float* y) override {
+  void activated_linear(const Matrix& weight, const Vector& bias, const LinearInput& input,
+                        int64_t rows, const Gate&, const float*, float* y) override {
     moved_ |= gate_up_.grow(rows * weight.outputs * static_cast<int64_t>(sizeof(float)));
     linear(weight, bias, input, rows, false, gate_up_.data<float>());
     gate(stream_, gate_up_.data<float>(), rows, weight.outputs / 2, y);
   }
+  void normalise(const LinearInput& input, int64_t rows, float* y) override {
+    cuda::normalise(stream_, input, rows, y);
+  }
+  // Models that need these are refused when they are loaded (WeightStore::has).
+  void experts(const ExpertsArgs&, int64_t) override { lacks("experts"); }
+  void gate_rows(const float*, int64_t, int64_t, int64_t, int64_t, int64_t, float*) override {
+    lacks("gates of rows");
+  }
+  void add_rows(const LinearInput&, int64_t, float, float*) override { lacks("norms after blocks"); }
+  void cap_rows(float*, int64_t, int64_t, float, float) override { lacks("soft-capped logits"); }
   void rotate_and_append(const RotateArgs& args) override {
     if (args.clip > 0) lacks("limits of queries, keys and values");
     if (args.v_norm) lacks("a norm of values");
     if (args.q_scales != nullptr) lacks("scales of queries");
     for (const HeadNorm* norm : {&args.q_norm, &args.k_norm}) {
       if (norm->over != HeadNorm::Over::head) lacks("norms of queries and keys over several heads");
+      if (norm->layer) lacks("LayerNorm of queries and keys");
       if (norm->after_rotation) lacks("norms of queries and keys after the rotation");
     }
     cuda::rotate_and_append(stream_, args, layer_cache(*layout_, args.layer), tables_.view());

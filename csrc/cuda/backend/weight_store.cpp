@@ -102,6 +102,7 @@ class CudaWeightStore final : public WeightStore {
     const std::string build = build_name();
     return build == "cuda" ? build + ":" + std::to_string(device_) : build;
   }
+  bool has(LayerFeature feature) const override { return feature == LayerFeature::layer_heads; }
 
   Matrix pack_matrix(const std::vector<TensorSource>& parts, DType dtype) override {
     const std::vector<OutputSource> outputs = outputs_of(parts);

@@ -133,9 +133,9 @@ PreparedRows prepare(Stream& stream, const Matrix& weight, const LinearInput& in
   a.x = input.x;
   a.rows = rows;
   a.inputs = weight.inputs;
-  a.norm = input.norm.data;
-  a.eps = input.norm_eps;
-  a.size = input.norm.empty() ? weight.inputs : input.size;
+  a.norm = input.norm.weight.data;
+  a.eps = input.norm.eps;
+  a.size = input.norm.empty() ? weight.inputs : input.norm.size;
   a.values = scratch;
   const int64_t scaled = padded * tiles_of(weight.inputs);
   a.scales = reinterpret_cast<float*>(static_cast<char*>(scratch) + scaled * kTileInputs);
@@ -156,6 +156,20 @@ PreparedRows prepare(Stream& stream, const Matrix& weight, const LinearInput& in
       return {scratch, a.scales, a.sums};
   }
   return {};
+}
+
+void normalise(Stream& stream, const LinearInput& input, int64_t rows, float* y) {
+  PrepareArgs a;
+  a.x = input.x;
+  a.rows = rows;
+  a.inputs = activation_stride(input.norm.size);
+  a.norm = input.norm.weight.data;
+  a.eps = input.norm.eps;
+  a.size = input.norm.size;
+  a.values = y;
+  a.scales = nullptr;
+  a.sums = nullptr;
+  launch(stream, {rows, 1, 1, kThreads, 0}, prepare_rows<Rows::plain>, a);
 }
 
 }  // namespace onward::cuda

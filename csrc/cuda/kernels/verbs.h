@@ -29,6 +29,9 @@ int64_t prepared_bytes(const Matrix& weight, int64_t rows);
 PreparedRows prepare(Stream& stream, const Matrix& weight, const LinearInput& input, int64_t rows,
                      void* scratch);
 
+// y = norm(input). y is (rows, stride of input) and may be input.x.
+void normalise(Stream& stream, const LinearInput& input, int64_t rows, float* y);
+
 // y = rows W^T + bias, or y += rows W^T + bias. y is (rows, outputs).
 struct Product {
   const Matrix* weight = nullptr;

@@ -17,7 +17,7 @@ struct AttendRow {
 
 // The logit of a scaled score.
 inline float logit_of(const AttendArgs& a, const AttendRow& row, int64_t key, float score) {
-  if (a.softcap > 0) score = a.softcap * hyperbolic_tangent(score / a.softcap);
+  score = soft_capped(score, a.softcap);
   if (a.alibi_slopes == nullptr) return score;
   return fused(a.alibi_slopes[row.head], static_cast<float>(key - row.position), score);
 }

@@ -12,6 +12,7 @@ namespace {
 
 // clang-format off
 #include "cpu/isa/generic/numbers.inl"
+#include "cpu/isa/generic/activations.inl"
 #include "cpu/isa/generic/rows.inl"
 #include "cpu/isa/generic/attend.inl"
 #include "cpu/isa/generic/scans.inl"
@@ -69,7 +70,10 @@ constexpr FloatKernels kFloatKernels = {.linear_f32 = linear_floats<float>,
                                         .attend_bf16 = attend<Bf16>,
                                         .merge_spans = merge_spans,
                                         .rms_norm = rms_norm,
-                                        .silu_mul = silu_mul,
+                                        .layer_norm = layer_norm,
+                                        .activate = activate,
+                                        .soft_cap = soft_cap,
+                                        .add_scaled = add_scaled,
                                         .round_bf16 = round_bf16,
                                         .round_f16 = round_f16,
                                         .quantize = quantize,

@@ -68,6 +68,10 @@ inline float hyperbolic_tangent(float x) {
   return x < 0.0f ? 0.0f - high : high;
 }
 
+inline float soft_capped(float x, float cap) {
+  return cap == 0 || x < -0x1.fffffep127f ? x : cap * hyperbolic_tangent(x / cap);
+}
+
 // y[row][c] from the finished chain of a column.
 inline void store_output(const LinearArgs& a, int64_t row, int64_t c, float sum) {
   float& y = a.y[row * a.y_stride + c - a.first];

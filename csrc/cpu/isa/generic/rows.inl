@@ -9,11 +9,24 @@ void rms_norm(const float* x, const float* weight, float eps, int64_t n, float* 
   for (int64_t i = 0; i < n; ++i) y[i] = x[i] * inverse * weight[i];
 }
 
-void silu_mul(const float* gate, const float* up, int64_t n, float* y) {
+void layer_norm(const float* x, const float* weight, const float* bias, float eps, int64_t n,
+                float* y) {
+  float total[kLane] = {}, squares[kLane] = {};
+  for (int64_t i = 0; i < n; ++i) total[i % kLane] += x[i];
+  const float mean = fold_add(total) / static_cast<float>(n);
   for (int64_t i = 0; i < n; ++i) {
-    const float silu = gate[i] / (1.0f + exponential(0.0f - gate[i]));
-    y[i] = silu * up[i];
+    squares[i % kLane] = fused(x[i] - mean, x[i] - mean, squares[i % kLane]);
   }
+  const float variance = fold_add(squares) / static_cast<float>(n);
+  const float inverse = 1.0f / std::sqrt(variance + eps);
+  for (int64_t i = 0; i < n; ++i) {
+    const float scaled = (x[i] - mean) * inverse * weight[i];
+    y[i] = bias == nullptr ? scaled : scaled + bias[i];
+  }
+}
+
+void add_scaled(const float* x, float scale, int64_t n, float* y) {
+  for (int64_t i = 0; i < n; ++i) y[i] = fused(x[i], scale, y[i]);
 }
 
 void round_bf16(const float* x, int64_t n, uint16_t* y) {

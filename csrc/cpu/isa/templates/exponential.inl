@@ -41,3 +41,18 @@ inline Lanes hyperbolic_tangent(Lanes x) {
   const Lanes outer = select_less(x, zero(), sub(zero(), high), high);
   return select_less(size, set(0.625f), low, outer);
 }
+
+// x = cap * tanh(scale * x / cap), or scale * x if cap is 0; -infinity stays.
+inline void soft_cap(float* x, int64_t n, float scale, float cap) {
+  const Lanes factor = set(scale);
+  if (cap == 0) {
+    for (int64_t i = 0; i < n; i += kLane) store(x + i, mul(load(x + i), factor));
+    return;
+  }
+  const Lanes limit = set(cap), lowest = set(-0x1.fffffep127f);
+  for (int64_t i = 0; i < n; i += kLane) {
+    const Lanes value = mul(load(x + i), factor);
+    const Lanes capped = mul(limit, hyperbolic_tangent(div(value, limit)));
+    store(x + i, select_less(value, lowest, value, capped));
+  }
+}

@@ -7,6 +7,7 @@
 #include "cpu/isa/templates/chains.inl"
 #include "cpu/isa/templates/float_products.inl"
 #include "cpu/isa/templates/exponential.inl"
+#include "cpu/isa/templates/activations.inl"
 #include "cpu/isa/templates/rows.inl"
 #include "cpu/isa/templates/softmax.inl"
 #include "cpu/isa/templates/exact_tiles.inl"
@@ -23,7 +24,10 @@ constexpr FloatKernels kFloatKernels = {.linear_f32 = linear<F32Format>,
                                         .attend_bf16 = attend_bf16,
                                         .merge_spans = merge_spans,
                                         .rms_norm = rms_norm,
-                                        .silu_mul = silu_mul,
+                                        .layer_norm = layer_norm,
+                                        .activate = activate,
+                                        .soft_cap = soft_cap,
+                                        .add_scaled = add_scaled,
                                         .round_bf16 = round_bf16,
                                         .round_f16 = round_f16,
                                         .quantize = quantize,

@@ -1,4 +1,4 @@
-// Kernels over single rows: normalisation, gate, rounding and widening. Included inside the
+// Kernels over single rows: normalisation, sums, rounding and widening. Included inside the
 // anonymous namespace of a file, after exponential.inl.
 
 void rms_norm(const float* x, const float* weight, float eps, int64_t n, float* y) {
@@ -23,13 +23,40 @@ void rms_norm(const float* x, const float* weight, float eps, int64_t n, float* 
   }
 }
 
-void silu_mul(const float* gate, const float* up, int64_t n, float* y) {
-  const Lanes one = set(1.0f);
-  for (int64_t i = 0; i < n; i += kLane) {
-    const Lanes x = load(gate + i);
-    const Lanes silu = div(x, add(one, exponential(sub(zero(), x))));
-    store(y + i, mul(silu, load(up + i)));
+void layer_norm(const float* x, const float* weight, const float* bias, float eps, int64_t n,
+                float* y) {
+  const int64_t whole = n / kLane * kLane, rest = n - whole;
+  Lanes total = zero();
+  for (int64_t i = 0; i < whole; i += kLane) total = add(total, load(x + i));
+  if (rest > 0) total = add(total, load_part(x + whole, rest));
+  const Lanes mean = set(fold_add(total) / static_cast<float>(n));
+  Lanes squares = zero();
+  for (int64_t i = 0; i < whole; i += kLane) {
+    const Lanes value = sub(load(x + i), mean);
+    squares = fma(value, value, squares);
   }
+  if (rest > 0) {
+    float lanes[kLane];
+    store(lanes, sub(load_part(x + whole, rest), mean));
+    const Lanes value = load_part(lanes, rest);
+    squares = fma(value, value, squares);
+  }
+  const float variance = fold_add(squares) / static_cast<float>(n);
+  const Lanes inverse = set(1.0f / __builtin_sqrtf(variance + eps));
+  for (int64_t i = 0; i < whole; i += kLane) {
+    const Lanes scaled = mul(mul(sub(load(x + i), mean), inverse), load(weight + i));
+    store(y + i, bias == nullptr ? scaled : add(scaled, load(bias + i)));
+  }
+  if (rest == 0) return;
+  const Lanes centred = sub(load_part(x + whole, rest), mean);
+  const Lanes scaled = mul(mul(centred, inverse), load_part(weight + whole, rest));
+  const Lanes shifted = bias == nullptr ? scaled : add(scaled, load_part(bias + whole, rest));
+  store_part(y + whole, shifted, rest);
+}
+
+void add_scaled(const float* x, float scale, int64_t n, float* y) {
+  const Lanes factor = set(scale);
+  for (int64_t i = 0; i < n; i += kLane) store(y + i, fma(load(x + i), factor, load(y + i)));
 }
 
 void round_bf16(const float* x, int64_t n, uint16_t* y) {

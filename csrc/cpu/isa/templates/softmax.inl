@@ -39,23 +39,18 @@ inline bool changes_scores(const AttendArgs& a) {
   return a.softcap > 0.0f || a.alibi_slopes != nullptr;
 }
 
-// The soft-cap and the slopes of the scores of a tile (cpu/attend_args.h). A function of its own:
-// most models have neither.
+// The soft-cap and the slopes of the scores of a tile (cpu/attend_args.h). The -infinity of a hidden
+// key stays. A function of its own: most models have neither.
 __attribute__((noinline)) void change_scores(const AttendArgs& a, const KeyRange& range,
                                              const AttendRow* rows, int count, Probabilities& p) {
-  const Lanes cap = set(a.softcap);
   for (int r = 0; r < count; ++r) {
     for (int64_t block = range.first_block; block <= range.last_block; ++block) {
       float* scores = p[r] + (block - range.tile_block) * kBlockTokens;
-      Lanes score = load(scores);
-      if (a.softcap > 0.0f) score = mul(cap, hyperbolic_tangent(div(score, cap)));
-      if (a.alibi_slopes != nullptr) {
-        const int64_t before = block * kBlockTokens - rows[r].position;
-        const Lanes distance = add(lane_numbers(), set(static_cast<float>(before)));
-        score = fma(set(a.alibi_slopes[rows[r].head]), distance, score);
-      }
-      if (!range.whole) score = hide_keys(score, rows[r], block);
-      store(scores, score);
+      if (a.softcap > 0.0f) soft_cap(scores, kBlockTokens, 1.0f, a.softcap);
+      if (a.alibi_slopes == nullptr) continue;
+      const int64_t before = block * kBlockTokens - rows[r].position;
+      const Lanes distance = add(lane_numbers(), set(static_cast<float>(before)));
+      store(scores, fma(set(a.alibi_slopes[rows[r].head]), distance, load(scores)));
     }
   }
 }

@@ -1,0 +1,73 @@
+// What a model may need of a device besides the layers of the Llama family. A device says which
+// features it has (WeightStore::has), and a model that needs another one is refused when it is
+// loaded.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace onward {
+
+enum class LayerFeature : uint8_t {
+  layer_norm,
+  norm_after,
+  embedding_norm,
+  residual_scale,
+  embedding_scale,
+  learned_positions,
+  logit_scale,
+  logit_softcap,
+  activation,
+  plain_mlp,
+  clamped_mlp,
+  parallel_residual,
+  attention_softcap,
+  sink_logits,
+  alibi,
+  clipped_qkv,
+  query_temperature,
+  output_gate,
+  layer_qk_norm,
+  chunked_attention,
+  value_heads,
+  layer_heads,
+  experts,
+  latent_attention,
+};
+
+// The names of the features, for messages and documents.
+constexpr std::array kLayerFeatureNames = {
+    "LayerNorm",
+    "norms after the blocks",
+    "a norm of the embedding",
+    "a residual multiplier",
+    "an embedding multiplier",
+    "learned positions",
+    "a logit multiplier",
+    "soft-capped logits",
+    "an activation other than SiLU",
+    "an MLP without a gate",
+    "a clamped MLP",
+    "parallel attention and MLP",
+    "soft-capped attention",
+    "sink logits",
+    "ALiBi",
+    "clipped queries and keys",
+    "a temperature by position",
+    "gated attention",
+    "norms of queries and keys other than RMSNorm by head",
+    "chunked attention",
+    "value heads of another size",
+    "layers with other heads",
+    "experts",
+    "latent attention",
+};
+constexpr size_t kLayerFeatures = kLayerFeatureNames.size();
+static_assert(kLayerFeatures == static_cast<size_t>(LayerFeature::latent_attention) + 1);
+
+constexpr const char* feature_name(LayerFeature feature) {
+  return kLayerFeatureNames[static_cast<size_t>(feature)];
+}
+
+}  // namespace onward

@@ -1,0 +1,30 @@
+// How the logits of a router become the chosen experts of a token and their weights.
+#pragma once
+
+#include <cstdint>
+
+namespace onward {
+
+//   score   softmax of all logits, or sigmoid of each logit
+//   choice  by score + correction: the best `chosen_groups` groups of experts, by their best value
+//   or
+//           by the sum of their best two; in them the best `chosen` experts; the lower index wins a
+//           tie
+//   weight  score, divided by the sum of the chosen scores if `normalise`, times `scale`
+struct Routing {
+  int64_t experts = 0;
+  int64_t chosen = 0;
+  bool sigmoid = false;
+  bool normalise = false;
+  float scale = 1.0f;
+  int64_t groups = 1;
+  int64_t chosen_groups = 1;
+  bool top2 = false;
+};
+
+struct ChosenExpert {
+  int32_t expert = 0;
+  float weight = 0;
+};
+
+}  // namespace onward
