@@ -43,7 +43,7 @@ SEARCHES = (
     {"temperature": 0.0},
     {"temperature": 0.9, "top_p": 0.95, "top_k": 40, "repetition_penalty": 1.1, "seed": 7},
     {"temperature": 1.1, "min_p": 0.02, "typical_p": 0.97, "seed": 8},
-    {"num_beams": 3},
+    {"num_beams": 3, "temperature": 0.0},  # a model's own settings may sample with a random seed
 )
 
 
@@ -54,6 +54,7 @@ def results_hash(model: Path, dtype: str, kv_dtype: str, device: str) -> str:
     digest = hashlib.sha256()
     try:
         with onward.LLM(model, dtype=dtype, kv_dtype=kv_dtype, device=device, threads=2) as llm:
+            prompt = prompt[: llm.context - NEW_TOKENS]
             digest.update(np.ascontiguousarray(llm.logits(prompt), np.float32).tobytes())
             for options in SEARCHES:
                 found = llm.generate(prompt, max_new_tokens=NEW_TOKENS, ignore_eos=True, **options)

@@ -54,7 +54,7 @@ def build(folder: Path, architectures: str) -> tuple[Path, list[Kernel]]:
         options.append(f"-DCMAKE_CUDA_ARCHITECTURES={architectures}")
     run([*configure, *options], tool_path())
     said = run(["cmake", "--build", str(tree)], tool_path())
-    return tree / "real" / "libonward_cuda.so", kernels(said)
+    return tree / "gpu" / "real" / "libonward_cuda.so", kernels(said)
 
 
 def kernels(said: str) -> list[Kernel]:

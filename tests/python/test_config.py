@@ -58,7 +58,10 @@ def test_smollm2_config() -> None:
 
 
 def test_families_are_the_files_of_the_package() -> None:
-    assert architectures.families() == ["llama", "mistral", "qwen2", "qwen3", "smollm3"]
+    assert architectures.families() == [
+        *("gemma", "granite", "llama", "mistral", "mixtral", "olmo2"),
+        *("qwen2", "qwen3", "smollm3", "starcoder2"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +69,9 @@ def test_families_are_the_files_of_the_package() -> None:
     [None, 3, "", "gpt2", "Llama", "rope", "config_reader", "../llama", "llama.x", "os"],
 )
 def test_unknown_model_type_is_named(model_type: object) -> None:
-    with pytest.raises(ConfigError, match=r"config\.json: model_type .*llama, mistral, qwen2"):
+    with pytest.raises(
+        ConfigError, match=r"config\.json: model_type .*llama, mistral, mixtral, olmo2, qwen2"
+    ):
         read_spec({**TINY, "model_type": model_type})
 
 

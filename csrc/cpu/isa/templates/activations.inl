@@ -3,8 +3,8 @@
 
 inline Lanes smaller(Lanes a, Lanes b) { return select_less(b, a, b, a); }  // a where either is NaN
 
-// The distribution function of the normal distribution, (1 + erf(x / sqrt(2))) / 2, within 3e-7 of
-// itself. Polynomials: erf(u) / u in u^2 near 0, else log(erfc(u)) in u.
+// The distribution function of the normal distribution, (1 + erf(x / sqrt(2))) / 2, with an
+// absolute error below 3e-7. Polynomials: erf(u) / u in u^2 near 0, else log(erfc(u)) in u.
 inline Lanes normal_distribution(Lanes x) {
   const Lanes u = mul(x, set(0.707106781f)), size = magnitude(u), square = mul(u, u);
   const Lanes half = set(0.5f);
