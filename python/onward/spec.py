@@ -1,6 +1,6 @@
 """DecoderSpec: what differs between decoder families, as data.
 
-An architecture file (``onward/load/architectures/<model_type>.py``) writes one from a config; the
+A family file (``onward/load/architectures/families/<model_type>.py``) writes one from a config; the
 C++ core reads it. csrc/model/{decoder_spec,layer_spec}.h list the same fields with their ranges and
 say what each one does to the arithmetic. A test compares names, types and defaults.
 """

@@ -1,8 +1,7 @@
-"""The decoder families, one file each, found by the ``model_type`` of a config.
+"""From a config to a DecoderSpec and a plan of tensors.
 
-A family's file ``<model_type>.py`` has a function ``read_spec(config)``, which turns a config into
-a DecoderSpec, and ``TENSORS``, the table of the names that its files have for the parts of weights
-(names.py). Only the file asked for is imported. model_types.py lists the types that share a file.
+The ``model_type`` of a config names the file of its family in ``families``. Only that file is
+imported. model_types.py lists the types that share a file.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import pkgutil
 from collections.abc import Collection, Mapping
 from typing import Protocol, cast
 
+from onward.load.architectures import families as _families
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.model_types import FAMILIES
 from onward.load.architectures.multimodal import is_multimodal, text_reader
@@ -31,11 +31,6 @@ __all__ = [
     "top_tensors",
 ]
 
-_NOT_FAMILIES = {
-    *("canonical", "config_reader", "decoder_plan", "model_types", "multimodal", "names"),
-    *("parts", "planned_parts", "rope", "row_orders"),
-}
-
 
 class _Family(Protocol):
     """A file of a family."""
@@ -47,7 +42,7 @@ class _Family(Protocol):
 
 def families() -> list[str]:
     """The supported values of ``model_type``, without multimodal ones."""
-    files = {module.name for module in pkgutil.iter_modules(__path__)} - _NOT_FAMILIES
+    files = {module.name for module in pkgutil.iter_modules(_families.__path__)}
     return sorted(files | FAMILIES.keys())
 
 
@@ -86,5 +81,5 @@ def top_tensors(spec: DecoderSpec, stored: Collection[str]) -> dict[str, str]:
 
 
 def _family(model_type: str) -> _Family:
-    module = importlib.import_module(f"{__name__}.{FAMILIES.get(model_type, model_type)}")
+    module = importlib.import_module(f"{_families.__name__}.{FAMILIES.get(model_type, model_type)}")
     return cast(_Family, module)
