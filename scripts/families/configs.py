@@ -53,12 +53,34 @@ SIZES: dict[str, Any] = {
     "v_head_dim": 12,
     "tie_word_embeddings": False,
 }
+# What the text model of a multimodal one needs; all of SIZES would be kept as unknown fields.
+TEXT_SIZES = {
+    name: SIZES[name]
+    for name in (
+        *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"),
+        *("num_attention_heads", "max_position_embeddings"),
+        *("pad_token_id", "bos_token_id", "eos_token_id"),
+    )
+}
 # Instead of SIZES, or besides them. None takes a size away.
 CHANGES: dict[str, dict[str, Any]] = {
     "llama": {"attention_bias": True, "mlp_bias": True},
     "qwen2": {"use_sliding_window": True, "max_window_layers": 2},
     "qwen3": {"use_sliding_window": True, "max_window_layers": 2},
     "gemma2": {"query_pre_attn_scalar": 24},
+    "gptj": {"rotary_dim": 8},
+    "codegen": {"rotary_dim": 8},
+    "gpt_neox": {
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
+    },
+    "bloom": {"num_attention_heads": 4},
+    "fuyu": {"text_config": {**TEXT_SIZES, "model_type": "persimmon"}},
+    "gpt_neo": {"attention_types": [[["global", "local"], 2]], "window_size": WINDOW},
+    "gpt_neox_japanese": {"rotary_pct": 0.5},
+    "ctrl": {"dff": 96},
+    "mpt": {"attn_config": {"clip_qkv": 0.5}},
+    "nemotron": {"attention_bias": True, "mlp_bias": True},
+    "stablelm": {"use_qkv_bias": True, "qk_layernorm": True},
     "falcon": {"new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 2},
     "phi": {"partial_rotary_factor": 0.5},
 }

@@ -78,11 +78,11 @@ def compute(model: Any, prompt_tokens: int, seed: int) -> Reference:
     for _ in range(NEW_TOKENS):
         whole = torch.tensor([prompt + greedy])
         greedy.append(int(model(whole, use_cache=False).logits[0, -1].argmax()))
+    model.generation_config.eos_token_id = None  # onward goes on after it, too
     found = model.generate(
         ids,
         attention_mask=torch.ones_like(ids),
         max_new_tokens=NEW_TOKENS,
-        min_new_tokens=NEW_TOKENS,
         num_beams=BEAMS,
         do_sample=False,
         use_cache=False,

@@ -68,7 +68,7 @@ def test_families_are_the_files_of_the_package() -> None:
 
 @pytest.mark.parametrize(
     "model_type",
-    [None, 3, "", "gpt2", "Llama", "rope", "config_reader", "../llama", "llama.x", "os"],
+    [None, 3, "", "gpt-9", "Llama", "rope", "config_reader", "../llama", "llama.x", "os"],
 )
 def test_unknown_model_type_is_named(model_type: object) -> None:
     with pytest.raises(ConfigError, match=r"config\.json: model_type .*, llama, .*, qwen2, "):

@@ -40,6 +40,8 @@ def test_the_spec_is_that_of_the_text_model() -> None:
     assert read_spec(whole_config(without_type)) == read_spec(TEXT)
     tied = read_spec(whole_config(tie_word_embeddings=True))
     assert tied == read_spec({**TEXT, "tie_word_embeddings": True})
+    copies = whole_config(hidden_size=1, num_hidden_layers=99)  # as the config of Fuyu has them
+    assert read_spec(copies) == read_spec(TEXT)
 
 
 @pytest.mark.parametrize(

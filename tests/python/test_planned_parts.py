@@ -273,6 +273,35 @@ def test_a_norm_of_several_tensors() -> None:
     (part,) = parts_of(table, **changes)["q_norm"]
     assert part.shape == (16,)
     assert part.joined[3].tensor == "model.layers.0.self_attn.q_layernorm.norms.3.weight"
+    assert [rows(piece) for piece in part.joined] == [None] * 4
+    (half,) = parts_of(table, rope=RopeSpec((1.0, 0.0)), **changes)["q_norm"]
+    assert [rows(piece) for piece in half.joined] == [[0, 2, 1, 3]] * 4  # as the rows of a head
+
+
+def test_rows_before_the_first_position() -> None:
+    """OPT: a matrix of 34 rows, of which the first 2 are not read."""
+    table = names(positions=Stored("embed_positions", first_row=2))
+    (part,) = parts_of(table, learned_positions=32)["positions"]
+    assert (part.shape, part.stored, part.rows) == ((32, 8), (34, 8), range(2, 34))
+
+
+def test_positions_without_a_tensor() -> None:
+    def ones(shape: tuple[int, ...]) -> Any:
+        return np.ones(shape, np.float32)
+
+    found = parts_of(names(positions=Stored(computed=ones)), learned_positions=32)
+    (part,) = found["positions"]
+    assert (part.shape, part.computed, part.tensors, part.is_whole) == ((32, 8), ones, (), False)
+
+
+def test_a_bias_with_an_entry_of_its_own() -> None:
+    """GPT-NeoX-Japanese has one in the last layer alone."""
+    table = names(o_bias=(Stored(constant=0.0), Stored("self_attn.o_bias", bias="")))
+    tensor = "model.layers.0.self_attn.o_bias"
+    assert parts_of(table, {tensor}, output_bias=True)["o_bias"][0].tensor == tensor
+    absent = parts_of(table, output_bias=True)
+    assert absent["o_bias"][0].constant == 0
+    assert absent["o"][0].tensor == "model.layers.0.self_attn.o_proj.weight"
 
 
 def test_scalars_of_an_activation() -> None:

@@ -164,6 +164,14 @@ class TestCopies:
         part = read_part(opened(tmp_path, dtype, w=self.TABLE), constant((3,), 1.0))
         assert (part.dtype, values(part).tolist(), part.mapped) == ("F32", [1, 1, 1], False)
 
+    def test_computed_values(self, tmp_path: Path, dtype: str) -> None:
+        part = read_part(
+            opened(tmp_path, dtype, w=self.TABLE),
+            Part("", (2, 3), computed=lambda shape: np.full(shape, 0.5, np.float32)),
+        )
+        assert (part.dtype, part.shape, part.mapped) == ("F32", (2, 3), False)
+        assert (values(part) == 0.5).all()
+
     def test_joined_vectors(self, tmp_path: Path, dtype: str) -> None:
         scalar, vector = np.array(2.5, np.float32), np.array([1, 2, 3], np.float32)
         checkpoint = opened(tmp_path, dtype, a=scalar, b=vector)

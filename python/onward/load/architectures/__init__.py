@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import pkgutil
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol, cast
 
 from onward.load.architectures import families as _families
@@ -35,7 +35,8 @@ __all__ = [
 class _Family(Protocol):
     """A file of a family."""
 
-    TENSORS: Names
+    TENSORS: Names | Callable[[DecoderSpec], Names]
+    """A function, where the names depend on the spec."""
 
     def read_spec(self, config: ConfigReader) -> DecoderSpec: ...
 
@@ -57,7 +58,8 @@ def read_spec(config: Mapping[str, object], where: str = "config.json") -> Decod
 
 def names_of(spec: DecoderSpec) -> Names:
     """The names that the files of a model have for its tensors."""
-    return _family(spec.architecture).TENSORS
+    tensors = _family(spec.architecture).TENSORS
+    return tensors if isinstance(tensors, Names) else tensors(spec)
 
 
 def tensor_plan(spec: DecoderSpec, stored: Collection[str] = ()) -> list[PlannedTensor]:

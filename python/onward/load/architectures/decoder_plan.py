@@ -60,6 +60,7 @@ def decoder_spec(
     eps_field: str = "rms_norm_eps",
     default_inner: int | None = None,
     default_rotated: float | None = None,
+    default_rotary_dim: int | None = None,
     rotates: bool = True,
     **fields: Any,
 ) -> DecoderSpec:
@@ -78,17 +79,15 @@ def decoder_spec(
         default_inner: multiplied by hidden_size: intermediate_size, where it is absent.
         default_rotated: the partial_rotary_factor, where it is absent; None: the whole head
             rotates, and the field must be 1.
+        default_rotary_dim: of the families that have the field rotary_dim, the number of rotated
+            dimensions of a head, in place of partial_rotary_factor.
         rotates: false for a family without rotation; its fields of rotation are not read.
         fields: more fields of the spec. They replace what was read. Without ``mlp``, the activation
             must be silu. Lists by layer that have their default everywhere are left out.
     """
     hidden_size = config.integer("hidden_size", 1, MAX_WIDTH)
     num_heads = config.integer("num_attention_heads", 1, MAX_HEADS)
-    num_kv_heads = config.integer("num_key_value_heads", 1, MAX_HEADS, num_heads)
-    if num_heads % num_kv_heads:
-        raise config.error(
-            "num_key_value_heads", f"is {num_kv_heads}, expected a divisor of {num_heads} heads"
-        )
+    num_kv_heads = _num_kv_heads(config, num_heads, fields.get("num_kv_heads"))
     head_dim = _head_dim(config, hidden_size, num_heads, default_head_dim)
     max_positions = config.integer("max_position_embeddings", 1, MAX_POSITIONS, default_context)
     if "mlp" not in fields:
@@ -106,7 +105,10 @@ def decoder_spec(
         "tied_head": config.flag("tie_word_embeddings", default_tied),
     }
     if rotates:
-        rope = read_rope(config, head_dim, max_positions, default_theta, default_rotated)
+        rotary_dim = _rotary_dim(config, head_dim, default_rotary_dim)
+        rope = read_rope(
+            config, head_dim, max_positions, default_theta, default_rotated, rotary_dim
+        )
         common |= {"rope": rope.spec, "max_context": rope.max_context}
     else:
         common |= {"rope": still(head_dim), "max_context": min(max_positions, MAX_CONTEXT)}
@@ -157,6 +159,30 @@ def windows_by_layer(
 def layer_types(config: ConfigReader) -> list[str] | None:
     """The attention of each layer, where the config spells it out."""
     return config.texts("layer_types", ("full_attention", "sliding_attention"), num_layers(config))
+
+
+def _num_kv_heads(config: ConfigReader, num_heads: int, own: int | None) -> int:
+    """``own`` is what the family says; a field that it does not read cannot contradict it."""
+    if own is not None:
+        config.ignore("num_key_value_heads")
+        return own
+    found = config.integer("num_key_value_heads", 1, MAX_HEADS, num_heads)
+    if num_heads % found:
+        raise config.error(
+            "num_key_value_heads", f"is {found}, expected a divisor of {num_heads} heads"
+        )
+    return found
+
+
+def _rotary_dim(config: ConfigReader, head_dim: int, default: int | None) -> int | None:
+    if default is None:
+        return None
+    rotary_dim = config.integer("rotary_dim", 2, MAX_HEAD_DIM, default)
+    if rotary_dim > head_dim or rotary_dim % 2:
+        raise config.error(
+            "rotary_dim", f"is {rotary_dim}, expected an even number up to head_dim, {head_dim}"
+        )
+    return rotary_dim
 
 
 def _head_dim(config: ConfigReader, hidden_size: int, num_heads: int, default: int | None) -> int:

@@ -9,6 +9,7 @@ FAMILIES: dict[str, str] = {}
 # Multimodal types whose text model, under ``text_config``, is one of the families. With text alone
 # it computes what the whole model computes. The value stands for a missing model_type of the text.
 MULTIMODAL: dict[str, str] = {
+    "fuyu": "persimmon",
     "gemma3": "gemma3_text",
     "gemma4": "gemma4_text",
     "llama4": "llama4_text",

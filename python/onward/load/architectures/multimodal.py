@@ -19,6 +19,7 @@ _MEDIA_FIELDS = (
     *("image_token_index", "video_token_index", "boi_token_index", "eoi_token_index"),
     *("image_seq_length", "multimodal_projector_bias", "spatial_merge_size"),
     *("vision_feature_layer", "vision_feature_select_strategy", "image_grid_pinpoints"),
+    *("image_size", "patch_size", "num_channels"),
     *("use_image_newline_parameter", "vision_soft_tokens_per_image", "audio_soft_tokens_per_image"),
 )
 
@@ -43,6 +44,8 @@ def text_reader(whole: ConfigReader) -> ConfigReader:
         values["model_type"] = MULTIMODAL[model_type]
     if "tie_word_embeddings" in whole:
         values["tie_word_embeddings"] = whole.flag("tie_word_embeddings", False)
+    # A field that the text model has, too, is a copy. The text model's counts.
+    whole.ignore(*text.values)
     refuse_quantized(whole)
     whole.ignore(*_MEDIA_FIELDS)
     whole.refuse_the_rest()

@@ -3,14 +3,16 @@
 A family writes ``TENSORS = names(...)`` with its differences from Llama. A role is a part of a
 canonical weight (canonical.py): q, gate, norm. Its entry is the name of a module, whose tensors are
 ``<module>.weight`` and ``<module>.bias``, or a ``Stored`` that says more, or several entries, of
-which the first whose tensor is in the file is used. ``{i}`` is the layer, ``{e}`` the expert or the
-head.
+which the first whose tensor is in the file is used, or else the first of all. ``o_bias`` is the
+bias of ``o`` where its entry does not say it. ``{i}`` is the layer, ``{e}`` the expert or the head.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Literal
+
+from onward.load.architectures.parts import Computed
 
 Groups = Literal["one", "heads", "kv_heads"]
 Rotation = Literal["halves", "pairs", "as_stored"]
@@ -32,10 +34,14 @@ class Stored:
     """The rows of the roles take turns: row 0 of each, row 1 of each."""
     transposed: bool = False
     """(inputs, outputs)."""
+    first_row: int = 0
+    """Rows of the tensor before this one are not read."""
     plus: float = 0.0
     """Added to each value, e.g. 1 to the weights of Gemma's norms."""
     constant: float | None = None
     """No tensor: each value is this."""
+    computed: Computed | None = None
+    """No tensor: the values follow from the shape, e.g. sinusoidal positions."""
     joined: tuple[str, ...] = ()
     """The tensors (whole names below the layer) whose values are the part, one after the other."""
     scalars: tuple[str, ...] = ()
@@ -203,7 +209,7 @@ def names(
     for role, entry in roles.items():
         if isinstance(entry, Stored) and entry.roles:
             table.update(dict.fromkeys(entry.roles, entry))
-        elif role in table or role in ("k_up", "v_up"):
+        elif role.removesuffix("_bias") in table or role in ("k_up", "v_up"):
             table[role] = entry
         else:
             raise ValueError(f"names: there is no role {role!r}")

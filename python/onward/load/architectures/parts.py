@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 Shape = tuple[int, ...]
 RowOrder = NDArray[np.int32]
 """(rows of a part): the row of the tensor that each row comes from."""
+Computed = Callable[[Shape], NDArray[np.float32]]
+"""The values of a part of this shape."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +31,8 @@ class Part:
     """
 
     tensor: str
-    """Its name in the file, as Hugging Face spells it; empty for ``constant`` and ``joined``."""
+    """Its name in the file, as Hugging Face spells it; empty for ``constant``, ``computed`` and
+    ``joined``."""
     shape: Shape
     """Of the part: (rows, columns), or (values,) for a vector."""
     stored: Shape = ()
@@ -42,6 +45,8 @@ class Part:
     plus: float = 0.0
     constant: float | None = None
     """The value of every number of a part that no tensor holds."""
+    computed: Computed | None = None
+    """The values of a part that no tensor holds."""
     joined: tuple[Part, ...] = ()
     """The part is these parts, one after the other: a copy."""
 
@@ -53,7 +58,7 @@ class Part:
     def _shape(self) -> Shape:
         if self.joined:
             return (sum(part.shape[0] for part in self.joined), *self.joined[0].shape[1:])
-        if self.constant is not None:
+        if self.constant is not None or self.computed is not None:
             return self.shape
         shape = self.matrix
         if self.transposed:
@@ -69,10 +74,10 @@ class Part:
 
     @property
     def tensors(self) -> tuple[Part, ...]:
-        """The parts that are read from one tensor each; none of a constant."""
+        """The parts that are read from one tensor each; none of a constant or computed part."""
         if self.joined:
             return tuple(inner for part in self.joined for inner in part.tensors)
-        return () if self.constant is not None else (self,)
+        return (self,) if self.tensor else ()
 
     @property
     def is_whole(self) -> bool:
@@ -103,7 +108,7 @@ def joined(parts: Iterable[Part]) -> Part:
 
 def with_rows(part: Part, order: RowOrder) -> Part:
     """Rows of a part, in this order. Its own rows may be chosen already."""
-    if part.joined or part.constant is not None:
+    if not part.tensor:
         raise ValueError("rows of a part that is no rows of one tensor")
     rows = order if part.rows is None else np.asarray(part.rows, np.int32)[order]
     return replace(part, rows=rows, shape=(len(order), *part.shape[1:]))

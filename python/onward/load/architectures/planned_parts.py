@@ -57,6 +57,8 @@ class _Plan:
         entry = self._entry(role, layer)
         if entry.constant is not None:
             return constant(role.shape, entry.constant)
+        if entry.computed is not None:
+            return Part("", role.shape, computed=entry.computed)
         if entry.joined:
             return self._joined(entry, role, layer)
         part = self._stored_part(entry, role, layer)
@@ -66,6 +68,8 @@ class _Plan:
     def _entry(self, role: Role, layer: int | None) -> Stored:
         """The first entry whose tensor is in the file."""
         entries: Entries = self.names.roles[role.name]
+        if role.is_bias:
+            entries = self.names.roles.get(f"{role.name}_bias", entries)
         for entry in entries:
             if self._tensor(entry, role, layer) in self.stored:
                 return entry
@@ -103,6 +107,9 @@ class _Plan:
         self, entry: Stored, role: Role, layer: int | None
     ) -> tuple[range | RowOrder | None, int]:
         """The rows of a role in its tensor, None for all, and how many rows the tensor has."""
+        if entry.first_row:
+            end = entry.first_row + role.shape[0]
+            return range(entry.first_row, end), end
         if not entry.roles:
             return None, role.shape[0]
         shapes = role_shapes(self.spec, layer)
@@ -129,8 +136,14 @@ class _Plan:
             )
         shape = (self.spec.head_dim_of(layer or 0),)
         heads = role.shape[0] // shape[0]  # one tensor for each head
+        order = _head_order(self.spec, self.names, layer or 0)
         return joined(
-            Part(prefix + entry.joined[0].replace("{e}", str(head)), shape, shape)
+            Part(
+                prefix + entry.joined[0].replace("{e}", str(head)),
+                shape,
+                shape,
+                rows=order,
+            )
             for head in range(heads)
         )
 

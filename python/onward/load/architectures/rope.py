@@ -49,15 +49,19 @@ def read_rope(
     max_position_embeddings: int,
     default_theta: float = 1e4,
     default_rotated: float | None = None,
+    rotary_dim: int | None = None,
 ) -> Rope:
     """Read the rope of a config in either spelling; an unknown kind is an error.
 
     ``default_rotated`` is the rotated share of a head, where the config has no
-    partial_rotary_factor; None: heads of the family rotate whole.
+    partial_rotary_factor; None: heads of the family rotate whole. ``rotary_dim`` is the number of
+    rotated dimensions, of the families that have it in a field of its own.
     """
     section = _section(config)
     theta = _theta(config, section, default_theta)
-    rotated = _rotated(config, section, head_dim, default_rotated)
+    rotated = rotary_dim
+    if rotated is None:
+        rotated = _rotated(config, section, head_dim, default_rotated)
     rope = _read_rope(config, section, theta, rotated, max_position_embeddings)
     still_pairs = (0.0,) * ((head_dim - rotated) // 2)
     spec = dataclasses.replace(rope.spec, inv_freq=rope.spec.inv_freq + still_pairs)

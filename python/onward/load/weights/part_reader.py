@@ -35,6 +35,8 @@ def read_part(checkpoint: Checkpoint, part: Part) -> PartTensor:
     """
     if part.constant is not None:
         return _floats(np.full(part.shape, part.constant, np.float32))
+    if part.computed is not None:
+        return _floats(part.computed(part.shape))
     if part.joined:
         return _joined([read_part(checkpoint, piece) for piece in part.joined], part)
     tensor = checkpoint.tensor(part.tensor)
