@@ -13,11 +13,12 @@ enum class Activation : uint8_t {
   quick_gelu,  // x * sigmoid(1.702 x)
   relu,
   relu2,  // relu(x)^2 (So et al. 2021)
+  sigmoid,
   xielu,  // Huang & Schlag 2024; its four parameters are weights: alpha_p, alpha_n, beta, eps
 };
 
 constexpr const char* kActivationNames[] = {"silu", "gelu",  "gelu_tanh", "quick_gelu",
-                                            "relu", "relu2", "xielu"};
+                                            "relu", "relu2", "sigmoid",   "xielu"};
 constexpr size_t kActivations = sizeof kActivationNames / sizeof *kActivationNames;
 static_assert(kActivations == static_cast<size_t>(Activation::xielu) + 1);
 

@@ -172,6 +172,7 @@ struct HeadNorm {
   bool layer = false;  // LayerNorm; otherwise RMSNorm
   Over over = Over::head;
   bool after_rotation = false;
+  int64_t size = 0;  // with Over::head: the first values of a head that it covers; 0: all
 
   bool empty() const { return weight.empty(); }
 };
@@ -179,12 +180,17 @@ struct HeadNorm {
 // Rotary embedding and append, for one layer of one step. In this order: clip, norms, rotation,
 // norms after the rotation, scale of the queries.
 struct RotateArgs {
-  float* qkv = nullptr;  // (rows, qkv_stride): q heads; k and v heads begin at the offsets
-  int64_t qkv_stride = 0;
-  int64_t k_offset = 0;
-  int64_t v_offset = 0;
-  const float* cosines = nullptr;  // (rows, head_dim / 2), times the attention factor
-  const float* sines = nullptr;    // (rows, head_dim / 2)
+  float* q = nullptr;  // (rows, q_stride): heads
+  int64_t q_stride = 0;
+  float* k = nullptr;  // (rows, kv_stride): heads; null: the layer appends nothing
+  float* v = nullptr;  // (rows, kv_stride): heads; may be k, if the values are the part of k that
+                       // does not rotate
+  int64_t kv_stride = 0;
+  // Values [rotated_from, head_dim) of a head of q and k rotate, in pairs of its first and its
+  // second half.
+  int64_t rotated_from = 0;
+  const float* cosines = nullptr;  // (rows, pairs), times the attention factor
+  const float* sines = nullptr;    // (rows, pairs)
   float clip = 0;                  // limits q, k and v to [-clip, clip]; 0: not
   HeadNorm q_norm;
   HeadNorm k_norm;
@@ -196,8 +202,8 @@ struct RotateArgs {
 };
 
 struct AttendLayerArgs {
-  const float* qkv = nullptr;  // (rows, qkv_stride): rotated queries at the start of each row
-  int64_t qkv_stride = 0;
+  const float* q = nullptr;  // (rows, q_stride): rotated queries at the start of each row
+  int64_t q_stride = 0;
   float* out = nullptr;  // (rows, activation_stride(num_heads * value_dim))
   int64_t num_heads = 0;
   int64_t layer = 0;
@@ -211,13 +217,30 @@ struct AttendLayerArgs {
   const float* sink_sines = nullptr;
 };
 
+// A product with a matrix of its own for each head. The parts of the weight, (outputs, inputs), lie
+// in the order of the heads.
+struct HeadLinearArgs {
+  const Matrix* weight = nullptr;
+  int64_t heads = 0;
+  int64_t inputs = 0;        // of a head, without padding
+  int64_t outputs = 0;       // of a head, without padding
+  int64_t copied = 0;        // values after the inputs of a head that are copied after its outputs
+  const float* x = nullptr;  // (rows, x_stride): heads of inputs + copied values
+  int64_t x_stride = 0;
+  float* y = nullptr;  // (rows, y_stride): heads of outputs + copied values, then zeros
+  int64_t y_stride = 0;
+};
+
 // The experts of one layer (Shazeer et al. 2017). The parts of a stacked matrix lie in the order of
 // the experts.
 struct ExpertsArgs {
   LinearInput input;               // (rows, hidden)
+  LinearInput router_input;        // (rows, hidden); x null: as the input
   const Matrix* router = nullptr;  // (experts, hidden)
+  float router_scale = 1;          // of the router's logits
   Vector router_bias;
   Vector correction;  // (experts), for the choice alone; empty: none
+  Vector scales;      // (experts): times the weight of a chosen expert; empty: none
   Routing routing;
   bool weighted_input = false;  // the weight multiplies the input of an expert, not its output
   const Matrix* up =
@@ -281,10 +304,15 @@ class Backend {
                                 float* y) = 0;
   // Runs the chosen experts of each row.
   virtual void experts(const ExpertsArgs& args, int64_t rows) = 0;
+  // The product of each head's values with the head's own matrix.
+  virtual void head_linear(const HeadLinearArgs& args, int64_t rows) = 0;
   // x[r][i] *= sigmoid(gates[r][i / (width / groups)]) for i < width. gates is (rows, gate_stride),
   // x is (rows, stride).
   virtual void gate_rows(const float* gates, int64_t gate_stride, int64_t groups, int64_t rows,
                          int64_t width, int64_t stride, float* x) = 0;
+  // x[r][i] *= by[r * by_stride + i]; x is (rows, width), and by_stride 0 repeats one row.
+  virtual void multiply_rows(const float* by, int64_t by_stride, int64_t rows, int64_t width,
+                             float* x) = 0;
   // y = norm(input). y is (rows, stride of input) and may be input.x.
   virtual void normalise(const LinearInput& input, int64_t rows, float* y) = 0;
   // x += scale * norm(input). x is (rows, stride of input).

@@ -34,6 +34,10 @@ enum class LayerFeature : uint8_t {
   layer_heads,
   experts,
   latent_attention,
+  shared_kv,
+  layer_inputs,
+  layer_scales,
+  routed_experts,
 };
 
 // The names of the features, for messages and documents.
@@ -62,9 +66,13 @@ constexpr std::array kLayerFeatureNames = {
     "layers with other heads",
     "experts",
     "latent attention",
+    "layers that share keys and values",
+    "inputs of single layers",
+    "scales of layers",
+    "experts beside an MLP, or with a router norm or scales of their own",
 };
 constexpr size_t kLayerFeatures = kLayerFeatureNames.size();
-static_assert(kLayerFeatures == static_cast<size_t>(LayerFeature::latent_attention) + 1);
+static_assert(kLayerFeatures == static_cast<size_t>(LayerFeature::routed_experts) + 1);
 
 constexpr const char* feature_name(LayerFeature feature) {
   return kLayerFeatureNames[static_cast<size_t>(feature)];

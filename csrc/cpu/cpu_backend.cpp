@@ -16,6 +16,7 @@
 #include "cpu/tasks/attend.h"
 #include "cpu/tasks/encode.h"
 #include "cpu/tasks/experts.h"
+#include "cpu/tasks/head_linear.h"
 #include "cpu/tasks/linear.h"
 #include "cpu/tasks/norm.h"
 #include "cpu/tasks/panels.h"
@@ -78,8 +79,13 @@ class CpuBackend final : public Backend {
   void experts(const ExpertsArgs& args, int64_t rows) override {
     expert_tasks_.run(args, rows, kernels_, pool_);
   }
+  void head_linear(const HeadLinearArgs& args, int64_t rows) override {
+    head_tasks_.run(args, rows, kernels_, pool_);
+  }
   void gate_rows(const float* gates, int64_t gate_stride, int64_t groups, int64_t rows,
                  int64_t width, int64_t stride, float* x) override;
+  void multiply_rows(const float* by, int64_t by_stride, int64_t rows, int64_t width,
+                     float* x) override;
   void normalise(const LinearInput& input, int64_t rows, float* y) override;
   void add_rows(const LinearInput& input, int64_t rows, float scale, float* x) override;
   void cap_rows(float* x, int64_t rows, int64_t width, float scale, float cap) override;
@@ -104,6 +110,7 @@ class CpuBackend final : public Backend {
   ThreadPool pool_;
   InputRows input_rows_;
   ExpertTasks expert_tasks_;
+  HeadLinearTasks head_tasks_;
   AttendTasks attend_tasks_;
   std::unordered_map<void*, AlignedBuffer> allocated_;
   // Of the step.
@@ -182,6 +189,20 @@ void CpuBackend::cap_rows(float* x, int64_t rows, int64_t width, float scale, fl
 void CpuBackend::gate_rows(const float* gates, int64_t gate_stride, int64_t groups, int64_t rows,
                            int64_t width, int64_t stride, float* x) {
   const int64_t each = width / groups;
+  if (each == 1) {
+    ActivateArgs args = {};
+    args.gate.activation = Activation::sigmoid;
+    args.n = round_up(width, kLane);  // gates of the padding multiply zeros
+    return over_rows(rows, width, [&](int64_t first, int64_t last) {
+      for (int64_t row = first; row < last; ++row) {
+        ActivateArgs own = args;
+        own.x = gates + row * gate_stride;
+        own.y = x + row * stride;
+        own.up = own.y;
+        kernels_.activate(own);
+      }
+    });
+  }
   over_rows(rows, width, [&](int64_t first, int64_t last) {
     for (int64_t row = first; row < last; ++row) {
       for (int64_t group = 0; group < groups; ++group) {
@@ -190,6 +211,17 @@ void CpuBackend::gate_rows(const float* gates, int64_t gate_stride, int64_t grou
         float* values = x + row * stride + group * each;
         for (int64_t i = 0; i < each; ++i) values[i] *= factor;
       }
+    }
+  });
+}
+
+void CpuBackend::multiply_rows(const float* by, int64_t by_stride, int64_t rows, int64_t width,
+                               float* x) {
+  over_rows(rows, width, [&](int64_t first, int64_t last) {
+    for (int64_t row = first; row < last; ++row) {
+      const float* factors = by + row * by_stride;
+      float* values = x + row * width;
+      for (int64_t i = 0; i < width; ++i) values[i] *= factors[i];
     }
   });
 }
@@ -209,7 +241,7 @@ void CpuBackend::rotate_and_append(const RotateArgs& args) {
   const std::vector<SequenceSlice>& slices = *slices_;
   if (slices.empty()) return;
   const int64_t rows = slices.back().first_row + slices.back().tokens;
-  over_rows(rows, args.qkv_stride, [&](int64_t first, int64_t last) {
+  over_rows(rows, args.q_stride, [&](int64_t first, int64_t last) {
     // Slices cover the rows in order: the slice of row `first` is the last one that does not begin
     // after it.
     const auto later = [](int64_t row, const SequenceSlice& slice) {

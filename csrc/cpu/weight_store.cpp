@@ -32,16 +32,12 @@ constexpr int64_t kCopyBytes = int64_t{1} << 20;
 
 constexpr uintptr_t kAlignment = 64;  // of a weight: the arena gives it, and kernels may rely on it
 
-bool has_feature(LayerFeature feature) {
-  return feature != LayerFeature::output_gate && feature != LayerFeature::latent_attention;
-}
-
 class CpuWeightStore final : public WeightStore {
  public:
   explicit CpuWeightStore(int threads) : pool_(threads) {}
 
   std::string device() const override { return "cpu"; }
-  bool has(LayerFeature feature) const override { return has_feature(feature); }
+  bool has(LayerFeature) const override { return true; }
 
   Matrix pack_matrix(const std::vector<TensorSource>& parts, DType dtype) override {
     const std::vector<OutputSource> outputs = outputs_of(parts);

@@ -17,8 +17,11 @@ Activations::Activations(Backend& backend, const Model& model, std::vector<RopeS
       sinks_(sinks) {}
 
 Activations::~Activations() {
-  for (float* buffer : {x, qkv, q_scales, attended, gated, gates, block, last, logits})
+  for (float* buffer :
+       {x, qkv, q_latent, kv_latent, q_heads, queries, attended_latent, q_scales, attended, gated,
+        gates, block, inner_block, layer_inputs, layer_input, last, logits}) {
     backend_.release(buffer);
+  }
   for (const Angles& table : angles) {
     for (float* buffer : {table.cosines, table.sines, table.sink_cosines, table.sink_sines}) {
       backend_.release(buffer);
@@ -38,24 +41,33 @@ void Activations::grow(T*& buffer, int64_t values) {
 
 void Activations::reserve(int64_t rows, int64_t logits_rows) {
   if (rows > capacity_rows_) {
+    const DecoderSpec& spec = model_.spec;
     int64_t qkv_width = 0, attended_width = 0, gated_width = 0, gates_width = 0;
     for (const LayerWeights& layer : model_.layers) {
       qkv_width = std::max(qkv_width, layer.qkv.outputs);
       attended_width = std::max(attended_width, layer.o.inputs);
       gated_width = std::max({gated_width, layer.down.inputs, layer.shared_down.inputs});
-      gates_width = std::max(gates_width, layer.shared_gate.outputs);
+      gates_width =
+          std::max({gates_width, layer.shared_gate.outputs, layer.attention_gate.outputs});
     }
     capacity_rows_ = 0;
     grow(token_ids, rows);
     if (!model_.positions.empty()) grow(positions, rows);
     grow(x, rows * model_.embed.inputs);
-    grow(qkv, rows * qkv_width);
-    if (model_.spec.attention.temperature_beta != 0) grow(q_scales, rows);
+    if (qkv_width > 0) grow(qkv, rows * qkv_width);
+    if (spec.latent.kv_rank > 0) reserve_latent(rows);
+    if (spec.attention.temperature_beta != 0) grow(q_scales, rows);
     grow(attended, rows * attended_width);
     grow(gated, rows * gated_width);
     if (gates_width > 0) grow(gates, rows * gates_width);
-    if (model_.spec.adds_blocks() || model_.spec.experts.count > 0)
+    if (spec.adds_blocks() || spec.experts.count > 0 || spec.layer_inputs.size > 0) {
       grow(block, rows * model_.embed.inputs);
+    }
+    if (spec.experts.beside_mlp) grow(inner_block, rows * model_.embed.inputs);
+    if (spec.layer_inputs.size > 0) {
+      grow(layer_inputs, rows * model_.layer_projection.outputs);
+      grow(layer_input, rows * spec.layer_inputs.size);
+    }
     for (size_t i = 0; i < ropes_.size(); ++i) {
       const auto values = rows * static_cast<int64_t>(ropes_[i].inv_freq.size());
       grow(angles[i].cosines, values);
@@ -75,6 +87,19 @@ void Activations::reserve(int64_t rows, int64_t logits_rows) {
     capacity_logits_rows_ = logits_rows;
     ++moves;
   }
+}
+
+void Activations::reserve_latent(int64_t rows) {
+  const LatentSpec& latent = model_.spec.latent;
+  int64_t heads = 0;
+  for (int64_t layer = 0; layer < model_.spec.num_layers; ++layer) {
+    heads = std::max(heads, model_.spec.heads_of(layer));
+  }
+  if (latent.q_rank > 0) grow(q_latent, rows * activation_stride(latent.q_rank));
+  grow(q_heads, rows * activation_stride(heads * (latent.nope_dim + latent.rope_dim)));
+  grow(kv_latent, rows * activation_stride(latent.kv_rank + latent.rope_dim));
+  grow(queries, rows * activation_stride(heads * model_.spec.head_dim));
+  grow(attended_latent, rows * activation_stride(heads * latent.kv_rank));
 }
 
 void Activations::upload_angles(const std::vector<SequenceSlice>& slices, int64_t sink_reach) {

@@ -33,24 +33,33 @@ class Activations {
   // Uploads the factors of the queries, if the model has a temperature by position.
   void upload_q_scales(const std::vector<SequenceSlice>& slices);
 
-  int64_t moves = 0;                // changes when a buffer has moved
-  int32_t* token_ids = nullptr;     // (rows)
-  int32_t* positions = nullptr;     // (rows), with learned positions
-  int64_t* logits_index = nullptr;  // (logits_rows): row numbers
-  float* x = nullptr;               // (rows, hidden): the residual stream
-  float* qkv = nullptr;             // (rows, q | k | v)
-  float* q_scales = nullptr;        // (rows), with a temperature by position
-  float* attended = nullptr;        // (rows, num_heads * head_dim)
-  float* gated = nullptr;           // (rows, intermediate)
-  float* gates = nullptr;           // (rows, 16), with gated shared experts: the gate in column 0
-  float* block = nullptr;           // (rows, hidden): a block's output before it is added
-  std::vector<Angles> angles;       // by rotary table
-  float* last = nullptr;            // (logits_rows, hidden)
-  float* logits = nullptr;          // (logits_rows, vocab)
+  int64_t moves = 0;                 // changes when a buffer has moved
+  int32_t* token_ids = nullptr;      // (rows)
+  int32_t* positions = nullptr;      // (rows), with learned positions
+  int64_t* logits_index = nullptr;   // (logits_rows): row numbers
+  float* x = nullptr;                // (rows, hidden): the residual stream
+  float* qkv = nullptr;              // (rows, q | k | v)
+  float* q_latent = nullptr;         // (rows, q_rank), with latent attention, as the next four
+  float* kv_latent = nullptr;        // (rows, kv_rank | rope_dim)
+  float* q_heads = nullptr;          // (rows, num_heads * (nope_dim + rope_dim))
+  float* queries = nullptr;          // (rows, num_heads * head_dim)
+  float* attended_latent = nullptr;  // (rows, num_heads * kv_rank)
+  float* q_scales = nullptr;         // (rows), with a temperature by position
+  float* attended = nullptr;         // (rows, num_heads * head_dim)
+  float* gated = nullptr;            // (rows, intermediate)
+  float* gates = nullptr;            // (rows, gates), of attention or shared experts
+  float* block = nullptr;            // (rows, hidden): a block's output before it is added
+  float* inner_block = nullptr;      // (rows, hidden): of an MLP beside experts
+  float* layer_inputs = nullptr;     // (rows, layers * size)
+  float* layer_input = nullptr;      // (rows, size): of one layer
+  std::vector<Angles> angles;        // by rotary table
+  float* last = nullptr;             // (logits_rows, hidden)
+  float* logits = nullptr;           // (logits_rows, vocab)
 
  private:
   template <typename T>
   void grow(T*& buffer, int64_t values);
+  void reserve_latent(int64_t rows);
 
   Backend& backend_;
   const Model& model_;

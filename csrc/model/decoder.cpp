@@ -9,45 +9,21 @@
 namespace onward {
 namespace {
 
-// Radians a token: pairs that rotate faster than this complete a turn inside the averaging window,
-// so their mean carries no information. 1/100 to 1/2000 measured nearly as well (docs/numerics.md).
-constexpr float kSlowestUncentred = 1.0f / 500;
-constexpr int64_t kSmallestCodedHead = 32, kLargestCodedHead = 256;
-
-// What a layer sees and the sizes of its kv heads, without a number of layers. streamed: the window
-// of the engine, which sinks go with; 0: none. A layer with a chunk or a smaller window of its own
-// keeps it, because it never sees the first tokens of a long text.
-CacheLayout::Group layer_group(const DecoderSpec& spec, int64_t layer, int64_t streamed) {
-  CacheLayout::Group group;
-  group.num_kv_heads = spec.kv_heads_of(layer);
-  group.head_dim = spec.head_dim_of(layer);
-  group.value_dim = spec.value_dim_of(layer);
-  group.window = spec.window(layer);
-  group.chunk_tokens = spec.chunk(layer);
-  const bool reaches = group.window == 0 || group.window > streamed;
-  if (streamed > 0 && group.chunk_tokens == 0 && reaches) {
-    group.window = streamed;
-    group.sink_tokens = CacheFormat::kSinkTokens;
-  }
-  return group;
-}
-
-void check_coded_heads(const CacheLayout::Group& group) {
-  if (group.head_dim < kSmallestCodedHead || group.head_dim > kLargestCodedHead) {
-    throw InvalidArgument("kv_dtype: this model's heads are of " + std::to_string(group.head_dim) +
-                          " values, expected 32 to 256 for a coded cache");
-  }
-  if (group.value_dim != group.head_dim) {
-    throw InvalidArgument("kv_dtype: this model has keys of " + std::to_string(group.head_dim) +
-                          " numbers and values of " + std::to_string(group.value_dim) +
-                          ", expected equal sizes for a coded cache; use f32, f16 or bf16");
-  }
-}
-
 Routing routing_of(const ExpertsSpec& experts) {
   return {
       experts.count, experts.chosen, experts.scores == "sigmoid", experts.normalise,
       experts.scale, experts.groups, experts.chosen_groups,       experts.group_score == "top2"};
+}
+
+AttendLayerArgs attend_args(const DecoderSpec& spec, int64_t layer) {
+  const double head_dim = static_cast<double>(spec.head_dim_of(layer));
+  AttendLayerArgs attend;
+  attend.num_heads = spec.heads_of(layer);
+  attend.layer = layer;
+  attend.softcap = spec.attention.softcap;
+  attend.scale = spec.attention.scale != 0 ? spec.attention.scale
+                                           : static_cast<float>(1.0 / std::sqrt(head_dim));
+  return attend;
 }
 
 Activation parse_activation(const std::string& name) {
@@ -56,39 +32,6 @@ Activation parse_activation(const std::string& name) {
 }
 
 }  // namespace
-
-CacheLayout make_cache_layout(const Model& model, const CacheFormat& format) {
-  const DecoderSpec& spec = model.spec;
-  CacheLayout layout;
-  layout.dtype = model.cache_dtype;
-  layout.key_codec = format.keys;
-  layout.value_codec = format.values;
-  layout.exact_first = format.exact_first || !layout.coded();
-  layout.window_blocks = layout.blocks_for(format.window_tokens);
-  const std::vector<float>& turns = spec.rope.inv_freq;
-  const auto fast = [](float frequency) { return frequency >= kSlowestUncentred; };
-  layout.first_centred_pair = turns.rend() - std::find_if(turns.rbegin(), turns.rend(), fast);
-  const int64_t streamed = format.attention_window;
-  if (streamed > 0 && spec.rope.dynamic_factor != 0) {
-    throw InvalidArgument(
-        "attention_window: this model's rotary positions are scaled by the length of the text, "
-        "expected positions that do not depend on it");
-  }
-  if (streamed > 0 && !layout.exact_first) {
-    throw InvalidArgument(
-        "kv_sinks: is off, expected on with attention_window, which needs the first tokens");
-  }
-  for (int64_t layer = 0; layer < spec.num_layers; ++layer) {
-    const CacheLayout::Group own = layer_group(spec, layer, streamed);
-    if (layout.coded()) check_coded_heads(own);
-    const auto same = [&](const CacheLayout::Group& group) { return group.same_shape(own); };
-    auto group = std::find_if(layout.groups.begin(), layout.groups.end(), same);
-    if (group == layout.groups.end()) group = layout.groups.insert(layout.groups.end(), own);
-    layout.group_of.push_back(group - layout.groups.begin());
-    layout.place_of.push_back(group->layers++);
-  }
-  return layout;
-}
 
 Decoder::Decoder(std::shared_ptr<const Model> model, Backend& backend, const CacheFormat& format)
     : model_(std::move(model)), backend_(backend), layout_(make_cache_layout(*model_, format)) {
@@ -101,8 +44,8 @@ Decoder::Decoder(std::shared_ptr<const Model> model, Backend& backend, const Cac
   RopeSpec still;  // no pair rotates; as long as the largest head needs
   for (int64_t layer = 0; layer < spec.num_layers; ++layer) {
     const bool rotates = spec.rope_of(layer) != DecoderSpec::kNoRope;
-    const auto half = static_cast<size_t>(spec.head_dim_of(layer) / 2);
-    still.inv_freq.resize(std::max(still.inv_freq.size(), half));
+    const auto pairs = static_cast<size_t>(spec.pairs_of(layer));
+    still.inv_freq.resize(std::max(still.inv_freq.size(), pairs));
     rope_of_.push_back(rotates ? static_cast<size_t>(spec.rope_of(layer)) : ropes.size());
   }
   if (std::count(rope_of_.begin(), rope_of_.end(), ropes.size()) > 0) ropes.push_back(still);
@@ -190,6 +133,22 @@ void Decoder::embed(int64_t rows) {
   if (model_->spec.norms.embedding) {
     backend_.normalise(normed(a.x, model_->embed_norm), rows, a.x);
   }
+  if (model_->spec.layer_inputs.size > 0) embed_layer_inputs(rows);
+}
+
+void Decoder::embed_layer_inputs(int64_t rows) {
+  const LayerInputSpec& spec = model_->spec.layer_inputs;
+  const Matrix& projection = model_->layer_projection;
+  Activations& a = *activations_;
+  const int64_t width = projection.outputs, layers = model_->spec.num_layers;
+  Norm norm = normed(a.x, model_->layer_projection_norm).norm;
+  norm.size = spec.size;
+  backend_.linear(projection, Vector{}, {a.x, Norm{}}, rows, false, a.layer_inputs);
+  backend_.cap_rows(a.layer_inputs, rows, width, spec.projection_scale, 0.0f);
+  backend_.normalise({a.layer_inputs, norm}, rows * layers, a.layer_inputs);
+  backend_.embed(model_->layer_embed, a.token_ids, rows, spec.embedding_scale, true,
+                 a.layer_inputs);
+  backend_.cap_rows(a.layer_inputs, rows, width, spec.scale, 0.0f);
 }
 
 void Decoder::layer(int64_t index, int64_t rows, bool encodes, const Poll& poll) {
@@ -206,12 +165,11 @@ void Decoder::layer(int64_t index, int64_t rows, bool encodes, const Poll& poll)
   const bool one_norm = model_->spec.residual == "parallel";
   const LinearInput input = normed(a.x, one_norm ? w.attention_norm : w.mlp_norm);
   const bool has_experts = model_->spec.has_experts(index);
-  if (has_experts) {
-    experts(index, rows, input, poll);  // a.x -> a.block
-  } else {
+  if (!has_experts || model_->spec.experts.beside_mlp) {
     backend_.activated_linear(w.gate_up, w.gate_up_bias, input, rows, gate_,
                               w.activation_parameters.data, a.gated);
   }
+  if (has_experts) experts(index, rows, input, poll);  // a.x, a.gated -> a.block
   poll();
   if (parallel) add_block(w.o, w.o_bias, a.attended, w.attention_post_norm, rows);
   if (has_experts) {
@@ -219,6 +177,24 @@ void Decoder::layer(int64_t index, int64_t rows, bool encodes, const Poll& poll)
   } else {
     add_block(w.down, w.down_bias, a.gated, w.mlp_post_norm, rows);
   }
+  if (model_->spec.layer_inputs.size > 0) add_layer_input(index, rows);
+  if (!w.layer_scale.empty()) {
+    backend_.multiply_rows(w.layer_scale.data, 0, rows, w.layer_scale.size, a.x);
+  }
+}
+
+void Decoder::add_layer_input(int64_t index, int64_t rows) {
+  const LayerWeights& w = model_->layers[static_cast<size_t>(index)];
+  const int64_t size = model_->spec.layer_inputs.size;
+  Activations& a = *activations_;
+  Gate plain = gate_;
+  plain.gated = false;
+  backend_.activated_linear(w.input_gate, Vector{}, {a.x, Norm{}}, rows, plain,
+                            w.activation_parameters.data, a.layer_input);
+  backend_.multiply_rows(a.layer_inputs + index * size, model_->layer_projection.outputs, rows,
+                         size, a.layer_input);
+  backend_.linear(w.input_projection, Vector{}, {a.layer_input, Norm{}}, rows, false, a.block);
+  backend_.add_rows(normed(a.block, w.input_post_norm), rows, 1.0f, a.x);
 }
 
 void Decoder::experts(int64_t index, int64_t rows, const LinearInput& input, const Poll& poll) {
@@ -226,9 +202,13 @@ void Decoder::experts(int64_t index, int64_t rows, const LinearInput& input, con
   Activations& a = *activations_;
   ExpertsArgs args;
   args.input = input;
+  if (!w.experts_norm.weight.empty()) args.input = normed(a.x, w.experts_norm);
+  if (!w.router_norm.weight.empty()) args.router_input = normed(a.x, w.router_norm);
   args.router = &w.router;
+  args.router_scale = model_->spec.experts.router_scale;
   args.router_bias = w.router_bias;
   args.correction = w.router_correction;
+  args.scales = w.expert_scales;
   args.routing = routing_of(model_->spec.experts);
   args.weighted_input = model_->spec.experts.weighted_input;
   args.up = &w.experts_up;
@@ -239,6 +219,11 @@ void Decoder::experts(int64_t index, int64_t rows, const LinearInput& input, con
   args.down_bias = w.experts_down_bias;
   args.y = a.block;
   backend_.experts(args, rows);
+  if (model_->spec.experts.beside_mlp) {
+    backend_.linear(w.down, w.down_bias, {a.gated, Norm{}}, rows, false, a.inner_block);
+    backend_.normalise(normed(a.block, w.experts_post_norm), rows, a.block);
+    backend_.add_rows(normed(a.inner_block, w.inner_norm), rows, 1.0f, a.block);
+  }
   if (w.shared_down.empty()) return;
 
   poll();
@@ -257,47 +242,108 @@ void Decoder::attention(int64_t index, int64_t rows, bool encodes, const Poll& p
   const LayerWeights& w = model_->layers[static_cast<size_t>(index)];
   Activations& a = *activations_;
   const Angles& angles = a.angles[rope_of_[static_cast<size_t>(index)]];
+  const LinearInput input = normed(a.x, w.attention_norm);
+  const bool latent = spec.latent.kv_rank > 0;
 
-  backend_.linear(w.qkv, w.qkv_bias, normed(a.x, w.attention_norm), rows, false, a.qkv);
-
-  RotateArgs rotate;
-  rotate.qkv = a.qkv;
-  rotate.qkv_stride = w.qkv.outputs;
-  rotate.k_offset = w.qkv.offsets[1];
-  rotate.v_offset = w.qkv.offsets[2];
+  RotateArgs rotate = latent ? project_latent(index, rows, input) : project_qkv(index, rows, input);
   rotate.cosines = angles.cosines;
   rotate.sines = angles.sines;
   rotate.clip = spec.attention.clip;
-  rotate.q_norm = head_norm(w.q_norm);
-  rotate.k_norm = head_norm(w.k_norm);
   rotate.v_norm = spec.attention.v_norm;
-  rotate.norm_eps = spec.norm_eps;
   const bool rotated = spec.rope_of(index) != DecoderSpec::kNoRope;
   if (!spec.attention.temperature_unrotated || !rotated) rotate.q_scales = a.q_scales;
   rotate.num_heads = spec.heads_of(index);
   rotate.layer = index;
   backend_.rotate_and_append(rotate);
-  if (encodes) backend_.encode(index);
+  if (encodes && spec.has_kv(index)) backend_.encode(index);
 
-  AttendLayerArgs attend;
-  attend.qkv = a.qkv;
-  attend.qkv_stride = w.qkv.outputs;
-  attend.out = a.attended;
-  attend.num_heads = spec.heads_of(index);
-  attend.layer = index;
+  AttendLayerArgs attend = attend_args(spec, index);
+  attend.q = rotate.q;
+  attend.q_stride = rotate.q_stride;
+  attend.out = latent ? a.attended_latent : a.attended;
   const int64_t group = layout_.group_of[static_cast<size_t>(index)];
   if (layout_.groups[static_cast<size_t>(group)].sink_tokens > 0) {
     attend.sink_cosines = angles.sink_cosines;
     attend.sink_sines = angles.sink_sines;
   }
-  attend.softcap = spec.attention.softcap;
   attend.alibi_slopes = model_->alibi_slopes;
   attend.sink_logits = w.sink_logits;
-  attend.scale = spec.attention.scale != 0
-                     ? spec.attention.scale
-                     : static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.head_dim_of(index))));
   poll();
   backend_.attend(attend);
+  if (latent) {
+    HeadLinearArgs values;
+    values.weight = &w.v_up;
+    values.heads = spec.heads_of(index);
+    values.inputs = spec.latent.kv_rank;
+    values.outputs = spec.latent.value_dim;
+    values.x = a.attended_latent;
+    values.x_stride = activation_stride(values.heads * values.inputs);
+    values.y = a.attended;
+    values.y_stride = w.o.inputs;
+    backend_.head_linear(values, rows);
+  }
+  if (w.attention_gate.empty()) return;
+  backend_.linear(w.attention_gate, Vector{}, input, rows, false, a.gates);
+  const int64_t heads = spec.heads_of(index);
+  const int64_t width = heads * (latent ? spec.latent.value_dim : spec.value_dim_of(index));
+  backend_.gate_rows(a.gates, w.attention_gate.outputs,
+                     spec.attention.output_gate == "heads" ? heads : width, rows, width, w.o.inputs,
+                     a.attended);
+}
+
+RotateArgs Decoder::project_qkv(int64_t index, int64_t rows, const LinearInput& input) {
+  const LayerWeights& w = model_->layers[static_cast<size_t>(index)];
+  Activations& a = *activations_;
+  backend_.linear(w.qkv, w.qkv_bias, input, rows, false, a.qkv);
+  RotateArgs rotate;
+  rotate.q = a.qkv;
+  rotate.q_stride = rotate.kv_stride = w.qkv.outputs;
+  if (model_->spec.has_kv(index)) {
+    rotate.k = a.qkv + w.qkv.offsets[1];
+    rotate.v = a.qkv + w.qkv.offsets[2];
+  }
+  rotate.q_norm = head_norm(w.q_norm);
+  rotate.k_norm = head_norm(w.k_norm);
+  rotate.norm_eps = model_->spec.norm_eps;
+  return rotate;
+}
+
+RotateArgs Decoder::project_latent(int64_t index, int64_t rows, const LinearInput& input) {
+  const LatentSpec& spec = model_->spec.latent;
+  const LayerWeights& w = model_->layers[static_cast<size_t>(index)];
+  Activations& a = *activations_;
+  const float eps = spec.norm_eps != 0 ? spec.norm_eps : model_->spec.norm_eps;
+  if (spec.q_rank > 0) {
+    backend_.linear(w.q_a, w.q_a_bias, input, rows, false, a.q_latent);
+    const LinearInput latent = {a.q_latent, {w.q_a_norm.weight, eps, spec.q_rank, false, Vector{}}};
+    backend_.linear(w.q_b, Vector{}, latent, rows, false, a.q_heads);
+  } else {
+    backend_.linear(w.qkv, Vector{}, input, rows, false, a.q_heads);
+  }
+  backend_.linear(w.kv_a, w.kv_a_bias, input, rows, false, a.kv_latent);
+
+  HeadLinearArgs keys;
+  keys.weight = &w.k_up;
+  keys.heads = model_->spec.heads_of(index);
+  keys.inputs = spec.nope_dim;
+  keys.outputs = spec.kv_rank;
+  keys.copied = spec.rope_dim;
+  keys.x = a.q_heads;
+  keys.x_stride = activation_stride(keys.heads * (spec.nope_dim + spec.rope_dim));
+  keys.y = a.queries;
+  keys.y_stride = activation_stride(keys.heads * (spec.kv_rank + spec.rope_dim));
+  backend_.head_linear(keys, rows);
+
+  RotateArgs rotate;
+  rotate.q = a.queries;
+  rotate.q_stride = keys.y_stride;
+  rotate.k = rotate.v = a.kv_latent;
+  rotate.kv_stride = w.kv_a.outputs;
+  rotate.rotated_from = spec.kv_rank;
+  rotate.k_norm.weight = w.kv_a_norm.weight;
+  rotate.k_norm.size = spec.kv_rank;
+  rotate.norm_eps = eps;
+  return rotate;
 }
 
 void Decoder::add_block(const Matrix& weight, const Vector& bias, const float* input,

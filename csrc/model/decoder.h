@@ -8,6 +8,7 @@
 #include "backend/activation.h"
 #include "backend/backend.h"
 #include "model/activations.h"
+#include "model/cache_format.h"
 #include "model/model.h"
 
 namespace onward {
@@ -19,24 +20,6 @@ struct StepBatch {
   std::vector<BlockEncoding> encodings;  // done in each layer before its attention
   std::vector<int64_t> logits_rows;      // rows that need logits
 };
-
-// How the keys and values of a decoder are stored. The dtype of exact blocks is the model's.
-struct CacheFormat {
-  KvCodec keys = KvCodec::exact;
-  KvCodec values = KvCodec::exact;
-  // With codes: the number of newest tokens that stay exact, in whole blocks before the token's own
-  // block, and whether the first block stays exact.
-  int64_t window_tokens = 128;
-  bool exact_first = true;
-  // StreamingLLM (Xiao et al. 2023), an approximation: a token sees the first kSinkTokens tokens
-  // and the newest `attention_window` ones, at their distances in the cache; 0: all tokens.
-  int64_t attention_window = 0;
-
-  static constexpr int64_t kSinkTokens = 4;
-};
-
-// InvalidArgument where the format does not work with the decoder's heads or positions.
-CacheLayout make_cache_layout(const Model& model, const CacheFormat& format);
 
 class Decoder {
  public:
@@ -65,9 +48,14 @@ class Decoder {
   HeadNorm head_norm(const NormWeights& norm) const;  // of q or k
   void upload_inputs(const StepBatch& batch);
   void embed(int64_t rows);
+  void embed_layer_inputs(int64_t rows);
   void layer(int64_t index, int64_t rows, bool encodes, const Poll& poll);
   void attention(int64_t index, int64_t rows, bool encodes, const Poll& poll);
+  // Queries, keys and values of a layer, before their rotation.
+  RotateArgs project_qkv(int64_t index, int64_t rows, const LinearInput& input);
+  RotateArgs project_latent(int64_t index, int64_t rows, const LinearInput& input);
   void experts(int64_t index, int64_t rows, const LinearInput& input, const Poll& poll);
+  void add_layer_input(int64_t index, int64_t rows);
   // Adds a block to the residual stream: its last product, normalised and scaled where the model
   // does that.
   void add_block(const Matrix& weight, const Vector& bias, const float* input,
@@ -79,7 +67,7 @@ class Decoder {
   CacheLayout layout_;
   int64_t sink_reach_ = 0;  // the last position that sees the sinks at their positions; 0: no sinks
   Gate gate_;               // of the MLPs
-  std::vector<size_t> rope_of_;     // by layer: the rotary table in Activations
+  std::vector<size_t> rope_of_;  // by layer: the rotary table in Activations
   std::unique_ptr<Activations> activations_;
   int64_t logits_rows_ = 0;  // of the last step
 };

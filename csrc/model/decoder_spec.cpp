@@ -16,6 +16,7 @@ static_assert(names_all_members<AttentionSpec>());
 static_assert(names_all_members<MlpSpec>());
 static_assert(names_all_members<ExpertsSpec>());
 static_assert(names_all_members<LatentSpec>());
+static_assert(names_all_members<LayerInputSpec>());
 static_assert(names_all_members<DecoderSpec>());
 
 std::string text_of(int64_t value) { return std::to_string(value); }
@@ -81,12 +82,33 @@ void check_length(const char* field, size_t found, int64_t expected) {
   refuse(std::string(field) + " length", std::to_string(found), std::to_string(expected));
 }
 
-void check_rope(const RopeSpec& rope, const std::string& name, int64_t head_dim) {
-  check_length((name + ".inv_freq").c_str(), rope.inv_freq.size(), head_dim / 2);
+void check_rope(const RopeSpec& rope, const std::string& name, int64_t pairs) {
+  check_length((name + ".inv_freq").c_str(), rope.inv_freq.size(), pairs);
   if (rope.dynamic_factor != 0 &&
-      !(rope.dynamic_factor >= 1 && rope.dynamic_original_context >= 1 && head_dim > 2)) {
+      !(rope.dynamic_factor >= 1 && rope.dynamic_original_context >= 1 && pairs > 1)) {
     refuse(name + ".dynamic_factor", text_of(rope.dynamic_factor),
            "0, or at least 1 with a dynamic_original_context of at least 1 and a head_dim above 2");
+  }
+}
+
+void check_latent(const DecoderSpec& spec) {
+  const LatentSpec& latent = spec.latent;
+  if (latent.kv_rank == 0) return;
+  const auto check = [](const char* field, int64_t found, int64_t expected) {
+    if (found == expected) return;
+    refuse(field, text_of(found), text_of(expected) + ", as the model has latent attention");
+  };
+  check("head_dim", spec.head_dim, latent.kv_rank + latent.rope_dim);
+  check("value_dim", spec.value_dim, latent.kv_rank);
+  check("num_kv_heads", spec.num_kv_heads, 1);
+  if (latent.nope_dim < 1) refuse("latent.nope_dim", text_of(latent.nope_dim), "at least 1");
+  if (latent.rope_dim < 2) refuse("latent.rope_dim", text_of(latent.rope_dim), "at least 2");
+  if (latent.value_dim < 1) refuse("latent.value_dim", text_of(latent.value_dim), "at least 1");
+  if (spec.attention.scale == 0) {
+    refuse("attention.scale", "0", "a factor, as the model has latent attention");
+  }
+  if (spec.qk_norm || spec.attention.v_norm) {
+    refuse("qk_norm", "on", "off, as the model has latent attention");
   }
 }
 
@@ -118,6 +140,10 @@ void DecoderSpec::validate() const {
   check_ranges(*this, "");
   if (head_dim % 2 != 0) refuse("head_dim", text_of(head_dim), "an even number");
   check_experts(experts);
+  check_latent(*this);
+  if (layer_inputs.size % 16 != 0) {
+    refuse("layer_inputs.size", text_of(layer_inputs.size), "a multiple of 16");
+  }
   for_each_field<DecoderSpec>([&](const auto& field) {
     using Value = typename std::decay_t<decltype(field)>::Type;
     if constexpr (IsSpecList<Value>::value) {
@@ -126,14 +152,28 @@ void DecoderSpec::validate() const {
     }
   });
   check_layers();
-  check_rope(rope, "rope", head_dim);
+  check_rope(rope, "rope", (head_dim - rotated_from()) / 2);
+}
+
+// A layer without keys and values of its own needs those of an earlier layer that sees the same.
+void DecoderSpec::check_kv_source(int64_t layer) const {
+  const int64_t source = kv_source_of(layer);
+  if (source == layer) return;
+  const std::string field = "kv_sources of layer " + std::to_string(layer);
+  if (source > layer || !has_kv(source)) {
+    refuse(field, text_of(source + 1), "an earlier layer with keys and values of its own");
+  }
+  if (kv_heads_of(source) != kv_heads_of(layer) || head_dim_of(source) != head_dim_of(layer) ||
+      window(source) != window(layer) || chunk(source) != chunk(layer)) {
+    refuse(field, text_of(source + 1), "a layer with the same kv heads, window and chunk");
+  }
 }
 
 // The heads of each layer, and the rotary table that it uses.
 void DecoderSpec::check_layers() const {
   std::vector<bool> used(other_ropes.size());
-  const auto check_other = [&](size_t table, int64_t dim) {
-    check_rope(other_ropes[table], "other_ropes[" + std::to_string(table) + "]", dim);
+  const auto check_other = [&](size_t table, int64_t pairs) {
+    check_rope(other_ropes[table], "other_ropes[" + std::to_string(table) + "]", pairs);
     used[table] = true;
   };
   for (int64_t layer = 0; layer < num_layers; ++layer) {
@@ -150,16 +190,17 @@ void DecoderSpec::check_layers() const {
       refuse("value_dim of layer " + std::to_string(layer), text_of(value_dim_of(layer)),
              "at most 512");
     }
+    check_kv_source(layer);
     const int64_t table = rope_of(layer);
     if (table > 0) {
-      check_other(static_cast<size_t>(table - 1), dim);
+      check_other(static_cast<size_t>(table - 1), pairs_of(layer));
     } else if (table == 0 && dim != head_dim) {
       refuse("layer_ropes of layer " + std::to_string(layer), "0",
              "a table of other_ropes, as the head_dim of the layer is " + text_of(dim));
     }
   }
   for (size_t table = 0; table < used.size(); ++table) {
-    if (!used[table]) check_other(table, head_dim);
+    if (!used[table]) check_other(table, (head_dim - rotated_from()) / 2);
   }
 }
 

@@ -51,6 +51,11 @@ struct DecoderSpec {
   std::vector<int64_t> layer_kv_heads;
   std::vector<int64_t> layer_head_dims;
   int64_t value_dim = 0;  // of a head's values; 0: the head_dim of the layer
+  std::vector<int64_t> layer_intermediate_sizes;  // per layer; 0 or empty: intermediate_size
+  // Per layer, 0 or empty: it has keys and values; i + 1: it sees the keys and values of layer i.
+  std::vector<int64_t> kv_sources;
+  LayerInputSpec layer_inputs;
+  bool layer_scales = false;  // the stream is multiplied by a vector after each layer
   // "sequential": the MLP reads the stream after attention. "parallel": both read the stream
   // before, through one norm. "parallel_norms": the same, each through its own norm.
   std::string residual = "sequential";
@@ -88,6 +93,10 @@ struct DecoderSpec {
         by_layer("layer_kv_heads", &DecoderSpec::layer_kv_heads, {0, kMaxHeads}),
         by_layer("layer_head_dims", &DecoderSpec::layer_head_dims, {0, kMaxHeadDim}),
         optional("value_dim", &DecoderSpec::value_dim, {0, kMaxValueDim}),
+        by_layer("layer_intermediate_sizes", &DecoderSpec::layer_intermediate_sizes, {0, kMaxSize}),
+        by_layer("kv_sources", &DecoderSpec::kv_sources, {0, kMaxLayers}),
+        optional("layer_inputs", &DecoderSpec::layer_inputs),
+        optional("layer_scales", &DecoderSpec::layer_scales),
         choice("residual", &DecoderSpec::residual, "sequential parallel parallel_norms"),
         optional("residual_scale", &DecoderSpec::residual_scale, {-kMaxFloat, kMaxFloat}),
         optional("embedding_scale", &DecoderSpec::embedding_scale, {-kMaxFloat, kMaxFloat}),
@@ -103,6 +112,15 @@ struct DecoderSpec {
   int64_t kv_heads_of(int64_t layer) const { return at_layer(layer_kv_heads, layer, num_kv_heads); }
   int64_t head_dim_of(int64_t layer) const { return at_layer(layer_head_dims, layer, head_dim); }
   int64_t value_dim_of(int64_t layer) const { return value_dim ? value_dim : head_dim_of(layer); }
+  int64_t intermediate_size_of(int64_t layer) const {
+    return at_layer(layer_intermediate_sizes, layer, intermediate_size);
+  }
+  // The layer whose keys and values a layer sees.
+  int64_t kv_source_of(int64_t layer) const { return at_layer(kv_sources, layer, layer + 1) - 1; }
+  bool has_kv(int64_t layer) const { return kv_source_of(layer) == layer; }
+  // The first value of a head that rotates, and the number of pairs that do.
+  int64_t rotated_from() const { return latent.kv_rank; }
+  int64_t pairs_of(int64_t layer) const { return (head_dim_of(layer) - rotated_from()) / 2; }
   // kNoRope, 0 for rope, or i + 1 for other_ropes[i].
   int64_t rope_of(int64_t layer) const {
     return layer_ropes.empty() ? 0 : layer_ropes[static_cast<size_t>(layer)];
@@ -117,6 +135,7 @@ struct DecoderSpec {
 
  private:
   void check_layers() const;
+  void check_kv_source(int64_t layer) const;
   // The value of a layer, or `other` where it is 0 or the list is empty.
   static int64_t at_layer(const std::vector<int64_t>& values, int64_t layer, int64_t other) {
     const int64_t own = values.empty() ? 0 : values[static_cast<size_t>(layer)];

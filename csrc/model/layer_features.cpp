@@ -29,7 +29,7 @@ std::vector<LayerFeature> features_of(const DecoderSpec& spec) {
   add(!attention.alibi_slopes.empty(), alibi);
   add(attention.clip != 0.0f, clipped_qkv);
   add(attention.temperature_beta != 0.0f, query_temperature);
-  add(attention.output_gate, output_gate);
+  add(attention.output_gate != "none", output_gate);
   bool chunked = false, other_values = false, other_heads = false;
   for (int64_t layer = 0; layer < spec.num_layers; ++layer) {
     chunked = chunked || spec.chunk(layer) > 0;
@@ -44,6 +44,14 @@ std::vector<LayerFeature> features_of(const DecoderSpec& spec) {
   add(other_qk_norm || attention.v_norm, layer_qk_norm);
   add(spec.experts.count > 0, experts);
   add(spec.latent.kv_rank > 0, latent_attention);
+  bool shared = false;
+  for (int64_t layer = 0; layer < spec.num_layers; ++layer) shared = shared || !spec.has_kv(layer);
+  add(shared, shared_kv);
+  add(spec.layer_inputs.size > 0, layer_inputs);
+  add(spec.layer_scales, layer_scales);
+  add(spec.experts.scales || spec.experts.router_norm || spec.experts.router_scale != 1.0f ||
+          spec.experts.beside_mlp,
+      routed_experts);
   return features;
 }
 

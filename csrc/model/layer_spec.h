@@ -62,11 +62,13 @@ struct NormSpec {
 
 // Attention, besides the numbers of heads and the windows (DecoderSpec).
 struct AttentionSpec {
-  float scale = 0.0f;                 // of scores; 0: 1 / sqrt(head_dim)
-  float softcap = 0.0f;               // score = softcap * tanh(score / softcap); 0: none
-  float clip = 0.0f;                  // q, k and v are limited to [-clip, clip]; 0: not
-  bool sink_logits = false;           // one more logit for each head, without a value (gpt-oss)
-  bool output_gate = false;           // the output times sigmoid of a projection of the input
+  float scale = 0.0f;        // of scores; 0: 1 / sqrt(head_dim)
+  float softcap = 0.0f;      // score = softcap * tanh(score / softcap); 0: none
+  float clip = 0.0f;         // q, k and v are limited to [-clip, clip]; 0: not
+  bool sink_logits = false;  // one more logit for each head, without a value (gpt-oss)
+  // The output is multiplied by the sigmoid of a projection of the input, which has a number for
+  // each value or for each head.
+  std::string output_gate = "none";
   std::vector<float> alibi_slopes;    // (num_heads), or empty (ALiBi, Press et al. 2022)
   std::string qk_norm_kind = "rms";   // of qk_norm
   std::string qk_norm_over = "head";  // each head with one weight; "heads": each head with its own
@@ -87,7 +89,7 @@ struct AttentionSpec {
         optional("softcap", &AttentionSpec::softcap, {0, kMaxFloat}),
         optional("clip", &AttentionSpec::clip, {0, kMaxFloat}),
         optional("sink_logits", &AttentionSpec::sink_logits),
-        optional("output_gate", &AttentionSpec::output_gate),
+        choice("output_gate", &AttentionSpec::output_gate, "none values heads"),
         optional("alibi_slopes", &AttentionSpec::alibi_slopes, {-kMaxFloat, kMaxFloat}),
         choice("qk_norm_kind", &AttentionSpec::qk_norm_kind, "rms layer"),
         choice("qk_norm_over", &AttentionSpec::qk_norm_over, "head heads all"),
@@ -110,7 +112,7 @@ struct MlpSpec {
 
   static constexpr auto fields() {
     return std::tuple(choice("activation", &MlpSpec::activation,
-                             "silu gelu gelu_tanh quick_gelu relu relu2 xielu"),
+                             "silu gelu gelu_tanh quick_gelu relu relu2 sigmoid xielu"),
                       optional("gated", &MlpSpec::gated),
                       optional("limit", &MlpSpec::limit, {0, kMaxFloat}),
                       optional("up_shift", &MlpSpec::up_shift, {-kMaxFloat, kMaxFloat}));
@@ -137,6 +139,12 @@ struct ExpertsSpec {
   bool bias = false;            // of the experts' matrices
   int64_t shared_size = 0;      // intermediate size of an expert that always runs; 0: none
   bool shared_gate = false;     // its output times sigmoid of a projection of the input
+  bool scales = false;          // a factor for the weight of each expert
+  bool router_norm = false;     // the router reads the residual stream through a norm of its own
+  float router_scale = 1.0f;    // of the router's logits
+  // Layers with experts have an MLP as well. Both read the stream, each through its own norm, and
+  // the sum of their normalised outputs is the output of the block (Gemma 4).
+  bool beside_mlp = false;
 
   static constexpr auto fields() {
     return std::tuple(optional("count", &ExpertsSpec::count, {0, kMaxExperts}),
@@ -153,23 +161,52 @@ struct ExpertsSpec {
                       optional("weighted_input", &ExpertsSpec::weighted_input),
                       optional("bias", &ExpertsSpec::bias),
                       optional("shared_size", &ExpertsSpec::shared_size, {0, kMaxSize}),
-                      optional("shared_gate", &ExpertsSpec::shared_gate));
+                      optional("shared_gate", &ExpertsSpec::shared_gate),
+                      optional("scales", &ExpertsSpec::scales),
+                      optional("router_norm", &ExpertsSpec::router_norm),
+                      optional("router_scale", &ExpertsSpec::router_scale, {-kMaxFloat, kMaxFloat}),
+                      optional("beside_mlp", &ExpertsSpec::beside_mlp));
   }
 };
 
 // Latent attention (MLA, DeepSeek-V2 2024): keys and values of all heads are products of one short
-// vector, which the cache holds in their place, followed by a rotated part that all heads share.
+// vector, the latent. The cache holds one head: the latent followed by a rotated part as its key,
+// and the latent as its value. Queries are multiplied by the key matrices of their heads, and the
+// outputs by the value matrices. So head_dim is kv_rank + rope_dim, value_dim kv_rank, and
+// num_kv_heads 1.
 struct LatentSpec {
-  int64_t kv_rank = 0;   // 0: no latent attention
-  int64_t q_rank = 0;    // 0: q is one product
-  int64_t nope_dim = 0;  // values of a query head without rotation
-  int64_t rope_dim = 0;
+  int64_t kv_rank = 0;    // 0: no latent attention
+  int64_t q_rank = 0;     // 0: q is one product
+  int64_t nope_dim = 0;   // values of a query head without rotation, before its key matrix
+  int64_t rope_dim = 0;   // values of a head that rotate
+  int64_t value_dim = 0;  // of a head, after its value matrix
+  float norm_eps = 0.0f;  // of the norms of the latents; 0: as of the other norms
 
   static constexpr auto fields() {
-    return std::tuple(optional("kv_rank", &LatentSpec::kv_rank, {0, kMaxHeadDim}),
+    return std::tuple(optional("kv_rank", &LatentSpec::kv_rank, {0, kMaxValueDim}),
                       optional("q_rank", &LatentSpec::q_rank, {0, kMaxSize}),
                       optional("nope_dim", &LatentSpec::nope_dim, {0, kMaxHeadDim}),
-                      optional("rope_dim", &LatentSpec::rope_dim, {0, kMaxHeadDim}));
+                      optional("rope_dim", &LatentSpec::rope_dim, {0, kMaxHeadDim}),
+                      optional("value_dim", &LatentSpec::value_dim, {0, kMaxValueDim}),
+                      optional("norm_eps", &LatentSpec::norm_eps, {0, kMaxFloat}));
+  }
+};
+
+// Inputs of single layers (Gemma 3n and 4). Each token has a row for each layer: a part of a second
+// embedding, plus a normalised projection of the embedded token. A layer ends with a block that
+// multiplies it by act(gate(stream)), and adds a normalised product of that to the stream.
+struct LayerInputSpec {
+  int64_t size = 0;  // values of a row; 0: none
+  float embedding_scale = 1.0f;
+  float projection_scale = 1.0f;  // before the norm
+  float scale = 1.0f;             // of the sum
+
+  static constexpr auto fields() {
+    return std::tuple(
+        optional("size", &LayerInputSpec::size, {0, kMaxSize}),
+        optional("embedding_scale", &LayerInputSpec::embedding_scale, {-kMaxFloat, kMaxFloat}),
+        optional("projection_scale", &LayerInputSpec::projection_scale, {-kMaxFloat, kMaxFloat}),
+        optional("scale", &LayerInputSpec::scale, {-kMaxFloat, kMaxFloat}));
   }
 };
 

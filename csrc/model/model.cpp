@@ -45,6 +45,12 @@ ModelBuilder::ModelBuilder(DecoderSpec spec, DType cache_dtype, std::unique_ptr<
   if (s.norms.embedding) {
     declare_norm("embed_norm", model.embed_norm, s.hidden_size, s.norms.bias);
   }
+  if (const int64_t size = s.layer_inputs.size; size > 0) {
+    declare_matrix("layer_embed", model.layer_embed, {{s.vocab_size, s.num_layers * size}});
+    declare_matrix("layer_projection", model.layer_projection,
+                   {{s.num_layers * size, s.hidden_size}});
+    declare_norm("layer_projection_norm", model.layer_projection_norm, size, s.norms.bias);
+  }
   declare_norm("norm", model.norm, s.hidden_size, s.norms.bias);
   if (!s.tied_head) declare_matrix("head", model.head, {{s.vocab_size, s.hidden_size}});
   if (s.head_bias) declare_vector("head_bias", model.head_bias, {s.vocab_size});
@@ -83,26 +89,24 @@ void ModelBuilder::declare_layer(int64_t layer) {
   const DecoderSpec& s = model_->spec;
   LayerWeights& weights = model_->layers[static_cast<size_t>(layer)];
   const std::string here = "layers." + std::to_string(layer) + ".";
-  const int64_t hidden = s.hidden_size;
-  const int64_t heads = s.heads_of(layer), kv_heads = s.kv_heads_of(layer);
-  const int64_t head_dim = s.head_dim_of(layer), value_dim = s.value_dim_of(layer);
-  const int64_t q_size = heads * head_dim, k_size = kv_heads * head_dim;
-  const int64_t v_size = kv_heads * value_dim;
+  const int64_t hidden = s.hidden_size, heads = s.heads_of(layer);
+  const bool latent = s.latent.kv_rank > 0;
+  const int64_t value_dim = latent ? s.latent.value_dim : s.value_dim_of(layer);
 
   if (s.norms.before) {
     declare_norm(here + "attention_norm", weights.attention_norm, hidden, s.norms.bias);
   }
-  declare_matrix(here + "qkv", weights.qkv,
-                 {{q_size, hidden}, {k_size, hidden}, {v_size, hidden}});
-  if (s.qkv_bias) declare_vector(here + "qkv_bias", weights.qkv_bias, {q_size, k_size, v_size});
-  if (s.qk_norm) {
-    const bool one = s.attention.qk_norm_over == "head";  // one weight for all heads
-    const bool bias = s.attention.qk_norm_bias;
-    declare_norm(here + "q_norm", weights.q_norm, one ? head_dim : q_size, bias);
-    declare_norm(here + "k_norm", weights.k_norm, one ? head_dim : k_size, bias);
+  if (latent) {
+    declare_latent(here, layer, weights);
+  } else {
+    declare_attention(here, layer, weights);
   }
   if (s.attention.sink_logits) {
     declare_vector(here + "sink_logits", weights.sink_logits, {heads});
+  }
+  if (s.attention.output_gate != "none") {
+    const int64_t gates = s.attention.output_gate == "heads" ? heads : heads * value_dim;
+    declare_matrix(here + "attention_gate", weights.attention_gate, {{gates, hidden}});
   }
   declare_matrix(here + "o", weights.o, {{hidden, heads * value_dim}});
   if (s.output_bias) declare_vector(here + "o_bias", weights.o_bias, {hidden});
@@ -114,19 +118,68 @@ void ModelBuilder::declare_layer(int64_t layer) {
   if (s.norms.before && s.residual != "parallel") {
     declare_norm(here + "mlp_norm", weights.mlp_norm, hidden, s.norms.bias);
   }
-  if (s.has_experts(layer)) {
-    declare_experts(here, weights);
-  } else {
-    declare_mlp(here, weights);
+  if (s.has_experts(layer)) declare_experts(here, weights);
+  if (!s.has_experts(layer) || s.experts.beside_mlp) {
+    declare_mlp(here, s.intermediate_size_of(layer), weights);
   }
   if (s.mlp.activation == "xielu") {
     declare_vector(here + "activation_parameters", weights.activation_parameters, {4});
   }
+  if (const int64_t size = s.layer_inputs.size; size > 0) {
+    declare_matrix(here + "input_gate", weights.input_gate, {{size, hidden}});
+    declare_matrix(here + "input_projection", weights.input_projection, {{hidden, size}});
+    declare_norm(here + "input_post_norm", weights.input_post_norm, hidden, s.norms.bias);
+  }
+  if (s.layer_scales) declare_vector(here + "layer_scale", weights.layer_scale, {hidden});
 }
 
-void ModelBuilder::declare_mlp(const std::string& here, LayerWeights& weights) {
+void ModelBuilder::declare_attention(const std::string& here, int64_t layer,
+                                     LayerWeights& weights) {
   const DecoderSpec& s = model_->spec;
-  const int64_t hidden = s.hidden_size, inner = s.intermediate_size;
+  const int64_t hidden = s.hidden_size, kv_heads = s.kv_heads_of(layer);
+  const int64_t head_dim = s.head_dim_of(layer);
+  const int64_t q_size = s.heads_of(layer) * head_dim, k_size = kv_heads * head_dim;
+  const bool has_kv = s.has_kv(layer);
+  std::vector<int64_t> sizes = {q_size};
+  if (has_kv) sizes.insert(sizes.end(), {k_size, kv_heads * s.value_dim_of(layer)});
+  std::vector<PartShape> parts;
+  for (const int64_t size : sizes) parts.push_back({size, hidden});
+  declare_matrix(here + "qkv", weights.qkv, parts);
+  if (s.qkv_bias) declare_vector(here + "qkv_bias", weights.qkv_bias, sizes);
+  if (!s.qk_norm) return;
+  const bool one = s.attention.qk_norm_over == "head";  // one weight for all heads
+  const bool bias = s.attention.qk_norm_bias;
+  declare_norm(here + "q_norm", weights.q_norm, one ? head_dim : q_size, bias);
+  if (has_kv) declare_norm(here + "k_norm", weights.k_norm, one ? head_dim : k_size, bias);
+}
+
+void ModelBuilder::declare_latent(const std::string& here, int64_t layer, LayerWeights& weights) {
+  const DecoderSpec& s = model_->spec;
+  const LatentSpec& latent = s.latent;
+  const int64_t hidden = s.hidden_size, heads = s.heads_of(layer);
+  const int64_t q_size = heads * (latent.nope_dim + latent.rope_dim);
+  const int64_t kv_size = latent.kv_rank + latent.rope_dim;
+  if (latent.q_rank > 0) {
+    declare_matrix(here + "q_a", weights.q_a, {{latent.q_rank, hidden}});
+    if (s.qkv_bias) declare_vector(here + "q_a_bias", weights.q_a_bias, {latent.q_rank});
+    declare_norm(here + "q_a_norm", weights.q_a_norm, latent.q_rank, false);
+    declare_matrix(here + "q_b", weights.q_b, {{q_size, latent.q_rank}});
+  } else {
+    declare_matrix(here + "qkv", weights.qkv, {{q_size, hidden}});
+  }
+  declare_matrix(here + "kv_a", weights.kv_a, {{kv_size, hidden}});
+  if (s.qkv_bias) declare_vector(here + "kv_a_bias", weights.kv_a_bias, {kv_size});
+  declare_norm(here + "kv_a_norm", weights.kv_a_norm, latent.kv_rank, false);
+  const auto count = static_cast<size_t>(heads);
+  declare_matrix(here + "k_up", weights.k_up,
+                 std::vector<PartShape>(count, {latent.kv_rank, latent.nope_dim}));
+  declare_matrix(here + "v_up", weights.v_up,
+                 std::vector<PartShape>(count, {latent.value_dim, latent.kv_rank}));
+}
+
+void ModelBuilder::declare_mlp(const std::string& here, int64_t inner, LayerWeights& weights) {
+  const DecoderSpec& s = model_->spec;
+  const int64_t hidden = s.hidden_size;
   const size_t parts = s.mlp.gated ? 2 : 1;
   const std::string up = here + (s.mlp.gated ? "gate_up" : "up");
   declare_matrix(up, weights.gate_up, std::vector<PartShape>(parts, {inner, hidden}));
@@ -155,6 +208,13 @@ void ModelBuilder::declare_experts(const std::string& here, LayerWeights& weight
                    std::vector<int64_t>(count * parts, inner));
     declare_vector(here + "experts_down_bias", weights.experts_down_bias,
                    std::vector<int64_t>(count, hidden));
+  }
+  if (e.scales) declare_vector(here + "expert_scales", weights.expert_scales, {e.count});
+  if (e.router_norm) declare_norm(here + "router_norm", weights.router_norm, hidden, s.norms.bias);
+  if (e.beside_mlp) {
+    declare_norm(here + "inner_norm", weights.inner_norm, hidden, s.norms.bias);
+    declare_norm(here + "experts_norm", weights.experts_norm, hidden, s.norms.bias);
+    declare_norm(here + "experts_post_norm", weights.experts_post_norm, hidden, s.norms.bias);
   }
   if (e.shared_size == 0) return;
   declare_matrix(here + (s.mlp.gated ? "shared_gate_up" : "shared_up"), weights.shared_gate_up,

@@ -4,8 +4,10 @@
 //   embed (vocab, hidden)   positions (learned_positions, hidden)   embed_norm (hidden)
 //   norm (hidden)           head (vocab, hidden), absent when tied  head_bias (vocab)
 //   layers.{i}.attention_norm (hidden)
-//   layers.{i}.qkv      parts q (heads * head_dim, hidden), k, v (kv_heads * head_dim, hidden)
+//   layers.{i}.qkv      parts q (heads * head_dim, hidden), k, v (kv_heads * head_dim, hidden);
+//                       q alone in a layer without keys and values of its own
 //   layers.{i}.qkv_bias parts q, k, v           layers.{i}.q_norm, k_norm (AttentionSpec)
+//   layers.{i}.attention_gate (heads * value_dim, hidden), or (heads, hidden)
 //   layers.{i}.sink_logits (heads)
 //   layers.{i}.o (hidden, heads * head_dim)     layers.{i}.o_bias (hidden)
 //   layers.{i}.attention_post_norm (hidden)
@@ -20,6 +22,20 @@
 //                       with parts up 0, up 1, ...; each with its bias
 //   layers.{i}.experts_down  parts (hidden, inner)      layers.{i}.experts_down_bias
 //   layers.{i}.shared_gate_up, shared_down (of shared_size)     layers.{i}.shared_gate (1, hidden)
+//   layers.{i}.expert_scales (experts)          layers.{i}.router_norm (hidden)
+//   layers.{i}.inner_norm, experts_norm, experts_post_norm (hidden): of the MLP's output, the
+//                       experts' input and their output, where they stand beside an MLP
+// with latent attention, in place of k and v; `value` is LatentSpec::value_dim:
+//   layers.{i}.q_a (q_rank, hidden)             layers.{i}.q_a_bias   layers.{i}.q_a_norm (q_rank)
+//   layers.{i}.q_b (heads * (nope_dim + rope_dim), q_rank); with q_rank 0 `qkv` has these rows
+//   layers.{i}.kv_a (kv_rank + rope_dim, hidden)  layers.{i}.kv_a_bias  layers.{i}.kv_a_norm
+//   (kv_rank) layers.{i}.k_up     a part (kv_rank, nope_dim) for each head layers.{i}.v_up     a
+//   part (value, kv_rank) for each head layers.{i}.o (hidden, heads * value)
+// with inputs of single layers:
+//   layer_embed (vocab, layers * size)          layer_projection (layers * size, hidden)
+//   layer_projection_norm (size)                layers.{i}.input_gate (size, hidden)
+//   layers.{i}.input_projection (hidden, size)  layers.{i}.input_post_norm (hidden)
+// layers.{i}.layer_scale (hidden)
 //
 // A spec says which of them a model has. A norm has its bias under its own name and "_bias".
 #pragma once
@@ -45,6 +61,11 @@ struct LayerWeights {
   Vector qkv_bias;
   NormWeights q_norm, k_norm;
   Vector sink_logits;
+  Matrix attention_gate;
+  // Of latent attention.
+  Matrix q_a, q_b, kv_a, k_up, v_up;
+  Vector q_a_bias, kv_a_bias;
+  NormWeights q_a_norm, kv_a_norm;
   Matrix o;
   Vector o_bias;
   NormWeights mlp_norm, mlp_post_norm;
@@ -62,6 +83,13 @@ struct LayerWeights {
   Vector experts_down_bias;
   Matrix shared_gate_up, shared_down;
   Matrix shared_gate;
+  Vector expert_scales;
+  NormWeights router_norm;
+  NormWeights inner_norm, experts_norm, experts_post_norm;
+  // The layer's own input.
+  Matrix input_gate, input_projection;
+  NormWeights input_post_norm;
+  Vector layer_scale;
 };
 
 // A weight under its canonical name, as a matrix or as a vector.
@@ -77,6 +105,8 @@ struct Model {
   Matrix embed;
   Matrix positions;  // learned positions
   NormWeights embed_norm;
+  Matrix layer_embed, layer_projection;  // inputs of single layers
+  NormWeights layer_projection_norm;
   NormWeights norm;
   Matrix head;  // the embedding's own memory when tied
   Vector head_bias;
@@ -112,7 +142,9 @@ class ModelBuilder {
   void declare_vector(const std::string& name, Vector& vector, const std::vector<int64_t>& sizes);
   void declare_norm(const std::string& name, NormWeights& norm, int64_t size, bool bias);
   void declare_layer(int64_t layer);
-  void declare_mlp(const std::string& here, LayerWeights& weights);
+  void declare_attention(const std::string& here, int64_t layer, LayerWeights& weights);
+  void declare_latent(const std::string& here, int64_t layer, LayerWeights& weights);
+  void declare_mlp(const std::string& here, int64_t inner, LayerWeights& weights);
   void declare_experts(const std::string& here, LayerWeights& weights);
   Slot& open_slot(const std::string& name);
 

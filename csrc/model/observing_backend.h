@@ -78,6 +78,13 @@ class ObservingBackend final : public Backend {
                  int64_t width, int64_t stride, float* x) override {
     backend_->gate_rows(gates, gate_stride, groups, rows, width, stride, x);
   }
+  void head_linear(const HeadLinearArgs& args, int64_t rows) override {
+    backend_->head_linear(args, rows);
+  }
+  void multiply_rows(const float* by, int64_t by_stride, int64_t rows, int64_t width,
+                     float* x) override {
+    backend_->multiply_rows(by, by_stride, rows, width, x);
+  }
   void normalise(const LinearInput& input, int64_t rows, float* y) override {
     backend_->normalise(input, rows, y);
   }

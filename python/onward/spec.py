@@ -70,8 +70,9 @@ class AttentionSpec:
     """q, k and v are limited to [-clip, clip]; 0: not."""
     sink_logits: bool = False
     """One more logit for each head in the softmax, without a value (gpt-oss)."""
-    output_gate: bool = False
-    """The output is multiplied by the sigmoid of a projection of the input."""
+    output_gate: str = "none"
+    """The output is multiplied by the sigmoid of a projection of the input, which has a number for
+    each value ("values") or for each head ("heads")."""
     alibi_slopes: tuple[float, ...] = ()
     """A slope for each head (ALiBi, Press et al. 2022), or none."""
     qk_norm_kind: str = "rms"
@@ -131,18 +132,47 @@ class ExpertsSpec:
     """Intermediate size of an expert that always runs; 0: none."""
     shared_gate: bool = False
     """The output of the shared expert is multiplied by the sigmoid of a projection of the input."""
+    scales: bool = False
+    """A factor for the weight of each expert."""
+    router_norm: bool = False
+    """The router reads the residual stream through a norm of its own."""
+    router_scale: float = 1.0
+    """Of the router's logits."""
+    beside_mlp: bool = False
+    """Layers with experts have an MLP as well, and the normalised outputs of both are added
+    (Gemma 4)."""
 
 
 @dataclass(frozen=True)
 class LatentSpec:
-    """Latent attention (MLA, DeepSeek-V2 2024): the cache holds ``kv_rank + rope_dim`` values."""
+    """Latent attention (MLA, DeepSeek-V2 2024). The cache holds one head: the latent followed by a
+    rotated part as its key, and the latent as its value. So the spec's ``head_dim`` is ``kv_rank +
+    rope_dim``, its ``value_dim`` is ``kv_rank``, and ``num_kv_heads`` is 1."""
 
     kv_rank: int = 0
     q_rank: int = 0
     """0: q is one product."""
     nope_dim: int = 0
-    """Values of a query head without rotation."""
+    """Values of a query head without rotation, before its key matrix."""
     rope_dim: int = 0
+    value_dim: int = 0
+    """Of a head, after its value matrix."""
+    norm_eps: float = 0.0
+    """Of the norms of the latents; 0: as of the other norms."""
+
+
+@dataclass(frozen=True)
+class LayerInputSpec:
+    """Inputs of single layers (Gemma 3n and 4): a part of a second embedding plus a normalised
+    projection of the embedded token, for each token and layer."""
+
+    size: int = 0
+    """Values of an input; 0: none."""
+    embedding_scale: float = 1.0
+    projection_scale: float = 1.0
+    """Before the norm."""
+    scale: float = 1.0
+    """Of the sum."""
 
 
 @dataclass(frozen=True)
@@ -195,6 +225,14 @@ class DecoderSpec:
     """0, the default, means ``head_dim``."""
     value_dim: int = _added(0)
     """Of the values of a head; 0: the head_dim of the layer."""
+    layer_intermediate_sizes: tuple[int, ...] = _added(())
+    """0, the default, means ``intermediate_size``."""
+    kv_sources: tuple[int, ...] = _added(())
+    """0, the default, means that the layer has keys and values; ``i + 1``: it sees the keys and
+    values of layer ``i``."""
+    layer_inputs: LayerInputSpec = _added(LayerInputSpec())
+    layer_scales: bool = _added(False)
+    """The residual stream is multiplied by a vector after each layer."""
     residual: str = _added("sequential")
     """"sequential": the MLP reads the stream after attention. "parallel": both read the stream
     before, through one norm; "parallel_norms": each through its own norm."""
@@ -225,6 +263,13 @@ class DecoderSpec:
 
     def value_dim_of(self, layer: int) -> int:
         return self.value_dim or self.head_dim_of(layer)
+
+    def intermediate_size_of(self, layer: int) -> int:
+        return _at(self.layer_intermediate_sizes, layer) or self.intermediate_size
+
+    def has_kv(self, layer: int) -> bool:
+        """Whether the layer has keys and values of its own."""
+        return not _at(self.kv_sources, layer)
 
 
 def _at(values: tuple[int, ...], layer: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 LAYERS, WINDOW, VOCABULARY = 4, 24, 160
+ALTERNATING = ["sliding_attention", "full_attention"] * (LAYERS // 2)
 # Spellings of one size; a config class takes those that it knows.
 SIZES: dict[str, Any] = {
     "vocab_size": VOCABULARY,
@@ -81,8 +82,20 @@ CHANGES: dict[str, dict[str, Any]] = {
     "mpt": {"attn_config": {"clip_qkv": 0.5}},
     "nemotron": {"attention_bias": True, "mlp_bias": True},
     "stablelm": {"use_qkv_bias": True, "qk_layernorm": True},
+    "gemma3_text": {"query_pre_attn_scalar": 24, "layer_types": ALTERNATING},
+    "gemma4_text": {
+        "layer_types": ALTERNATING,
+        "global_head_dim": 32,
+        "hidden_size_per_layer_input": 16,
+        "vocab_size_per_layer_input": VOCABULARY,
+        "num_kv_shared_layers": 2,
+        "use_double_wide_mlp": True,
+        "final_logit_softcapping": 30.0,
+    },
     "falcon": {"new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 2},
     "phi": {"partial_rotary_factor": 0.5},
+    "deepseek_v2": {"num_key_value_heads": 4, "topk_method": "group_limited_greedy"},
+    "deepseek_v3": {"num_key_value_heads": 4},
 }
 
 

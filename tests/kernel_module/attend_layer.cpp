@@ -51,8 +51,8 @@ Floats attend_layer(const Floats& q, const std::vector<Slice>& slices, int64_t k
                     const std::optional<Floats>& alibi_slopes) {
   expect_dimensions("q", q, 3);
   const int64_t rows = q.shape(0), heads = q.shape(1), head_dim = q.shape(2);
-  CacheLayout layout = cache_layout(layers, kv_heads, head_dim, parse_dtype(dtype), key_codec,
-                                    value_codec);
+  CacheLayout layout =
+      cache_layout(layers, kv_heads, head_dim, parse_dtype(dtype), key_codec, value_codec);
   layout.window_blocks = window_blocks;
   layout.exact_first = exact_first;
   layout.groups[0].window = window;
@@ -70,8 +70,8 @@ Floats attend_layer(const Floats& q, const std::vector<Slice>& slices, int64_t k
   const std::unique_ptr<Backend> backend = Device(device).make_backend(threads);
   DeviceArrays arrays(*backend);
   AttendLayerArgs args;
-  args.qkv = arrays.copy_of(padded_rows(flat, stride));
-  args.qkv_stride = stride;
+  args.q = arrays.copy_of(padded_rows(flat, stride));
+  args.q_stride = stride;
   args.out = arrays.floats(rows * out_stride);
   args.num_heads = heads;
   args.layer = layer;
@@ -120,7 +120,8 @@ Floats attend_layer(const Floats& q, const std::vector<Slice>& slices, int64_t k
     backend->attend(args);
     backend->download(out.data(), args.out, out.size() * sizeof(float));
   }
-  return cut_rows(out.data(), rows, out_stride, heads * value_dim).reshape({rows, heads, value_dim});
+  return cut_rows(out.data(), rows, out_stride, heads * value_dim)
+      .reshape({rows, heads, value_dim});
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// What attention alone takes, over caches that are filled with numbers. For benchmarks/attention.py.
+// What attention alone takes, over caches that are filled with numbers. For
+// benchmarks/attention.py.
 #include <pybind11/stl.h>
 
 #include <chrono>
@@ -114,8 +115,8 @@ std::vector<std::pair<std::vector<double>, int64_t>> attend_rate(
   const std::unique_ptr<Backend> backend = cpu::make_backend(threads);
   std::vector<std::unique_ptr<FilledCache>> filled;
   for (const auto& [dtype, key_codec, value_codec] : caches) {
-    CacheLayout layout = cache_layout(layers, kv_heads, head_dim, parse_dtype(dtype), key_codec,
-                                      value_codec);
+    CacheLayout layout =
+        cache_layout(layers, kv_heads, head_dim, parse_dtype(dtype), key_codec, value_codec);
     layout.window_blocks = window_blocks;
     filled.push_back(std::make_unique<FilledCache>(*backend, std::move(layout), depth, rows));
   }
@@ -137,8 +138,8 @@ std::vector<std::pair<std::vector<double>, int64_t>> attend_rate(
       const std::vector<SequenceSlice> slices = {{0, rows, depth - rows, &blocks}};
       for (const uint64_t word : weights) sink += word;
       AttendLayerArgs args;
-      args.qkv = q.data<float>();
-      args.qkv_stride = stride;
+      args.q = q.data<float>();
+      args.q_stride = stride;
       args.out = out.data<float>();
       args.num_heads = heads;
       args.scale = 0.125f;

@@ -28,7 +28,8 @@ HeadNorm::Over parse_over(const std::string& over) {
   throw InvalidArgument("kernels: norm_over is '" + over + "', expected head, heads or all");
 }
 
-// q (rows, heads, head_dim), k (rows, kv_heads, head_dim), v (rows, kv_heads, value_dim) in one row.
+// q (rows, heads, head_dim), k (rows, kv_heads, head_dim), v (rows, kv_heads, value_dim) in one
+// row.
 std::vector<float> joined_rows(const Floats& q, const Floats& k, const Floats& v, int64_t stride) {
   const int64_t rows = q.shape(0);
   std::vector<float> joined(static_cast<size_t>(rows * stride));
@@ -42,7 +43,8 @@ std::vector<float> joined_rows(const Floats& q, const Floats& k, const Floats& v
   return joined;
 }
 
-// The keys and values of float32 blocks, (rows, kv_heads, head_dim) and (rows, kv_heads, value_dim).
+// The keys and values of float32 blocks, (rows, kv_heads, head_dim) and (rows, kv_heads,
+// value_dim).
 py::tuple stored_rows(const CacheLayout& layout, const std::vector<std::vector<float>>& blocks,
                       int64_t first_position, int64_t rows) {
   const CacheLayout::Group& sizes = layout.groups[0];
@@ -97,10 +99,12 @@ py::tuple rotate_on(const std::string& device, const Floats& q, const Floats& k,
     return made;
   };
   RotateArgs args;
-  args.k_offset = heads * head_dim;
-  args.v_offset = args.k_offset + kv_heads * head_dim;
-  args.qkv_stride = args.v_offset + kv_heads * value_dim;
-  args.qkv = arrays.copy_of(joined_rows(q, k, v, args.qkv_stride));
+  const int64_t k_offset = heads * head_dim, v_offset = k_offset + kv_heads * head_dim;
+  const int64_t stride = v_offset + kv_heads * value_dim;
+  args.q = arrays.copy_of(joined_rows(q, k, v, stride));
+  args.k = args.q + k_offset;
+  args.v = args.q + v_offset;
+  args.q_stride = args.kv_stride = stride;
   args.cosines = arrays.copy_of(cosines.data(), cosines.size());
   args.sines = arrays.copy_of(sines.data(), sines.size());
   args.clip = clip;
@@ -114,7 +118,8 @@ py::tuple rotate_on(const std::string& device, const Floats& q, const Floats& k,
   }
   args.num_heads = heads;
 
-  const int64_t count = layout.blocks_for(first_position + rows), bytes = layout.exact_block_bytes(0);
+  const int64_t count = layout.blocks_for(first_position + rows),
+                bytes = layout.exact_block_bytes(0);
   std::vector<void*> memory;
   for (int64_t block = 0; block < count; ++block) memory.push_back(arrays.take(bytes));
   const GroupBlocks blocks = {memory.data(), nullptr};
@@ -123,11 +128,11 @@ py::tuple rotate_on(const std::string& device, const Floats& q, const Floats& k,
   backend->begin_step(layout, slices, no_encodings);
   backend->rotate_and_append(args);
 
-  std::vector<float> qkv(static_cast<size_t>(rows * args.qkv_stride));
-  backend->download(qkv.data(), args.qkv, qkv.size() * sizeof(float));
+  std::vector<float> qkv(static_cast<size_t>(rows * stride));
+  backend->download(qkv.data(), args.q, qkv.size() * sizeof(float));
   Floats rotated({rows, heads, head_dim});
   for (int64_t row = 0; row < rows; ++row) {
-    std::copy_n(qkv.data() + row * args.qkv_stride, heads * head_dim, rotated.mutable_data(row));
+    std::copy_n(qkv.data() + row * stride, heads * head_dim, rotated.mutable_data(row));
   }
   std::vector<std::vector<float>> stored;
   for (void* block : memory) {
@@ -144,10 +149,10 @@ void bind_rotate(py::module_& m) {
   m.def("rotate_on", &rotate_on, py::arg("device"), py::arg("q"), py::arg("k"), py::arg("v"),
         py::arg("cosines"), py::arg("sines"), py::arg("first_position") = 0,
         py::arg("q_norm") = py::none(), py::arg("k_norm") = py::none(),
-        py::arg("norm_over") = "head", py::arg("after_rotation") = false,
-        py::arg("v_norm") = false, py::arg("eps") = 0.0f, py::arg("clip") = 0.0f,
-        py::arg("q_scales") = py::none(), py::arg("layer_norm") = false,
-        py::arg("q_bias") = py::none(), py::arg("k_bias") = py::none(),
+        py::arg("norm_over") = "head", py::arg("after_rotation") = false, py::arg("v_norm") = false,
+        py::arg("eps") = 0.0f, py::arg("clip") = 0.0f, py::arg("q_scales") = py::none(),
+        py::arg("layer_norm") = false, py::arg("q_bias") = py::none(),
+        py::arg("k_bias") = py::none(),
         "Rotates and appends one sequence from first_position on. q (rows, heads, head_dim), k "
         "(rows, kv_heads, head_dim), v (rows, kv_heads, value_dim). Returns the queries, and the "
         "keys and values as a float32 cache holds them.");

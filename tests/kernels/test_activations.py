@@ -36,6 +36,7 @@ EXACT: dict[str, Callable[[F64], F64]] = {
     "quick_gelu": lambda x: x * sigmoid(1.702 * x),
     "relu": lambda x: np.maximum(x, 0),
     "relu2": lambda x: np.maximum(x, 0) ** 2,
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
 }
 
 

@@ -148,8 +148,8 @@ AttendArgs AttendTasks::exact_args(const Tile& tile, int64_t kv_head) const {
     return by_head.empty() ? nullptr : by_head.data + head;
   };
   AttendArgs attend;
-  attend.q = args_->qkv + row * args_->qkv_stride + head * seen_->head_dim;
-  attend.q_stride = args_->qkv_stride;
+  attend.q = args_->q + row * args_->q_stride + head * seen_->head_dim;
+  attend.q_stride = args_->q_stride;
   attend.out_stride = activation_stride(args_->num_heads * seen_->value_dim);
   attend.out = args_->out + row * attend.out_stride + head * seen_->value_dim;
   attend.blocks = tile.slice->blocks[layer_group_].exact;

@@ -29,17 +29,22 @@ void ExpertTasks::run(const ExpertsArgs& args, int64_t rows, const Kernels& kern
   const int64_t hidden = args.up->inputs, inner = args.down->inputs;
   const int64_t slots = rows * args.routing.chosen;
   float* normed = reserved(normed_, rows * hidden);
-  pool.run(rows, [&](int64_t row) {
-    const float* x = args.input.x + row * hidden;
-    float* y = normed + row * hidden;
-    if (args.input.norm.empty()) {
-      std::copy_n(x, hidden, y);
-    } else {
-      normalise_row(kernels, args.input.norm, x, hidden, y);
-    }
-  });
+  const auto normalise = [&](const LinearInput& input) {
+    pool.run(rows, [&](int64_t row) {
+      const float* x = input.x + row * hidden;
+      float* y = normed + row * hidden;
+      if (input.norm.empty()) {
+        std::copy_n(x, hidden, y);
+      } else {
+        normalise_row(kernels, input.norm, x, hidden, y);
+      }
+    });
+  };
+  const bool routes_other = args.router_input.x != nullptr;
+  normalise(routes_other ? args.router_input : args.input);
   route(args, rows, kernels, pool);
   group(args.routing, rows);
+  if (routes_other) normalise(args.input);
 
   float* gathered = reserved(gathered_, slots * hidden);
   pool.run(slots, [&](int64_t slot) {
@@ -82,8 +87,13 @@ void ExpertTasks::route(const ExpertsArgs& args, int64_t rows, const Kernels& ke
   const int64_t each = args.routing.chosen;
   chosen_.resize(static_cast<size_t>(rows * each));
   pool.run(rows, [&](int64_t row) {
-    choose_experts(args.routing, output.y + row * router.outputs, args.correction.data,
-                   chosen_.data() + row * each);
+    ChosenExpert* chosen = chosen_.data() + row * each;
+    float* logits = output.y + row * router.outputs;
+    if (args.router_scale != 1.0f)
+      kernels.soft_cap(logits, router.outputs, args.router_scale, 0.0f);
+    choose_experts(args.routing, logits, args.correction.data, chosen);
+    if (args.scales.empty()) return;
+    for (int64_t i = 0; i < each; ++i) chosen[i].weight *= args.scales.data[chosen[i].expert];
   });
 }
 
@@ -113,21 +123,14 @@ void ExpertTasks::group(const Routing& routing, int64_t rows) {
 void ExpertTasks::multiply(const InputRows& input, const LinearOutput& output, int64_t part_columns,
                            const Kernels& kernels, ThreadPool& pool) {
   std::vector<LinearTasks> products;
-  std::vector<int64_t> ends;  // of the tasks of each product, counted over all products
   products.reserve(runs_.size());
-  int64_t tasks = 0;
   for (const Run& run : runs_) {
     LinearOutput own = output;
     own.first = run.expert * part_columns;
     own.y = output.y + run.first * output.columns;
     products.emplace_back(own, input, run.first, run.count, kernels, pool.threads());
-    ends.push_back(tasks += products.back().count());
   }
-  pool.run(tasks, [&](int64_t task) {
-    const size_t product =
-        static_cast<size_t>(std::upper_bound(ends.begin(), ends.end(), task) - ends.begin());
-    products[product].run(task - (product == 0 ? 0 : ends[product - 1]));
-  });
+  run_products(products, pool);
 }
 
 void ExpertTasks::combine(const ExpertsArgs& args, int64_t rows, const Kernels& kernels,

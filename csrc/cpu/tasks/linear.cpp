@@ -192,4 +192,15 @@ void LinearTasks::multiply(const Rows& rows, int64_t begin, int64_t end, int64_t
   }
 }
 
+void run_products(const std::vector<LinearTasks>& products, ThreadPool& pool) {
+  std::vector<int64_t> ends;  // of the tasks of each product, counted over all products
+  int64_t tasks = 0;
+  for (const LinearTasks& product : products) ends.push_back(tasks += product.count());
+  pool.run(tasks, [&](int64_t task) {
+    const size_t product =
+        static_cast<size_t>(std::upper_bound(ends.begin(), ends.end(), task) - ends.begin());
+    products[product].run(task - (product == 0 ? 0 : ends[product - 1]));
+  });
+}
+
 }  // namespace onward::cpu

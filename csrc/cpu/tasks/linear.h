@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "backend/backend.h"
 #include "base/buffer.h"
+#include "base/thread_pool.h"
 #include "cpu/kernels.h"
 
 namespace onward::cpu {
@@ -79,5 +81,8 @@ class LinearTasks {
   int64_t row_chunks_ = 0;  // 0 with few rows
   int64_t count_ = 0;
 };
+
+// Runs the tasks of several products as one set.
+void run_products(const std::vector<LinearTasks>& products, ThreadPool& pool);
 
 }  // namespace onward::cpu

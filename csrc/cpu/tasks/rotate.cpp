@@ -8,9 +8,9 @@ namespace {
 constexpr int64_t kMaxHeadDim = 576;
 constexpr int64_t kMaxValueDim = 512;
 
-// (x1, x2) -> (x1 cos - x2 sin, x2 cos + x1 sin) with x2 half a head after x1.
-void rotate_head(float* __restrict head, const float* __restrict cosines,
-                 const float* __restrict sines, int64_t half) {
+// (x1, x2) -> (x1 cos - x2 sin, x2 cos + x1 sin) with x2 `half` after x1.
+void rotate_pairs(float* __restrict head, const float* __restrict cosines,
+                  const float* __restrict sines, int64_t half) {
   for (int64_t i = 0; i < half; ++i) {
     const float x1 = head[i];
     const float x2 = head[half + i];
@@ -19,20 +19,28 @@ void rotate_head(float* __restrict head, const float* __restrict cosines,
   }
 }
 
-// The heads of one token, queries or keys.
+// The heads of one token: queries, keys or values.
 struct Heads {
   float* vectors;  // (count, size)
   int64_t count;
   int64_t size;
 };
 
+struct Rotation {
+  const float* cosines;  // (pairs)
+  const float* sines;
+  int64_t from;  // the first value of a head that rotates
+  int64_t pairs;
+};
+
 void normalise(const Kernels& kernels, const HeadNorm& norm, float eps, const Heads& heads) {
   const bool together = norm.over == HeadNorm::Over::all;
   const int64_t runs = together ? 1 : heads.count;
-  const int64_t size = together ? heads.count * heads.size : heads.size;
+  const int64_t stride = together ? heads.count * heads.size : heads.size;
+  const int64_t size = norm.size > 0 ? norm.size : stride;
   for (int64_t run = 0; run < runs; ++run) {
-    float* vector = heads.vectors + run * size;
-    const int64_t own = norm.over == HeadNorm::Over::heads ? run * size : 0;
+    float* vector = heads.vectors + run * stride;
+    const int64_t own = norm.over == HeadNorm::Over::heads ? run * stride : 0;
     const float* weight = norm.weight.data + own;
     if (norm.layer) {
       const float* bias = norm.bias.empty() ? nullptr : norm.bias.data + own;
@@ -44,10 +52,11 @@ void normalise(const Kernels& kernels, const HeadNorm& norm, float eps, const He
 }
 
 void normalise_and_rotate(const Kernels& kernels, const HeadNorm& norm, float eps,
-                          const Heads& heads, const float* cosines, const float* sines) {
+                          const Heads& heads, const Rotation& rotation) {
   if (!norm.empty() && !norm.after_rotation) normalise(kernels, norm, eps, heads);
   for (int64_t head = 0; head < heads.count; ++head) {
-    rotate_head(heads.vectors + head * heads.size, cosines, sines, heads.size / 2);
+    rotate_pairs(heads.vectors + head * heads.size + rotation.from, rotation.cosines,
+                 rotation.sines, rotation.pairs);
   }
   if (!norm.empty() && norm.after_rotation) normalise(kernels, norm, eps, heads);
 }
@@ -95,25 +104,27 @@ void rotate_and_append_token(const RotateArgs& args, const CacheLayout& layout,
                              const SequenceSlice& slice, int64_t token, const Kernels& kernels) {
   const int64_t row = slice.first_row + token;
   const CacheLayout::Group& sizes = layout.group(args.layer);
-  const int64_t half = sizes.head_dim / 2;
-  const float* cosines = args.cosines + row * half;
-  const float* sines = args.sines + row * half;
-  float* q = args.qkv + row * args.qkv_stride;
+  const int64_t pairs = (sizes.head_dim - args.rotated_from) / 2;
+  const Rotation rotation = {args.cosines + row * pairs, args.sines + row * pairs,
+                             args.rotated_from, pairs};
+  float* q = args.q + row * args.q_stride;
   const Heads queries = {q, args.num_heads, sizes.head_dim};
-  const Heads keys = {q + args.k_offset, sizes.num_kv_heads, sizes.head_dim};
-  const Heads values = {q + args.v_offset, sizes.num_kv_heads, sizes.value_dim};
-
-  if (args.clip > 0) {
-    for (const Heads& heads : {queries, keys, values}) {
-      limit(args.clip, heads.count * heads.size, heads.vectors);
-    }
-  }
-  normalise_and_rotate(kernels, args.q_norm, args.norm_eps, queries, cosines, sines);
-  normalise_and_rotate(kernels, args.k_norm, args.norm_eps, keys, cosines, sines);
-  if (args.v_norm) normalise_values(kernels, args.norm_eps, values);
+  if (args.clip > 0) limit(args.clip, queries.count * queries.size, q);
+  normalise_and_rotate(kernels, args.q_norm, args.norm_eps, queries, rotation);
   if (args.q_scales != nullptr) {
     for (int64_t i = 0; i < queries.count * queries.size; ++i) q[i] *= args.q_scales[row];
   }
+  if (args.k == nullptr) return;
+
+  const Heads keys = {args.k + row * args.kv_stride, sizes.num_kv_heads, sizes.head_dim};
+  const Heads values = {args.v + row * args.kv_stride, sizes.num_kv_heads, sizes.value_dim};
+  if (args.clip > 0) {
+    for (const Heads& heads : {keys, values}) {
+      limit(args.clip, heads.count * heads.size, heads.vectors);
+    }
+  }
+  normalise_and_rotate(kernels, args.k_norm, args.norm_eps, keys, rotation);
+  if (args.v_norm) normalise_values(kernels, args.norm_eps, values);
 
   const GroupBlocks& group = slice.blocks[layout.group_of[static_cast<size_t>(args.layer)]];
   const int64_t position = slice.first_position + token;

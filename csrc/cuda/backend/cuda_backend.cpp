@@ -151,9 +151,17 @@ class CudaBackend final : public Backend {
   void gate_rows(const float*, int64_t, int64_t, int64_t, int64_t, int64_t, float*) override {
     lacks("gates of rows");
   }
-  void add_rows(const LinearInput&, int64_t, float, float*) override { lacks("norms after blocks"); }
+  void head_linear(const HeadLinearArgs&, int64_t) override { lacks("products of heads"); }
+  void multiply_rows(const float*, int64_t, int64_t, int64_t, float*) override {
+    lacks("products of rows");
+  }
+  void add_rows(const LinearInput&, int64_t, float, float*) override {
+    lacks("norms after blocks");
+  }
   void cap_rows(float*, int64_t, int64_t, float, float) override { lacks("soft-capped logits"); }
   void rotate_and_append(const RotateArgs& args) override {
+    if (args.k == nullptr) lacks("layers that append nothing");
+    if (args.rotated_from > 0) lacks("rotation of a part of a head");
     if (args.clip > 0) lacks("limits of queries, keys and values");
     if (args.v_norm) lacks("a norm of values");
     if (args.q_scales != nullptr) lacks("scales of queries");

@@ -148,7 +148,7 @@ __device__ void attend_unit(const CodedCall& c, const CodedHeads& coded, const B
                           c.cache.head_dim,
                           c.cache.dtype};
   for (int h = 0; h < heads.count; ++h) {
-    const float* q = c.args.qkv + heads.row * c.args.qkv_stride + head_offset(c, heads.first + h);
+    const float* q = c.args.q + heads.row * c.args.q_stride + head_offset(c, heads.first + h);
     if (unit == view.coded_spans) q = turned_query(c, heads.row, q, coded.query(h));
     attend_span(keys, q, c.args.scale, run.first, run.last, run.first / kSpanKeys, shared,
                 coded.state(which, h));
@@ -230,7 +230,7 @@ __global__ void __launch_bounds__(kSoftmaxThreads, 4) attend_units(CodedCall c) 
                    heads.kv_head * c.cache.head_bytes;
     }
     prepare_queries(coded, c.signs,
-                    c.args.qkv + heads.row * c.args.qkv_stride + head_offset(c, heads.first),
+                    c.args.q + heads.row * c.args.q_stride + head_offset(c, heads.first),
                     first_keys);
   }
   if constexpr (kCut) {

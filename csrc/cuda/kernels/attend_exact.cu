@@ -48,8 +48,7 @@ __global__ void __launch_bounds__(kSoftmaxThreads) attend_spans(AttendCall c) {
   const Seen seen = keys_of(c, row);
   const int64_t first_span = seen.first / kSpanKeys, last_span = seen.last / kSpanKeys;
   const ExactKeys keys = exact_keys(c, row, head);
-  const float* q =
-      c.args.qkv + row * c.args.qkv_stride + static_cast<int64_t>(head) * keys.head_dim;
+  const float* q = c.args.q + row * c.args.q_stride + static_cast<int64_t>(head) * keys.head_dim;
   SoftmaxShared& shared = *reinterpret_cast<SoftmaxShared*>(shared_memory());
   if (c.spans > 0) {
     const int64_t span = first_span + blockIdx.z;

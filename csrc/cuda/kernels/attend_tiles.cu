@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kWarps * 32) attend_rows(Call c) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int64_t at = rows.clamped(row[i]);
-    query[i] = c.args.qkv + (rows.slice.first_row + at / rows.group) * c.args.qkv_stride +
+    query[i] = c.args.q + (rows.slice.first_row + at / rows.group) * c.args.q_stride +
                (static_cast<int64_t>(kv_head) * rows.group + at % rows.group) * head_dim;
   }
   // (steps, high and low, lanes)
@@ -327,7 +327,8 @@ void run_rows(Stream& stream, Call call) {
   constexpr int64_t kRows = kWarps * kWarpRows;
   call.tiles_of_slice = (rows_of_slice(call.args, call.cache, call.step) + kRows - 1) / kRows;
   const Grid grid = {call.step.num_slices * call.tiles_of_slice, call.cache.num_kv_heads,
-                     std::max<int64_t>(1, call.cut.block_spans), kWarps * 32, Layout<kDim, kWarps>::kBytes};
+                     std::max<int64_t>(1, call.cut.block_spans), kWarps * 32,
+                     Layout<kDim, kWarps>::kBytes};
   launch(stream, grid, attend_rows<kDim, kWarps, kBf16>, call);
 }
 

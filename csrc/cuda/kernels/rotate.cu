@@ -56,10 +56,9 @@ __global__ void __launch_bounds__(kThreads) rotate_head(RotateCall c) {
   const int head = static_cast<int>(blockIdx.y), queries = static_cast<int>(c.args.num_heads);
   const bool is_query = head < queries, is_value = head >= queries + c.cache.num_kv_heads;
   const int kv_head = is_query ? 0 : (head - queries) % c.cache.num_kv_heads;
-  float* values = c.args.qkv + row * c.args.qkv_stride +
-                  (is_query   ? static_cast<int64_t>(head) * size
-                   : is_value ? c.args.v_offset + static_cast<int64_t>(kv_head) * size
-                              : c.args.k_offset + static_cast<int64_t>(kv_head) * size);
+  float* values = is_query ? c.args.q + row * c.args.q_stride + static_cast<int64_t>(head) * size
+                           : (is_value ? c.args.v : c.args.k) + row * c.args.kv_stride +
+                                 static_cast<int64_t>(kv_head) * size;
   float* const vector = reinterpret_cast<float*>(shared_memory());  // (head_dim)
   for (int i = static_cast<int>(threadIdx.x); i < size; i += kThreads) vector[i] = values[i];
   sync_block();

@@ -46,6 +46,8 @@ inline float activated(const ActivateArgs& a, float x) {
       return positive;
     case Activation::relu2:
       return positive * positive;
+    case Activation::sigmoid:
+      return sigmoid_product(1.0f, x);
     case Activation::xielu: {
       const float* p = a.parameters;  // alpha_p, alpha_n, beta, eps
       const float line = p[2] * x;

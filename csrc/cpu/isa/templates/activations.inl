@@ -54,6 +54,8 @@ inline void with_activation(const ActivateArgs& a, const Body& body) {
         const Lanes positive = select_less(x, zero(), zero(), x);
         return mul(positive, positive);
       });
+    case Activation::sigmoid:
+      return body([](Lanes x) { return sigmoid_product(set(1.0f), x); });
     case Activation::xielu: {
       const Lanes alpha_p = set(a.parameters[0]), alpha_n = set(a.parameters[1]);
       const Lanes beta = set(a.parameters[2]), eps = set(a.parameters[3]);

@@ -57,14 +57,15 @@ def role_shapes(spec: DecoderSpec, layer: int | None) -> dict[str, Shape]:
         return {"embed": (spec.vocab_size, hidden), "head": (spec.vocab_size, hidden)}
     heads, kv_heads = spec.heads_of(layer), spec.kv_heads_of(layer)
     key, value = spec.head_dim_of(layer), spec.value_dim_of(layer)
-    inner, expert = spec.intermediate_size, spec.experts.intermediate_size
+    inner, expert = spec.intermediate_size_of(layer), spec.experts.intermediate_size
+    gates = heads * (value if spec.attention.output_gate == "values" else 1)
     shared = spec.experts.shared_size
     return {
         "q": (heads * key, hidden),
         "k": (kv_heads * key, hidden),
         "v": (kv_heads * value, hidden),
         "o": (hidden, heads * value),
-        "attention_gate": (heads * value, hidden),
+        "attention_gate": (gates, hidden),
         **{"gate": (inner, hidden), "up": (inner, hidden), "down": (hidden, inner)},
         "expert_gate": (expert, hidden),
         "expert_up": (expert, hidden),
@@ -82,11 +83,14 @@ def _latent_shapes(spec: DecoderSpec, heads: int) -> dict[str, Shape]:
     if not latent.kv_rank:
         return {}
     q_rows = heads * (latent.nope_dim + latent.rope_dim)
+    gates = heads * (latent.value_dim if spec.attention.output_gate == "values" else 1)
     return {
         "q": (q_rows, hidden),
         "q_a": (latent.q_rank, hidden),
         "q_b": (q_rows, latent.q_rank),
         "kv_a": (latent.kv_rank + latent.rope_dim, hidden),
+        "o": (hidden, heads * latent.value_dim),
+        "attention_gate": (gates, hidden),
     }
 
 
@@ -103,6 +107,12 @@ def _top_weights(spec: DecoderSpec) -> Iterator[Weight]:
         yield Weight("positions", (Role("positions", shape),))
     if spec.norms.embedding:
         yield from _norm("embed_norm", hidden, spec.norms.bias)
+    if size := spec.layer_inputs.size:
+        width = spec.num_layers * size
+        yield Weight("layer_embed", (Role("layer_embed", (spec.vocab_size, width)),))
+        role = Role("layer_projection", (width, spec.hidden_size))
+        yield Weight("layer_projection", (role,))
+        yield from _norm("layer_projection_norm", (size,), spec.norms.bias)
 
 
 def _norm(name: str, shape: Shape, bias: bool, layer: int | None = None) -> Iterator[Weight]:
@@ -127,11 +137,12 @@ class _Layer:
         if spec.latent.kv_rank:
             yield from self._latent_attention()
         else:
-            yield from self._matrix("qkv", ("q", "k", "v"), spec.qkv_bias)
+            roles = ("q", "k", "v") if spec.has_kv(layer) else ("q",)
+            yield from self._matrix("qkv", roles, spec.qkv_bias)
             yield from self._head_norms()
         if spec.attention.sink_logits:
-            yield self._vector("sink_logits", (spec.heads_of(layer),))
-        if spec.attention.output_gate:
+            yield self._weight("sink_logits", (spec.heads_of(layer),))
+        if spec.attention.output_gate != "none":
             yield from self._matrix("attention_gate", ("attention_gate",), False)
         yield from self._matrix("o", ("o",), spec.output_bias)
         if spec.norms.after:
@@ -140,14 +151,20 @@ class _Layer:
             yield from _norm("mlp_norm", hidden, bias, layer)
         if has_experts(spec, layer):
             yield from self._experts()
-        else:
+        if not has_experts(spec, layer) or spec.experts.beside_mlp:
             yield from self._mlp("", spec.mlp_bias)
         if spec.mlp.activation == "xielu":
-            yield self._vector("activation_parameters", (4,))
+            yield self._weight("activation_parameters", (4,))
         if spec.norms.after:
             yield from _norm("mlp_post_norm", hidden, bias, layer)
+        if size := spec.layer_inputs.size:
+            yield self._weight("input_gate", (size, *hidden))
+            yield self._weight("input_projection", (*hidden, size))
+            yield from _norm("input_post_norm", hidden, bias, layer)
+        if spec.layer_scales:
+            yield self._weight("layer_scale", hidden)
 
-    def _vector(self, name: str, shape: Shape) -> Weight:
+    def _weight(self, name: str, shape: Shape) -> Weight:
         return Weight(f"layers.{self._layer}.{name}", (Role(name, shape),), self._layer)
 
     def _matrix(
@@ -169,6 +186,8 @@ class _Layer:
             return
         heads_of = {"q_norm": spec.heads_of(self._layer), "k_norm": spec.kv_heads_of(self._layer)}
         for name, heads in heads_of.items():
+            if name == "k_norm" and not spec.has_kv(self._layer):
+                continue
             size = spec.head_dim_of(self._layer) * (
                 1 if spec.attention.qk_norm_over == "head" else heads
             )
@@ -184,11 +203,19 @@ class _Layer:
         experts, gated = self._spec.experts, self._spec.mlp.gated
         yield from self._matrix("router", ("router",), experts.router_bias)
         if experts.correction:
-            yield self._vector("router_correction", (experts.count,))
+            yield self._weight("router_correction", (experts.count,))
         roles = ("expert_gate", "expert_up") if gated else ("expert_up",)
         name = "experts_gate_up" if gated else "experts_up"
         yield from self._matrix(name, roles, experts.bias, experts.count)
         yield from self._matrix("experts_down", ("expert_down",), experts.bias, experts.count)
+        if experts.scales:
+            yield self._weight("expert_scales", (experts.count,))
+        hidden, bias = (self._spec.hidden_size,), self._spec.norms.bias
+        if experts.router_norm:
+            yield from _norm("router_norm", hidden, bias, self._layer)
+        if experts.beside_mlp:
+            for name in ("inner_norm", "experts_norm", "experts_post_norm"):
+                yield from _norm(name, hidden, bias, self._layer)
         if experts.shared_size:
             yield from self._mlp("shared_", False)
         if experts.shared_gate:
@@ -208,8 +235,6 @@ class _Layer:
         yield from _norm("kv_a_norm", (latent.kv_rank,), False, layer)
         heads = range(spec.heads_of(layer))
         k_up = tuple(Role("k_up", (latent.kv_rank, latent.nope_dim), index=i) for i in heads)
-        v_up = tuple(
-            Role("v_up", (spec.value_dim_of(layer), latent.kv_rank), index=i) for i in heads
-        )
+        v_up = tuple(Role("v_up", (latent.value_dim, latent.kv_rank), index=i) for i in heads)
         yield Weight(f"layers.{layer}.k_up", k_up, layer)
         yield Weight(f"layers.{layer}.v_up", v_up, layer)

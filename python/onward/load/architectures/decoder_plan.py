@@ -62,6 +62,7 @@ def decoder_spec(
     default_rotated: float | None = None,
     default_rotary_dim: int | None = None,
     rotates: bool = True,
+    rotated_dim: int | None = None,
     **fields: Any,
 ) -> DecoderSpec:
     """Read the common fields, add the fields of the family, and refuse fields that were not read.
@@ -81,14 +82,17 @@ def decoder_spec(
             rotates, and the field must be 1.
         default_rotary_dim: of the families that have the field rotary_dim, the number of rotated
             dimensions of a head, in place of partial_rotary_factor.
-        rotates: false for a family without rotation; its fields of rotation are not read.
+        rotated_dim: the dimensions of a head that rotate, where the family reads them. Then
+            ``fields`` have ``head_dim`` and ``num_kv_heads``.
+        rotates: false for a family without rotation; its fields of rotation are not read. They are
+            not read either if ``fields`` have ``rope``.
         fields: more fields of the spec. They replace what was read. Without ``mlp``, the activation
             must be silu. Lists by layer that have their default everywhere are left out.
     """
     hidden_size = config.integer("hidden_size", 1, MAX_WIDTH)
     num_heads = config.integer("num_attention_heads", 1, MAX_HEADS)
     num_kv_heads = _num_kv_heads(config, num_heads, fields.get("num_kv_heads"))
-    head_dim = _head_dim(config, hidden_size, num_heads, default_head_dim)
+    head_dim = rotated_dim or _head_dim(config, hidden_size, num_heads, default_head_dim)
     max_positions = config.integer("max_position_embeddings", 1, MAX_POSITIONS, default_context)
     if "mlp" not in fields:
         config.text("hidden_act", ("silu", "swish"), "silu")
@@ -104,8 +108,10 @@ def decoder_spec(
         "norm_eps": config.number(eps_field, 0, 1, default=default_eps),
         "tied_head": config.flag("tie_word_embeddings", default_tied),
     }
-    if rotates:
-        rotary_dim = _rotary_dim(config, head_dim, default_rotary_dim)
+    if "rope" in fields:
+        config.ignore("rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor")
+    elif rotates:
+        rotary_dim = rotated_dim or _rotary_dim(config, head_dim, default_rotary_dim)
         rope = read_rope(
             config, head_dim, max_positions, default_theta, default_rotated, rotary_dim
         )

@@ -42,6 +42,8 @@ class Stored:
     """No tensor: each value is this."""
     computed: Computed | None = None
     """No tensor: the values follow from the shape, e.g. sinusoidal positions."""
+    repeated: bool = False
+    """One number, which is each value of the part."""
     joined: tuple[str, ...] = ()
     """The tensors (whole names below the layer) whose values are the part, one after the other."""
     scalars: tuple[str, ...] = ()
@@ -157,6 +159,18 @@ _LLAMA: dict[str, Entry | tuple[Entry, ...]] = {
     "kv_a": "self_attn.kv_a_proj_with_mqa",
     "kv_a_norm": "self_attn.kv_a_layernorm",
     "kv_b": "self_attn.kv_b_proj",
+    "layer_embed": "embed_tokens_per_layer",
+    "layer_projection": "per_layer_model_projection",
+    "layer_projection_norm": "per_layer_projection_norm",
+    "input_gate": "per_layer_input_gate",
+    "input_projection": "per_layer_projection",
+    "input_post_norm": "post_per_layer_input_norm",
+    "layer_scale": Stored("layer_scalar", weight="", repeated=True),
+    "expert_scales": Stored("router.per_expert_scale", weight=""),
+    "router_norm": Stored("router.scale", weight=""),
+    "inner_norm": "post_feedforward_layernorm_1",
+    "experts_norm": "pre_feedforward_layernorm_2",
+    "experts_post_norm": "post_feedforward_layernorm_2",
     "attention_post_norm": "self_attn.post_norm",
     "mlp_post_norm": "mlp.post_norm",
     "activation_parameters": Stored(
@@ -171,7 +185,8 @@ _LLAMA: dict[str, Entry | tuple[Entry, ...]] = {
 }
 _NORMS = (
     *("norm", "embed_norm", "attention_norm", "mlp_norm", "attention_post_norm", "mlp_post_norm"),
-    *("q_norm", "k_norm"),
+    *("q_norm", "k_norm", "layer_projection_norm", "input_post_norm"),
+    *("inner_norm", "experts_norm", "experts_post_norm"),
 )
 MEDIA = (
     *("vision_tower.", "vision_model.", "visual.", "multi_modal_projector.", "audio_tower."),

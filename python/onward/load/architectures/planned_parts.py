@@ -85,6 +85,9 @@ class _Plan:
         return self._prefix(role, layer) + module + (entry.bias if role.is_bias else entry.weight)
 
     def _stored_part(self, entry: Stored, role: Role, layer: int | None) -> Part:
+        if entry.repeated:
+            tensor = self._tensor(entry, role, layer)
+            return Part(tensor, role.shape, (1,), rows=np.zeros(role.shape[0], np.int32))
         rows, total = self._rows(entry, role, layer)
         stored: Shape = (total, *role.shape[1:])
         turned = entry.transposed and not role.is_bias
@@ -160,7 +163,7 @@ class _Plan:
 
     def _latent_rotation(self, role: Role) -> RowOrder | None:
         latent = self.spec.latent
-        if self.names.rotation != "pairs" or role.name == "kv_a_norm":
+        if self.names.rotation != "pairs" or role.name in ("q_norm", "k_norm"):
             return None
         before = latent.kv_rank if role.name == "kv_a" else latent.nope_dim
         rotated = before + row_orders.half_split_from_pairs(latent.rope_dim)
@@ -170,7 +173,7 @@ class _Plan:
     def _latent_part(self, role: Role, layer: int | None) -> Part:
         """Rows of kv_b_proj, (heads, nope_dim + value size, kv_rank): those of k transposed."""
         spec, latent = self.spec, self.spec.latent
-        width = latent.nope_dim + spec.value_dim_of(layer or 0)
+        width = latent.nope_dim + latent.value_dim
         begin = (role.index or 0) * width
         tensor = self._tensor(self.names.roles["kv_b"][0], role, layer)
         stored = (spec.heads_of(layer or 0) * width, latent.kv_rank)

@@ -9,6 +9,7 @@ How far a model's positions reach (``max_context``) follows from the kind:
 * default, llama3: ``max_position_embeddings``, which already counts the stretched range.
 * linear, dynamic: ``factor * max_position_embeddings``; configs of these kinds keep the length of
   pre-training in that field.
+* proportional: ``max_position_embeddings``.
 * yarn: ``factor * original_max_position_embeddings``, or ``max_position_embeddings`` if larger.
 * factors (of a GGUF file): ``max_position_embeddings``.
 """
@@ -57,7 +58,7 @@ def read_rope(
     partial_rotary_factor; None: heads of the family rotate whole. ``rotary_dim`` is the number of
     rotated dimensions, of the families that have it in a field of its own.
     """
-    section = _section(config)
+    section = rope_section(config)
     theta = _theta(config, section, default_theta)
     rotated = rotary_dim
     if rotated is None:
@@ -237,6 +238,15 @@ def _yarn(inputs: _Inputs) -> Rope:
     return Rope(_spec(scaled, inputs.theta, attention), reach)
 
 
+def _proportional(inputs: _Inputs) -> Rope:
+    """The frequencies of a whole head, of which the first share rotates (Gemma 4)."""
+    share = inputs.section.number("partial_rotary_factor", 0, 1, default=1.0)
+    factor = inputs.section.number("factor", *_FACTOR, default=1.0)
+    base = default_frequencies(inputs.theta, inputs.head_dim) / np.float32(factor)
+    base[int(share * inputs.head_dim // 2) :] = 0
+    return Rope(_spec(base, inputs.theta), inputs.max_position_embeddings)
+
+
 def _factors(inputs: _Inputs) -> Rope:
     """A divisor per pair, as the tensor rope_freqs.weight of a GGUF file holds them."""
     base = default_frequencies(inputs.theta, inputs.head_dim)
@@ -252,11 +262,12 @@ _KINDS: dict[str, Callable[[_Inputs], Rope]] = {
     "dynamic": _dynamic,
     "llama3": _llama3,
     "yarn": _yarn,
+    "proportional": _proportional,
     "factors": _factors,
 }
 
 
-def _section(config: ConfigReader) -> ConfigReader | None:
+def rope_section(config: ConfigReader) -> ConfigReader | None:
     old, new = config.section("rope_scaling"), config.section("rope_parameters")
     if old is not None and new is not None and old.values != new.values:
         raise config.error("rope_scaling", "and rope_parameters say different things")
@@ -291,6 +302,8 @@ def _rotated(
     config: ConfigReader, section: ConfigReader | None, head_dim: int, default: float | None
 ) -> int:
     """How many dimensions of a head rotate."""
+    if section is not None and section.values.get("rope_type") == "proportional":
+        return head_dim  # _proportional reads the share
     key = "partial_rotary_factor"
     outer = config.number(key, 0, 1, default=None)
     inner = section.number(key, 0, 1, default=None) if section is not None else None

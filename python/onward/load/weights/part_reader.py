@@ -51,6 +51,8 @@ def read_part(checkpoint: Checkpoint, part: Part) -> PartTensor:
         _require_floats(checkpoint, part, tensor)
         values = float_values(_gathered(found), found.dtype).reshape(part.shape)
         return _floats(values + np.float32(part.plus))
+    if found.row_order is not None and len(found.row_order) > part.matrix[0]:  # repeats rows
+        return PartTensor(_gathered(found).data, found.dtype, found.shape, mapped=False)
     return found
 
 

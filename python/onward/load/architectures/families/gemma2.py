@@ -1,0 +1,48 @@
+"""Gemma 2: norms before and after the blocks, soft-caps, and every other layer has a window."""
+
+from __future__ import annotations
+
+import math
+
+from onward.load.architectures.config_reader import ConfigReader
+from onward.load.architectures.decoder_plan import activation, decoder_spec
+from onward.load.architectures.layer_kinds import layer_kinds, windows_of
+from onward.load.architectures.names import names
+from onward.spec import AttentionSpec, DecoderSpec, MlpSpec, NormSpec
+
+TENSORS = names(
+    norm_plus=1.0,
+    attention_post_norm="post_attention_layernorm",
+    mlp_norm="pre_feedforward_layernorm",
+    mlp_post_norm="post_feedforward_layernorm",
+)
+_CAP = (1e-6, 1e6)
+
+
+def read_spec(config: ConfigReader) -> DecoderSpec:
+    """Scores are multiplied by 1 / sqrt(query_pre_attn_scalar)."""
+    kinds = layer_kinds(config, 2)
+    config.ignore("hidden_act")  # of old files, which hidden_activation replaces
+    attention_bias = config.flag("attention_bias", False)
+    return decoder_spec(
+        config,
+        "gemma2",
+        default_context=8192,
+        default_head_dim=256,
+        default_tied=True,
+        qkv_bias=attention_bias,
+        output_bias=attention_bias,
+        windows=windows_of(config, kinds, 4096),
+        norms=NormSpec(after=True),
+        attention=AttentionSpec(
+            scale=config.number("query_pre_attn_scalar", 1e-6, 1e6, default=256.0) ** -0.5,
+            softcap=config.number("attn_logit_softcapping", *_CAP, default=None) or 0.0
+            if "attn_logit_softcapping" in config.values
+            else 50.0,
+        ),
+        logit_softcap=config.number("final_logit_softcapping", *_CAP, default=None) or 0.0
+        if "final_logit_softcapping" in config.values
+        else 30.0,
+        mlp=MlpSpec(activation(config, "gelu_pytorch_tanh", "hidden_activation")),
+        embedding_scale=math.sqrt(config.integer("hidden_size", 1, 1 << 20)),
+    )
