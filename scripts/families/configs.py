@@ -98,6 +98,29 @@ CHANGES: dict[str, dict[str, Any]] = {
     "deepseek_v3": {"num_key_value_heads": 4},
 }
 
+# Multimodal types: their arguments beside the text model, with as little of images as possible.
+_QWEN_VISION = {
+    "vision_config": {
+        **{"depth": 1, "hidden_size": 32, "num_heads": 2, "intermediate_size": 32},
+        **{"out_hidden_size": 64, "num_position_embeddings": 16, "deepstack_visual_indexes": [0]},
+    },
+    **{"image_token_id": 3, "video_token_id": 4, "vision_start_token_id": 5},
+    "vision_end_token_id": 6,
+}
+_SIGLIP_VISION = {
+    "vision_config": {
+        **{"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1},
+        **{"num_attention_heads": 2, "image_size": 28, "patch_size": 14},
+    },
+    **{"image_token_index": 3, "boi_token_index": 4, "eoi_token_index": 5},
+    "mm_tokens_per_image": 4,
+}
+VISION_CONFIGS: dict[str, dict[str, Any]] = {
+    "gemma3": _SIGLIP_VISION,
+    "qwen3_vl": _QWEN_VISION,
+    "qwen3_vl_moe": _QWEN_VISION,
+}
+
 
 def changes_of(model_type: str) -> dict[str, Any]:
     """The keyword arguments of the config class, before those that it does not know are dropped."""

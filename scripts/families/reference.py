@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, AutoModelForImageTextToText
 
-from families.configs import VOCABULARY, changes_of
+from families.configs import VISION_CONFIGS, VOCABULARY, changes_of
 
 NEW_TOKENS, BEAMS = 24, 4
 PERTURBATION = 0.05
@@ -31,8 +31,13 @@ class Reference:
 
 
 def make_config(model_type: str, changes: dict[str, Any]) -> Any:
-    """The config of a type with the sizes that its class knows."""
+    """The config of a type with the sizes that its class knows; of a multimodal type, its text
+    model has these sizes."""
     kind = CONFIG_MAPPING[model_type]
+    if model_type in VISION_CONFIGS:
+        text_type = kind().text_config.model_type
+        text = make_config(text_type, {**changes_of(model_type), **changes}).to_dict()
+        return kind(text_config=text, **VISION_CONFIGS[model_type])
     values = {**changes_of(model_type), **changes}
     known = set(inspect.signature(kind.__init__).parameters) | set(
         getattr(kind, "attribute_map", ())
@@ -46,9 +51,8 @@ def make_model(model_type: str, folder: Path, seed: int, changes: dict[str, Any]
     """Writes a model with random, perturbed parameters; returns it."""
     torch.manual_seed(seed)
     config = make_config(model_type, changes)
-    model = AutoModelForCausalLM.from_config(
-        config, dtype=torch.float32, attn_implementation="eager"
-    ).eval()
+    build = AutoModelForImageTextToText if model_type in VISION_CONFIGS else AutoModelForCausalLM
+    model = build.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
     with torch.no_grad():
         for name, tensor in [*model.named_parameters(), *_saved_buffers(model)]:
             tensor += PERTURBATION * torch.randn(tensor.shape)

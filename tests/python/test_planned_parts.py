@@ -251,7 +251,7 @@ def test_transposed_experts_in_turns_with_biases() -> None:
 
 def test_latent_attention() -> None:
     """DeepSeek: k's half of kv_b_proj is transposed, and rotated dimensions are neighbours."""
-    latent = LatentSpec(kv_rank=6, q_rank=5, nope_dim=3, rope_dim=4)
+    latent = LatentSpec(kv_rank=6, q_rank=5, nope_dim=3, rope_dim=4, value_dim=4)
     found = parts_of(names(rotation="pairs"), latent=latent, num_kv_heads=4)
     assert "qkv" not in found
     assert rows(found["q_b"][0])[:14] == [  # type: ignore[index]

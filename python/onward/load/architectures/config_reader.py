@@ -177,6 +177,20 @@ class ConfigReader:
                 )
         return [float(item) for item in value]
 
+    def integers(self, key: str, low: int, high: int) -> list[int]:
+        """A list of integers from ``low`` to ``high``; empty when absent."""
+        value = self._get(key)
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            raise self.wrong(key, "a list of integers")
+        for i, item in enumerate(value):
+            if type(item) is not int or not low <= item <= high:
+                raise self.error(
+                    f"{key}[{i}]", f"is {shown(item)}, expected an integer from {low} to {high}"
+                )
+        return list(value)
+
     def section(self, key: str) -> ConfigReader | None:
         """A nested object; None when absent, null or empty."""
         value = self._get(key)

@@ -145,7 +145,7 @@ def windows_by_layer(
     """
     layers = num_layers(config)
     use = config.flag("use_sliding_window", False)
-    window = config.integer("sliding_window", 1, MAX_POSITIONS, None)
+    window = config.integer("sliding_window", 0, MAX_POSITIONS, None)  # 0: off, as null
     first = config.integer("max_window_layers", 0, MAX_POSITIONS, 28)
     if "sliding_window" not in config.values:
         window = default_window

@@ -44,6 +44,8 @@ class Stored:
     """No tensor: the values follow from the shape, e.g. sinusoidal positions."""
     repeated: bool = False
     """One number, which is each value of the part."""
+    one_row: bool = False
+    """A vector that is stored as a matrix of one row."""
     joined: tuple[str, ...] = ()
     """The tensors (whole names below the layer) whose values are the part, one after the other."""
     scalars: tuple[str, ...] = ()

@@ -90,6 +90,8 @@ class _Plan:
             return Part(tensor, role.shape, (1,), rows=np.zeros(role.shape[0], np.int32))
         rows, total = self._rows(entry, role, layer)
         stored: Shape = (total, *role.shape[1:])
+        if entry.one_row:
+            return Part(self._tensor(entry, role, layer), role.shape, (1, total), slice=0)
         turned = entry.transposed and not role.is_bias
         if turned:
             stored = stored[::-1]

@@ -33,6 +33,10 @@ Frequencies = NDArray[np.float32]  # (head_dim // 2)
 MAX_POSITIONS = 1 << 62  # of a config's field; nothing is ever allocated by it
 MAX_CONTEXT = (1 << 31) - 1  # positions are 32-bit integers
 _FACTOR = (1.0, 1e6)
+_OF_ANY_KIND = {
+    *("rope_theta", "partial_rotary_factor", "rope_type", "type", "mrope_section"),
+    "mrope_interleaved",
+}
 _THETA = (1.0, 1e30)
 
 
@@ -87,6 +91,7 @@ def _read_rope(
         base = default_frequencies(theta, head_dim)
         return Rope(_spec(base, theta), min(max_position_embeddings, MAX_CONTEXT))
     kind = _kind(section)
+    section.ignore("mrope_section", "mrope_interleaved")  # of images: equal positions in text
     original = _original_context(config, section, kind, max_position_embeddings)
     rope = _KINDS[kind](_Inputs(section, theta, head_dim, max_position_embeddings, original))
     section.refuse_the_rest(strict=True)
@@ -293,7 +298,7 @@ def _kind(section: ConfigReader) -> str:
             other = shown(section.values["type"])
             raise section.error("type", f"is {other}, but rope_type says {kind!r}")
         return kind
-    if set(section.values) <= {"rope_theta", "partial_rotary_factor", "rope_type", "type"}:
+    if set(section.values) <= _OF_ANY_KIND:
         return "default"
     raise section.wrong("rope_type", f"one of {', '.join(choices)}")
 

@@ -1,0 +1,46 @@
+"""OLMo 3: OLMo 2 with a window in three of four layers."""
+
+from __future__ import annotations
+
+from onward.load.architectures.config_reader import ConfigReader
+from onward.load.architectures.decoder_plan import MAX_HEADS, MAX_WIDTH, decoder_spec
+from onward.load.architectures.families.olmo2 import TENSORS as TENSORS
+from onward.load.architectures.layer_kinds import (
+    FULL,
+    SLIDING,
+    layer_kinds,
+    ropes_by_kind,
+    windows_of,
+)
+from onward.load.architectures.rope import MAX_POSITIONS
+from onward.spec import AttentionSpec, DecoderSpec, NormSpec
+
+
+def read_spec(config: ConfigReader) -> DecoderSpec:
+    """``attention_bias`` covers q, k, v and the output projection."""
+    attention_bias = config.flag("attention_bias", False)
+    kinds = layer_kinds(config, 4)
+    heads = config.integer("num_attention_heads", 1, MAX_HEADS)
+    head_dim = config.integer(
+        "head_dim", 2, 512, config.integer("hidden_size", 1, MAX_WIDTH) // heads
+    )
+    theta = config.number("rope_theta", 1, 1e30, default=500000.0)
+    return decoder_spec(
+        config,
+        "olmo3",
+        default_context=2048,
+        default_eps=1e-5,
+        qkv_bias=attention_bias,
+        output_bias=attention_bias,
+        qk_norm=True,
+        windows=windows_of(config, kinds, 4096),
+        attention=AttentionSpec(qk_norm_over="all"),
+        norms=NormSpec(before=False, after=True),
+        **ropes_by_kind(
+            config,
+            kinds,
+            head_dims={FULL: head_dim, SLIDING: head_dim},
+            max_positions=config.integer("max_position_embeddings", 1, MAX_POSITIONS, 2048),
+            thetas={FULL: theta, SLIDING: theta},
+        ),
+    )

@@ -1,0 +1,59 @@
+"""Qwen 3 MoE: Qwen 3 with experts."""
+
+from __future__ import annotations
+
+from onward.load.architectures.config_reader import ConfigReader
+from onward.load.architectures.decoder_plan import MAX_WIDTH, decoder_spec, num_layers
+from onward.load.architectures.families.qwen2_moe import sparse_layers
+from onward.load.architectures.names import names
+from onward.load.architectures.rope import MAX_CONTEXT, MAX_POSITIONS
+from onward.spec import DecoderSpec, ExpertsSpec
+
+TENSORS = names()
+
+
+def read_spec(config: ConfigReader) -> DecoderSpec:
+    """A window, where it is on, is of all layers."""
+    layers = num_layers(config)
+    config.ignore("max_window_layers")
+    window = config.integer("sliding_window", 1, MAX_POSITIONS, None)
+    if "sliding_window" not in config.values:
+        window = 4096
+    used = config.flag("use_sliding_window", False)
+    windows = (min(window or 0, MAX_CONTEXT) if used else 0,) * layers
+    return qwen3_moe_spec(config, "qwen3_moe", windows=windows)
+
+
+def qwen3_moe_spec(
+    config: ConfigReader,
+    architecture: str,
+    *,
+    windows: tuple[int, ...] = (),
+    context: int = 32768,
+    theta: float = 1e4,
+    counts: tuple[int, int, int] = (128, 8, 768),
+    normalise: bool = False,
+    tied: bool = False,
+) -> DecoderSpec:
+    """``counts``: experts, chosen experts and their intermediate size, where they are absent."""
+    config.spelled(num_experts="num_local_experts")
+    layers = num_layers(config)
+    bias = config.flag("attention_bias", False)
+    return decoder_spec(
+        config,
+        architecture,
+        default_context=context,
+        default_theta=theta,
+        default_tied=tied,
+        qkv_bias=bias,
+        output_bias=bias,
+        qk_norm=True,
+        windows=windows,
+        experts=ExpertsSpec(
+            count=config.integer("num_experts", 1, 4096, counts[0]),
+            chosen=config.integer("num_experts_per_tok", 1, 4096, counts[1]),
+            intermediate_size=config.integer("moe_intermediate_size", 1, MAX_WIDTH, counts[2]),
+            normalise=config.flag("norm_topk_prob", normalise),
+        ),
+        layer_experts=sparse_layers(config, layers),
+    )

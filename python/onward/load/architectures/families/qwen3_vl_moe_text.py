@@ -1,0 +1,27 @@
+"""Qwen 3 VL MoE: its text model is Qwen 3 MoE, with the experts of a layer in one tensor."""
+
+from __future__ import annotations
+
+from onward.load.architectures.config_reader import ConfigReader
+from onward.load.architectures.families.qwen3_moe import qwen3_moe_spec
+from onward.load.architectures.names import Stored, fused, names
+from onward.spec import DecoderSpec
+
+_FUSED = fused("mlp.experts.gate_up_proj", "expert_gate", "expert_up", transposed=True, weight="")
+TENSORS = names(
+    expert_gate=_FUSED,
+    expert_down=Stored("mlp.experts.down_proj", weight="", transposed=True),
+)
+
+
+def read_spec(config: ConfigReader) -> DecoderSpec:
+    """The weights of the chosen experts are divided by their sum."""
+    return qwen3_moe_spec(
+        config,
+        "qwen3_vl_moe_text",
+        context=128000,
+        theta=500000.0,
+        counts=(60, 4, 1408),
+        normalise=True,
+        tied=True,
+    )
