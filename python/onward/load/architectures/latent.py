@@ -51,7 +51,7 @@ def latent_fields(
 
 
 def _stretch(config: ConfigReader) -> float:
-    """The factor of scores of a stretched context: the square of yarn's factor for all dimensions."""
+    """The factor of scores in a stretched context: yarn's factor for all dimensions, squared."""
     section = rope_section(config)
     if section is None or section.values.get("rope_type", section.values.get("type")) in (
         None,
