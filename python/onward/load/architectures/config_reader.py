@@ -56,6 +56,7 @@ class ConfigReader:
         self._prefix = prefix
         self._asked: set[str] = set()
         self._spellings: dict[str, str] = {}
+        self._renamed: dict[str, str] = {}
 
     def spelled(self, **spellings: str) -> ConfigReader:
         """This reader, for a family that spells fields in its own way: ``hidden_size="n_embd"``.
@@ -66,8 +67,18 @@ class ConfigReader:
         self._spellings.update(spellings)
         return self
 
+    def renamed(self, **names: str) -> ConfigReader:
+        """As ``spelled``, for a family where the fields on the left say something else, such as the
+        depth of an encoder: their values are not used."""
+        self._renamed.update(names)
+        return self
+
     def spelling(self, key: str) -> str:
         """The name that a field has in this config."""
+        renamed = self._renamed.get(key)
+        if renamed is not None:
+            self._asked.update((renamed, key))
+            return renamed
         own = self._spellings.get(key)
         if own is None:
             return key

@@ -4,7 +4,7 @@ multimodal types."""
 from __future__ import annotations
 
 # model_type -> the file of its family.
-FAMILIES: dict[str, str] = {}
+FAMILIES: dict[str, str] = {"gpt-sw3": "gpt2"}
 
 # Multimodal types whose text model, under ``text_config``, is one of the families. With text alone
 # it computes what the whole model computes. The value stands for a missing model_type of the text.

@@ -66,12 +66,14 @@ class _Plan:
         return part if order is None else with_rows(part, order)
 
     def _entry(self, role: Role, layer: int | None) -> Stored:
-        """The first entry whose tensor is in the file."""
+        """The first entry whose tensor is in the file, or that needs none."""
         entries: Entries = self.names.roles[role.name]
         if role.is_bias:
             entries = self.names.roles.get(f"{role.name}_bias", entries)
         for entry in entries:
             if self._tensor(entry, role, layer) in self.stored:
+                return entry
+            if self.stored and not entry.has_tensor:
                 return entry
         return entries[0]
 
@@ -112,9 +114,9 @@ class _Plan:
         self, entry: Stored, role: Role, layer: int | None
     ) -> tuple[range | RowOrder | None, int]:
         """The rows of a role in its tensor, None for all, and how many rows the tensor has."""
-        if entry.first_row:
+        if entry.first_row or entry.spare_rows:
             end = entry.first_row + role.shape[0]
-            return range(entry.first_row, end), end
+            return range(entry.first_row, end), end + entry.spare_rows
         if not entry.roles:
             return None, role.shape[0]
         shapes = role_shapes(self.spec, layer)
