@@ -11,8 +11,8 @@
 //           (cpu/kernels.h defines the layout of codes and scales). A side with the codec `exact`
 //           is stored as in an exact block.
 //
-// Positions alone decide which blocks are coded, so that prefill and decode agree: a token in block
-// b sees the blocks [coded_begin(), coded_end(b)) as codes and all others exactly.
+// Whether a block is coded depends only on positions, so that prefill and decode agree: a token in
+// block b sees the blocks [coded_begin(), coded_end(b)) as codes and all others exactly.
 #pragma once
 
 #include <algorithm>
@@ -25,8 +25,8 @@
 
 namespace onward {
 
-// The version of the bytes of a cache block as this header and cpu/kernels.h describe them. Raise it
-// with each change of them: saved sessions hold blocks.
+// The version of the bytes of a cache block, which this header and cpu/kernels.h describe. Raise it
+// with each change of the bytes, because saved sessions contain blocks.
 constexpr int64_t kBlockLayout = 2;
 
 struct CacheLayout {
@@ -39,8 +39,8 @@ struct CacheLayout {
     int64_t num_kv_heads = 0;
     int64_t head_dim = 0;      // of keys
     int64_t value_dim = 0;     // of values; equal to head_dim in a coded cache
-    int64_t window = 0;        // number of newest tokens that are seen, itself included; 0: all
-    int64_t chunk_tokens = 0;  // length of the chunks of positions; a token sees its own; 0: all
+    int64_t window = 0;        // number of newest tokens seen, including the token itself; 0: all
+    int64_t chunk_tokens = 0;  // length of chunks; a token sees only its own chunk; 0: no chunks
     int64_t sink_tokens = 0;   // number of first tokens that are also seen (StreamingLLM)
 
     // The first key that a token at this position sees, apart from the sinks.
@@ -48,7 +48,7 @@ struct CacheLayout {
       const int64_t in_window = window > 0 && window <= position ? position - window + 1 : 0;
       return std::max(in_window, chunk_tokens > 0 ? position / chunk_tokens * chunk_tokens : 0);
     }
-    // Whether some later token does not see the first keys.
+    // Whether later tokens do not see the first keys.
     bool bounded() const { return window > 0 || chunk_tokens > 0; }
     bool same_shape(const Group& other) const {
       return num_kv_heads == other.num_kv_heads && head_dim == other.head_dim &&
@@ -60,10 +60,10 @@ struct CacheLayout {
   DType dtype = DType::f32;  // of exact blocks: f32, f16 or bf16
   KvCodec key_codec = KvCodec::exact;
   KvCodec value_codec = KvCodec::exact;
-  int64_t window_blocks = 0;  // with codes: exact blocks before the block of the token
+  int64_t window_blocks = 0;  // in a coded cache: exact blocks before the block of the token
   bool exact_first = true;    // block 0 stays exact, because attention gives it much weight
-  // Rotary pairs (i, i + head_dim / 2) before this one rotate so fast that their mean over some
-  // positions carries no information about others. Coded keys are centred only in the other pairs.
+  // Rotary pairs (i, i + head_dim / 2) before this one rotate so fast that their mean over a few
+  // positions has no information about other positions. Coded keys are centred in the later pairs.
   int64_t first_centred_pair = 0;
   std::vector<Group> groups;
   std::vector<int64_t> group_of;  // by layer

@@ -142,7 +142,7 @@ def test_members_that_share_bytes_are_refused_without_memory(tmp_path: Path) -> 
     assert claimed > 80 << 20 > 40 * size  # 1.5 MB that would become 85 MB
 
     def refused() -> None:
-        with pytest.raises(LoadError, match=r"^a\.npz: member logits_0\.npy is said to have \d+ "):
+        with pytest.raises(LoadError, match=r"^a\.npz: member logits_0\.npy claims \d+ "):
             load(str(tmp_path / "a.npz"))
 
     assert peak_growth(refused) < 12 << 20
@@ -154,7 +154,7 @@ def test_one_member_under_two_names(tmp_path: Path) -> None:
         for name, data in members().items():
             archive.writestr(name, data)
         archive.filelist[2].header_offset = archive.filelist[1].header_offset
-    with pytest.raises(LoadError, match=r"^a\.npz: member logits_0\.npy is said to have 160 bytes"):
+    with pytest.raises(LoadError, match=r"^a\.npz: member logits_0\.npy claims 160 bytes"):
         load(str(path))
 
 
@@ -168,7 +168,7 @@ def test_a_size_beyond_the_file(tmp_path: Path, size: int, both: bool) -> None:
         archive.filelist[1].file_size = size
         if both:
             archive.filelist[1].compress_size = size
-    with pytest.raises(LoadError, match=rf"^a\.npz: member logits_0\.npy is said to have {size} "):
+    with pytest.raises(LoadError, match=rf"^a\.npz: member logits_0\.npy claims {size} "):
         load(str(path))
 
 
@@ -234,7 +234,7 @@ def test_a_damaged_header(tmp_path: Path, header: bytes) -> None:
 def test_another_version_of_the_header(tmp_path: Path, version: bytes) -> None:
     bad = with_header(GOOD, DATA, version)
     path = write(tmp_path / "a.npz", {**members(), "logits_0.npy": bad})
-    with pytest.raises(LoadError, match=r"^a\.npz: member logits_0\.npy is no array"):
+    with pytest.raises(LoadError, match=r"^a\.npz: member logits_0\.npy is not an array"):
         load(path)
 
 
@@ -272,7 +272,7 @@ def test_another_number_of_bytes(tmp_path: Path, data: bytes) -> None:
 def test_a_damaged_header_of_another_process(header: bytes) -> None:
     for data in (with_header(header, DATA), zipped(header), b""):
         line = json.dumps({"body": 1, "bytes": [len(data)]}).encode() + b"\n"
-        with pytest.raises(LoadError, match=r"^x: sends no array"):
+        with pytest.raises(LoadError, match=r"^x: sent no array"):
             receive(io.BytesIO(line + data), "x")
 
 

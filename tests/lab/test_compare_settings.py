@@ -107,8 +107,8 @@ class TestConditions:
             ("top1=1", "has 'top1=1', expected NAME"),
             ("top1<0.9,", "has '', expected NAME"),
             ("speed<1", f"name is 'speed', expected one of {', '.join(FIGURES)}"),
-            ("kl>much", "kl is held against 'much'"),
-            ("kl>nan", "kl is held against 'nan'"),
+            ("kl>much", "kl is compared with 'much'"),
+            ("kl>nan", "kl is compared with 'nan'"),
         ],
     )
     def test_what_cannot_be(self, text: str, told: str) -> None:
@@ -144,7 +144,7 @@ class TestQuestion:
         (["cpu:f32", "cpu:bf16", "--no-speed", "--depths", "0"], "no_speed: is given with depths"),
         (
             ["cpu:f32", "cpu:bf16", "--no-speed", "--fail-on", "decode_ratio<1"],
-            "fail_on: asks for a ratio of rates",
+            "fail_on: has a ratio of rates",
         ),
     ],
 )
@@ -161,5 +161,5 @@ def test_a_file_in_the_way_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture
     path = tmp_path / "mine.npz"
     path.write_bytes(b"not yours")
     assert main(["compare", "cpu:f32", "--save-a", str(path)]) == 2
-    assert "is there and is no saved result" in capsys.readouterr().err
+    assert "exists and is not a saved result" in capsys.readouterr().err
     assert path.read_bytes() == b"not yours"

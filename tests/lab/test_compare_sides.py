@@ -199,7 +199,7 @@ class TestRemote:
         np.save(part, np.array([{}], object), allow_pickle=True)
         data = part.getvalue()
         line = json.dumps({"body": 1, "bytes": [len(data)]}).encode()
-        with pytest.raises(LoadError, match="sends no array"):
+        with pytest.raises(LoadError, match="sent no array"):
             receive(io.BytesIO(line + b"\n" + data), "x")
 
 
@@ -228,7 +228,7 @@ class TestFiles:
         other = tmp_path / "b.npz"
         question = Question(("else",), 6, depths=())
         save(measure(parse_setting("cpu:f32:threads=1"), folder, question), str(other))
-        with pytest.raises(InvalidArgument, match=r"^b\.npz: was saved on other tokens"):
+        with pytest.raises(InvalidArgument, match=r"^b\.npz: was saved for other tokens"):
             compare(parse_setting(str(saved_path)), parse_setting(str(other)), None, QUESTION)
 
     def test_another_vocabulary(self, saved_path: Path, tmp_path: Path) -> None:
@@ -281,11 +281,11 @@ class TestFiles:
         ("change", "told"),
         [
             (lambda head: head.update(version=2), "version 2, expected onward-compare version 1"),
-            (lambda head: head.pop("texts"), "texts is no list"),
+            (lambda head: head.pop("texts"), "texts is not a list"),
             (lambda head: head.update(texts=[]), "for 0 texts"),
             (lambda head: head["texts"].pop(), "2 arrays of logits for 1 texts"),
             (lambda head: head["texts"][0]["written"].append(1), r"expected <f4 of \(7, 256\)"),
-            (lambda head: head["texts"][0].update(written=[-1] * 6), "token ids outside 0 to 255"),
+            (lambda head: head["texts"][0].update(written=[-1] * 6), "ids outside 0 to 255"),
             (lambda head: head["texts"][0].update(prompt="ab"), "texts: prompt: is 'ab'"),
             (lambda head: head["description"].update(vocab_size=10**9), "expected <f4 of"),
             (lambda head: head["description"].update(threads=True), "threads: is True"),
@@ -325,10 +325,10 @@ class TestFiles:
             load(str(path))
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("side.json.npy", b"no array at all")
-        with pytest.raises(LoadError, match="is no array"):
+        with pytest.raises(LoadError, match="is not an array"):
             load(str(path))
         path.write_bytes(b"PK nothing")
-        with pytest.raises(LoadError, match="is no saved result"):
+        with pytest.raises(LoadError, match="is not a saved result"):
             load(str(path))
 
     def test_sizes_are_believed_only_if_the_bytes_are_there(

@@ -206,7 +206,7 @@ class TestVerdicts:
     def test_noise_beyond_expectation_without_a_flip(self, logits: Logits) -> None:
         judgement = logits.judge(logits.noisy(noise.LEVEL_FACTOR * EXPECTED * 1.2))
         assert judgement.fault and judgement.divergences == ()
-        assert "times the 0.01 that these dtypes were measured to make" in judgement.reasons[0]
+        assert "times the 0.01 measured for these dtypes" in judgement.reasons[0]
 
     def test_one_text_is_enough(self, logits: Logits) -> None:
         b = logits.noisy(EXPECTED / 10)

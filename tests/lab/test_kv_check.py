@@ -173,7 +173,7 @@ def test_what_differs_is_told_and_fails(
     assert main(["kv", "--check", "--kv-dtype", "auto"]) == 1
     out, err = capsys.readouterr()
     assert "f16 2,049 47,554,560 47,554,464 -96 unknown unknown" in " ".join(out.split())
-    assert err == "onward: check: the engine does not hold the bytes predicted for f16\n"
+    assert err == "onward: check: the engine's bytes differ from the prediction for f16\n"
 
 
 def test_options_are_passed_on_where_they_are_not_the_usual_ones(

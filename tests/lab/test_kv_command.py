@@ -263,7 +263,7 @@ class TestOutput:
         assert told["room_bytes"] == 0 and told["codecs"][0]["longest"] == 0
         monkeypatch.setattr(onward.machine.memory, "available_memory_bytes", lambda: None)
         out = printed("llama-3.1-8b")
-        assert "memory not known" in out and "longest" not in out and "*" not in out
+        assert "memory unknown" in out and "longest" not in out and "*" not in out
         assert printed.json("llama-3.1-8b")["codecs"][0]["figures"][0]["fits"] is None
 
 

@@ -193,7 +193,7 @@ class TestResuming:
     @pytest.mark.parametrize(
         ("content", "flags", "said"),
         [
-            (b"precious\n", [], "output: {out} is there, expected a new name, or --resume"),
+            (b"precious\n", [], "output: {out} exists, expected a new name, or --resume"),
             (b"precious\n", ["--resume"], "resume: line 1 of {out} is not a row of onward"),
             (b'{"index": true}\n', ["--resume"], "resume: line 1 of {out} is not a row"),
             (b'{"index": 0, "id": "other"}\n', ["--resume"], "resume: row 0 of the output has"),
@@ -284,7 +284,7 @@ class TestAsAProcess:
             _, err = child.communicate(timeout=30)
             assert time.monotonic() - sent < 5
         assert child.returncode == code
-        assert err == b"onward: stopped after 2 rows; the same command with --resume goes on\n"
+        assert err == b"onward: stopped after 2 rows; the same command with --resume continues\n"
         assert [json.loads(line)["text"] for line in out.read_bytes().splitlines()] == [
             " tick tick tick"
         ] * 2

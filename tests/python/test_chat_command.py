@@ -103,7 +103,7 @@ class TestCommands:
             ("/unset top-k", "/unset: top-k: was not set"),
             ("/unset nonsense", "nonsense: no such option"),
             ("/retry", "/retry: there is no question yet"),
-            ("/more", "/more: there is no answer to go on with"),
+            ("/more", "/more: there is no answer to continue"),
             ("/reset all", "/reset: is given 'all', expected nothing; to send this as text"),
             ("/retrie", "/retrie: no such command, did you mean /retry?"),
             ("/xyzzy is what?", "to send this as text, begin with //: //xyzzy is what?"),
@@ -341,7 +341,7 @@ class TestHistory:
         history = History(tmp_path)
         history.add("a")
         assert history.entries == ["a"]
-        assert capsys.readouterr().err.count("no history is kept") == 1
+        assert capsys.readouterr().err.count("no history is saved") == 1
 
     def test_where_it_is(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.delenv("ONWARD_HISTORY", raising=False)

@@ -85,7 +85,7 @@ def test_every_command(opened: Open, tmp_path: Path) -> None:
     dice = [terminal.ask("dice"), *(terminal.ask("/retry") for _ in range(6))]
     assert len({line for (line,) in dice}) > 1
     assert terminal.ask("/set max-new-tokens 5")[-1] == "(max-new-tokens 5  (set))"
-    cut = "(cut at 5 tokens; /more goes on, /set max-new-tokens N allows more)"
+    cut = "(cut at 5 tokens; /more continues, /set max-new-tokens N allows more)"
     assert terminal.ask("letters") == ["abcde", cut]
     assert terminal.ask("/more") == ["fghij", cut]
     assert terminal.ask("/unset max-new-tokens") == ["(max-new-tokens 256  (default))"]
@@ -114,7 +114,7 @@ def test_an_interrupt_and_another_width_during_an_answer(opened: Open, tmp_path:
     terminal.resize(50, 100)
     terminal.wait(lambda: any(len(line) in range(40, 51) for line in terminal.lines), "new width")
     terminal.type("\x03")
-    terminal.expect("(stopped; /more goes on)")
+    terminal.expect("(stopped; /more continues)")
     terminal.prompt()
     terminal.type("\x03")
     terminal.expect("(Ctrl-D leaves)")
@@ -200,7 +200,7 @@ def test_the_default_model(tmp_path: Path, child_environment: dict[str, str]) ->
         terminal.resize(60, 100)
         terminal.wait(lambda: len(terminal.lines) > 9, "more rows of the answer", seconds=60)
         terminal.type("\x03")
-        terminal.expect("(stopped; /more goes on)")
+        terminal.expect("(stopped; /more continues)")
         assert len(terminal.ask("/more", seconds=120)) > 1
         terminal.ask("Write a long list of fruits.", seconds=120)
         terminal.type("\x04")

@@ -136,7 +136,7 @@ def test_doctor_measures_what_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
         assert set(figures) == set(doctor.DEVICE_PROBES)
         assert all(value > 0 for value in figures.values())
     assert "measured" in report
-    assert "measured" in report and "read GB/s" in doctor.told(report)
+    assert "measured" in report and "read GB/s" in doctor.summary(report)
 
 
 def test_the_cache_is_bounded_by_the_memory_of_its_device(monkeypatch: pytest.MonkeyPatch) -> None:

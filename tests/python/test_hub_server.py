@@ -301,7 +301,7 @@ class TestCommands:
         find(hub, tmp_path, "owner/tiny")
         refused = hub.run(tmp_path, "rm", "owner/tiny")
         assert refused.returncode == 2
-        assert "stdin is no terminal to ask at, expected -y" in refused.stderr
+        assert "stdin is not a terminal, so no question can be asked, expected -y" in refused.stderr
         for answer, words in (("n", "nothing removed"), ("y", "removed owner/tiny: ")):
             assert words in at_a_terminal(hub, tmp_path, answer, "rm", "owner/tiny")
         assert not (tmp_path / "hub" / "models--owner--tiny").exists()

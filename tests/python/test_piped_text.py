@@ -125,7 +125,7 @@ class TestWaiting:
         assert piped.text_beside() == ""
         first, second = capsys.readouterr().err.splitlines()
         assert "waiting 0.03 s for text on stdin" in first and "< /dev/null leaves it out" in first
-        assert second == "onward: note: nothing came on stdin; going on without it"
+        assert second == "onward: note: no text arrived on stdin; continuing without it"
 
     def test_text_that_has_begun_is_read_to_its_end(
         self, pipe: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

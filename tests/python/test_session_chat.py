@@ -127,9 +127,9 @@ def test_flags_that_cannot_be(chat: Any, tmp_path: Path) -> None:
     path = tmp_path / "talk"
     assert chat("hi\n", "--session", path)[0] == 0
     code, answers, err = chat("hi\n", "--session", path, "--system", "s")
-    assert (code, answers) == (2, []) and "--system: is given beside" in err
+    assert (code, answers) == (2, []) and "--system: is given with" in err
     code, answers, err = chat("hi\n", "--session", tmp_path / "no" / "talk")
-    assert (code, answers) == (2, []) and "--session: " in err and "is no folder" in err
+    assert (code, answers) == (2, []) and "--session: " in err and "is not a folder" in err
     (tmp_path / "notes").write_text("what I know")
     code, answers, err = chat("hi\n", "--session", tmp_path / "notes")
     assert (code, answers) == (1, []) and "notes: " in err

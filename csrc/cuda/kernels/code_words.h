@@ -9,7 +9,7 @@
 namespace onward::cuda {
 
 constexpr int kCodedGroup = 32;  // coordinates that share a scale in a grouped codec
-constexpr int kCodeTokens = 16;  // in a block
+constexpr int kCodeTokens = 16;  // tokens of a block
 constexpr int kRegisterWords = 16;
 constexpr int kMostCodedDim = 512;
 
@@ -18,10 +18,10 @@ __host__ __device__ constexpr int scale_groups(KvCodec codec, int n) {
   return is_grouped(codec) ? n / kCodedGroup : 1;
 }
 
-// What coordinate d of coded keys is less of: the mean of the keys at positions 4 to 15, as block 0
-// stores them, (head_dim, 16); 0 in the pairs that are not centred.
+// The centre that is subtracted from coordinate d of coded keys: the mean of the keys at positions
+// 4 to 15 in block 0, (head_dim, 16); 0 in the pairs that are not centred.
 __device__ inline float key_centre(const LayerCache& cache, const char* first_keys, int d) {
-  constexpr int kFirst = 4, kCount = kCodeTokens - kFirst;  // the first ones are sinks
+  constexpr int kFirst = 4, kCount = kCodeTokens - kFirst;  // the first four tokens are sinks
   if (d % (cache.head_dim / 2) < cache.first_centred_pair) return 0.0f;
   float sum = 0.0f;
   for (int t = kFirst; t < kCodeTokens; ++t) {
@@ -48,7 +48,7 @@ template <KvCodec kCodec>
 __device__ inline uint32_t integers_of(uint32_t codes) {
   if constexpr (!kHasBook<kCodec>) {
     static_assert(code_bits(kCodec) == 4);
-    const uint32_t nibbles = codes ^ 0x08080808u;  // of two's complement: their sign goes up
+    const uint32_t nibbles = codes ^ 0x08080808u;  // two's complement; the sign is extended below
     return nibbles | (nibbles & 0x08080808u) * 0x1e;
   } else {
     const uint32_t pairs = (codes | codes >> 4) & 0x00ff00ffu;
@@ -87,7 +87,7 @@ __device__ inline uint32_t stored_integers(const uint32_t* stored, int n, int r,
   }
 }
 
-// The signs of codebooks.h, passed in the arguments of a kernel, where it can read them.
+// The signs of codebooks.h as an argument of a kernel, because kernels cannot read host arrays.
 struct RotationSigns {
   uint32_t words[kMostCodedDim / 32];
   // Returns the value, negated if the rotation negates coordinate i.
@@ -116,7 +116,7 @@ __device__ inline void butterflies(float* x, int n, int step, int count, int vec
   const int thread = static_cast<int>(threadIdx.x);
   const bool apart = step == 1;  // neighbouring threads use neighbouring floats
   sync_block();
-  // n is a sum of powers of two; one block for each of them, the largest first.
+  // n is a sum of powers of two; each power is a block, the largest first.
   int begin = 0;
   for (int size = kMostCodedDim; size >= kCodedGroup; size /= 2) {
     if (begin + size > n) continue;

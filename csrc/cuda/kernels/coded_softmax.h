@@ -313,7 +313,7 @@ __device__ inline void add_values(const CodedHeads& c, int64_t tile, int64_t beg
   }
 }
 
-// The same by the cache's codecs, which are tried one after the other.
+// score_keys and add_values for the codecs of the cache, which are found by trying each in turn.
 template <size_t kIndex = 0>
 __device__ inline void score_side(const CodedHeads& c, int64_t tile, int64_t begin, int64_t end) {
   constexpr KvCodec kCodec = kKvCodecs[kIndex].codec;

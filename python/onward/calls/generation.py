@@ -181,7 +181,7 @@ class Generation:
         if self._conversational and ended_at_once and isinstance(output.stop_reason, int):
             warnings.warn(
                 f"{self._where}: the model ended at once; it was trained on conversations, "
-                "and chat() puts a question into the form it knows",
+                "and chat() applies its chat template to a question",
                 stacklevel=2,
             )
         return piece if event.sequence == 0 else ""
@@ -247,7 +247,7 @@ class Generation:
 
     @property
     def _samples(self) -> int:
-        """Outputs that end one by one; those of a beam search end together."""
+        """Number of outputs that end one by one. The outputs of a beam search end together."""
         options = self._options
         return 0 if options.num_beams > 1 else options.best_of or options.num_return_sequences
 

@@ -1,6 +1,6 @@
-"""How likely a model finds a text: the probability of each token after those before it.
+"""Scores texts: the probability of each token after the tokens before it.
 
-Cuts long texts into windows. Knows nothing of how a window is computed.
+Long texts are cut into windows. The caller supplies the function that computes a window.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The ``onward`` command: which subcommands there are, and how their errors become exit codes.
+"""The ``onward`` command: runs a subcommand and turns its errors into exit codes.
 
 Data goes to stdout; progress, timings and errors to stderr. Exit codes: 0 done, 1 the model or the
 engine failed, 2 the command line or an option is wrong, 130 interrupted by Ctrl-C, 143 and 129
-ended by SIGTERM and SIGHUP, others where a command says so. A reader of our output that goes away
-(``| head``) ends the command quietly, with 0.
+ended by SIGTERM and SIGHUP, others as the help of a command lists them. If the reader of the output
+ends early (``| head``), the command ends quietly with 0.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 DONE, FAILED, USAGE = 0, 1, 2
 TRACEBACK = "ONWARD_TRACEBACK"
-"""Set to 1: an error that should not be shows where it comes from."""
+"""If this variable is 1, an unexpected error prints its traceback."""
 
 
 def parser() -> Parser:
-    """The whole command line."""
+    """Run the whole command line."""
     from onward.cli.commands import parser
 
     return parser()
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         streams.catch_signals()
         streams.open_streams()
         code = _run(sys.argv[1:])
-    except SystemExit as ended:  # a signal beside the command's own work
+    except SystemExit as ended:  # a signal outside the command's own work
         code = ended.code if isinstance(ended.code, int) else DONE
     except KeyboardInterrupt:
         code = streams.INTERRUPTED
@@ -63,10 +63,10 @@ def _run(words: Sequence[str]) -> int:
             code = commands.run(words)
         sys.stdout.flush()
         return code
-    except SystemExit as ended:  # of --help, wrong usage and a signal
+    except SystemExit as ended:  # from --help, wrong usage and a signal
         return ended.code if isinstance(ended.code, int) else DONE
     except BrokenPipeError:
-        # What Python still flushes at exit must go somewhere that does not complain.
+        # Python flushes the streams at exit. The null device takes that text without an error.
         streams.discard(sys.stdout.fileno())
         return DONE
     except KeyboardInterrupt:
@@ -89,7 +89,9 @@ def _run(words: Sequence[str]) -> int:
             raise
         said = f"{type(error).__name__}: {sentence(error)}"
         return _complain(
-            f"unexpected error: {said}; {TRACEBACK}=1 shows where, please report it", FAILED
+            f"unexpected error: {said}; please report it, with the traceback that {TRACEBACK}=1 "
+            "prints",
+            FAILED,
         )
 
 
@@ -101,7 +103,7 @@ def _note(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """A warning as a line of ours, without the source that a library's user would look for."""
+    """Print a warning as one line, without the source line that only users of a library need."""
     _complain(f"note: {message}", DONE)
 
 

@@ -1,8 +1,8 @@
-"""onward generate --jsonl: a file of prompts, a row of results for each, in the order of the input.
+"""onward generate --jsonl: read a file of prompts and write a row of results for each, in order.
 
-Many rows are in flight at a time and share the engine's steps; each has the output it has alone. A
-row that fails becomes a row with an error, and the others go on. Output is written row by row, so
-that an interrupted run can be resumed.
+Many rows run at a time and share the engine's steps. The output of a row is the same as if it ran
+alone. A row that fails becomes a row with an error, and the others continue. Output is written row
+by row, so that an interrupted run can be resumed.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 IN_FLIGHT = 64
 UNWRITTEN = 4 * IN_FLIGHT
-"""Rows that are read and not yet written: a slow row does not keep later ones from the engine."""
+"""Rows that are read and not yet written, so that later rows can run beside a slow one."""
 _Rows: TypeAlias = "asyncio.Queue[asyncio.Task[Any] | None]"
 _PROMPTS = ("prompt", "messages", "token_ids")
 
 
 @dataclass
 class Tally:
-    """What a run has done so far."""
+    """The counts of a run so far."""
 
     rows: int = 0
     failed: int = 0
@@ -61,9 +61,9 @@ def run(
 ) -> int:
     """Read rows from ``source`` ("-": stdin), write results to ``target`` (None: stdout).
 
-    ``whole``: each row of output is all that ``--json`` prints, beside its index and id.
-    ``verbose``: the rates are a line on stderr at the end. Returns the exit code: 1 where a row
-    failed, in this run or in one that it resumes.
+    ``whole``: each row of output has all fields that ``--json`` prints, and its index and id.
+    ``verbose``: the rates are a line on stderr at the end. Returns the exit code: 1 if a row failed
+    in this run or in a run that it resumes.
     """
     done = read_done(target) if resume and target is not None else {}
     earlier_failures = sum(row.failed for row in done.values())
@@ -73,7 +73,7 @@ def run(
         try:
             asyncio.run(batch.run())
         except (KeyboardInterrupt, SystemExit):
-            hint = "" if target is None else "; the same command with --resume goes on"
+            hint = "" if target is None else "; the same command with --resume continues"
             print(f"onward: stopped after {tally.rows} rows{hint}", file=sys.stderr)
             raise
     if verbose:
@@ -89,7 +89,7 @@ def run(
 
 @dataclass
 class _Batch:
-    """One run over a file."""
+    """A run over a file."""
 
     llm: LLM
     reader: RowReader
@@ -100,7 +100,7 @@ class _Batch:
     whole: bool
 
     async def run(self) -> None:
-        """Keep rows in flight, and write each as soon as it and all before it are finished."""
+        """Run rows, and write each row as soon as it and all rows before it are finished."""
         rows: _Rows = asyncio.Queue(UNWRITTEN)
         reading = asyncio.create_task(self._read(rows))
         with ProgressBar("rows") as progress:
@@ -127,7 +127,7 @@ class _Batch:
             await rows.put(None)
 
     async def _lines(self) -> AsyncIterator[tuple[int, bytes | None]]:
-        """The rows that are not done, with their indices; None is a row that is too long."""
+        """The rows that are not done, with their indices. A row that is too long is None."""
         index = 0
         async for line in self.reader.lines():
             if line is not None and not line.strip():
@@ -150,7 +150,7 @@ class _Batch:
                 head["id"] = row.pop("id")
             async with places:
                 result = await self._result(row)
-        except Exception as error:  # whatever is wrong with one row, the others go on
+        except Exception as error:  # an error of one row does not end the others
             message = " ".join((str(error) or "no further words").split())
             return {**head, "error": {"type": type(error).__name__, "message": message}}
         self.tally.tokens += result.usage.completion_tokens
@@ -193,24 +193,25 @@ def _parsed(line: bytes | None) -> dict[str, Any]:
 
 
 def _check_same(index: int, line: bytes | None, earlier: Row) -> None:
-    """InvalidArgument where the output of a row belongs to another input."""
+    """Raise InvalidArgument if the output of a row belongs to another input."""
     try:
         row_id = _parsed(line).get("id")
     except InvalidArgument:
         return
     if literal(row_id) != earlier.id:
         raise InvalidArgument(
-            f"resume: row {index} of the output has the id {earlier.id}, that of the input has "
-            f"{literal(row_id)}, expected the output of this very input"
+            f"resume: row {index} of the output has the id {earlier.id}, and the row of the "
+            "input has "
+            f"{literal(row_id)}, expected the output of this input"
         )
 
 
 def _shown(result: Result, whole: bool) -> dict[str, Any]:
-    """What a row of output says about a result."""
-    told = result.to_dict()
+    """The fields of a result in a row of output."""
+    fields = result.to_dict()
     if whole:
-        return told
+        return fields
     names = ["text", "finish_reason", "stop_reason", "usage"]
     names += ["sequences"] if len(result.sequences) > 1 else []
-    names += [name for name in ("logprobs", "prompt_logprobs") if told[name] is not None]
-    return {name: told[name] for name in names}
+    names += [name for name in ("logprobs", "prompt_logprobs") if fields[name] is not None]
+    return {name: fields[name] for name in names}

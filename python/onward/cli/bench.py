@@ -1,4 +1,4 @@
-"""onward bench: measure prefill and decode beside what this machine can read and multiply.
+"""onward bench: measure prefill and decode, and compare them with the limits of this machine.
 
 The result is a table, markdown, CSV or JSON.
 """
@@ -50,14 +50,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--prefill",
         **_LIST,
-        help=f"lengths of prompts, or none; default: {values.listed(PREFILL_TOKENS)}, as the "
-        "context allows",
+        help=f"lengths of prompts, or none; default: {values.listed(PREFILL_TOKENS)}, up to the "
+        "context",
     )
     group.add_argument(
         "--depth",
         **_LIST,
         help="decode with this many tokens in the cache, or none; "
-        f"default: {values.listed(DECODE_DEPTHS)}, as the context allows; without the cache "
+        f"default: {values.listed(DECODE_DEPTHS)}, up to the context; without the cache "
         f"{values.listed(UNCACHED_DEPTHS)}, with both {values.listed(COMPARED_LENGTHS)}",
     )
     group.add_argument(
@@ -65,8 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=values.one_of("on", "off", "both"),
         default="on",
         metavar="NAME",
-        help="off: decode computes the whole sequence anew for every token; both: one beside the "
-        "other, and how many keys and values each computes; default: on",
+        help="off: decode computes the whole sequence again for every token; both: compare on and "
+        "off, and count the keys and values that each computes; default: on",
     )
     group.add_argument(
         "--count",
@@ -78,14 +78,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kv-dtype",
         default="auto",
         metavar="NAME",
-        help=f"of keys and values: {', '.join(KV_DTYPES)}, or two as keys/values; default: auto",
+        help=f"dtype of keys and values: {', '.join(KV_DTYPES)}, or two as keys/values; default: "
+        "auto",
     )
     group.add_argument(
         "--kv-window-tokens",
         type=values.integer,
         default=Policy.window_tokens,
         metavar="N",
-        help="newest tokens that stay exact beside codes; default: %(default)s",
+        help="newest tokens that stay exact in a coded cache; default: %(default)s",
     )
     group.add_argument("--batch", **_LIST, help="sequences at a time; default: 1")
     group.add_argument(
@@ -98,7 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--repetitions",
         type=values.integer,
         metavar="N",
-        help="timed runs of each line, after one that warms up; default: "
+        help="timed runs of each line, after a run that warms up; default: "
         f"{Plan.repetitions}, with --cache both 3",
     )
     output.add_output_arguments(parser, FORMATS)
@@ -152,7 +153,7 @@ def _compare(arguments: argparse.Namespace, subject: dict[str, Any], given: dict
 
     if arguments.prefill or arguments.batch not in (None, [1]):
         raise InvalidArgument(
-            "cache: is both, which compares the decode of one sequence, expected no prefill "
+            "cache: is both, which compares decode of one sequence, expected no prefill "
             "and a batch of 1"
         )
     if arguments.decode_tokens is not None:
@@ -167,7 +168,7 @@ def _compare(arguments: argparse.Namespace, subject: dict[str, Any], given: dict
             raise InvalidArgument("plot: no length is measured, expected a depth")
     question = recompute.Question(arguments.depth, arguments.count, **given)
     comparison = recompute.bench(question, **subject)
-    # First the table: minutes of measuring are not lost where the picture cannot be written.
+    # The table comes first, so that a failure to write the picture does not lose the results.
     output.write(arguments.output, comparison_tables.WRITERS[arguments.format](comparison))
     if arguments.plot is not None:
         pictures.write(curves.chart(comparison), arguments.plot)

@@ -1,4 +1,4 @@
-"""Flags for how keys and values are kept: what ``LLM`` takes under the same names."""
+"""Flags for the KV cache, with the names of the arguments of ``LLM``."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from onward.options.kv_dtypes import KV_DTYPES
 
 
 def add_cache_arguments(parser: argparse.ArgumentParser) -> None:
-    """--kv-dtype, --kv-window-tokens, --kv-sinks, --kv-cache-bytes, --max-context,
-    --attention-window, --prefix-cache."""
+    """Add --kv-dtype, --kv-window-tokens, --kv-sinks, --kv-cache-bytes, --max-context,
+    --attention-window and --prefix-cache."""
     group = parser.add_argument_group("keys and values")
     group.add_argument(
         "--kv-dtype",
@@ -22,24 +22,24 @@ def add_cache_arguments(parser: argparse.ArgumentParser) -> None:
         "--kv-window-tokens",
         type=values.integer,
         metavar="N",
-        help="newest tokens that stay exact beside codes; default: 128",
+        help="newest tokens that stay exact in a coded cache; default: 128",
     )
     group.add_argument(
         "--kv-sinks",
         action=argparse.BooleanOptionalAction,
-        help="whether the first 16 tokens stay exact beside codes; default: on",
+        help="whether the first 16 tokens stay exact in a coded cache; default: on",
     )
     group.add_argument(
         "--kv-cache-bytes",
         type=values.size,
         metavar="SIZE",
-        help="what they may take, such as 2G; default: most of the free memory",
+        help="most memory of the cache, such as 2G; default: most of the free memory",
     )
     group.add_argument(
         "--max-context",
         type=values.integer,
         metavar="N",
-        help="tokens of prompt and output together; default: what the model allows",
+        help="most tokens of prompt and output together; default: the limit of the model",
     )
     group.add_argument(
         "--attention-window",
@@ -51,7 +51,7 @@ def add_cache_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--prefix-cache",
         action=argparse.BooleanOptionalAction,
-        help="whether beginnings are kept for later requests; default: on",
+        help="whether prefixes are kept for later requests; default: on",
     )
 
 

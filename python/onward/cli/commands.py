@@ -1,8 +1,8 @@
-"""The subcommands of ``onward``, the parser made of them, and the run of one.
+"""Lists the subcommands of ``onward``, builds their parser, and runs one of them.
 
-A command is a module of this package: its docstring begins with "onward NAME: what it does", and it
-has ``add_arguments(parser)`` and ``run(arguments)``, which returns the exit code. ``EXAMPLES`` and
-``EXIT_CODES``, where it has them, are shown at the end of its help.
+A command is a module of this package. Its docstring begins with "onward NAME: what it does". It has
+``add_arguments(parser)``, and ``run(arguments)``, which returns the exit code. Its ``EXAMPLES`` and
+``EXIT_CODES``, if present, are shown at the end of its help.
 """
 
 from __future__ import annotations
@@ -47,26 +47,26 @@ _PLACES = {
 
 
 def name(command: ModuleType) -> str:
-    """What a command is called."""
+    """The name of a command."""
     return command.__name__.rpartition(".")[2].removesuffix("_")
 
 
 def summary(command: ModuleType) -> str:
-    """What a command does, in a line."""
+    """The one-line description of a command."""
     return (command.__doc__ or "").partition("\n")[0].partition(": ")[2]
 
 
 def parser() -> Parser:
-    """The whole command line."""
+    """The parser of the whole command line."""
     top = Parser(
         prog="onward",
         description="Text generation with nothing hidden.",
         epilog=f"onward help COMMAND shows the flags of a command, with examples\n{_EXIT_CODES}",
     )
-    top.add_argument("--version", action="store_true", help="print the version and leave")
+    top.add_argument("--version", action="store_true", help="print the version and exit")
     for flag, (what, _) in _PLACES.items():
         top.add_argument(
-            f"--{flag}-dir", action="store_true", help=f"print the folder of the {what} and leave"
+            f"--{flag}-dir", action="store_true", help=f"print the folder of the {what} and exit"
         )
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
     for command in COMMANDS:
@@ -107,7 +107,8 @@ def run(words: Sequence[str]) -> int:
         return 0
     if arguments.command is None:
         raise InvalidArgument(
-            f"no command, expected {', '.join(names[:-1])} or {names[-1]}; onward --help says more"
+            f"no command, expected {', '.join(names[:-1])} or {names[-1]}; onward --help "
+            "describes them"
         )
     if getattr(arguments, "output", None) is None:
         streams.check_stdout()

@@ -1,4 +1,4 @@
-"""onward compare: hold two settings, builds or saved results against each other.
+"""onward compare: compare two settings, builds or saved results.
 
 The report is a table, markdown, JSON or HTML.
 """
@@ -25,15 +25,15 @@ EXAMPLES = """\
 """
 EXIT_CODES = (
     "exit codes: 0 done, 1 a fault is suspected, or the model or engine failed, 2 wrong usage, "
-    "3 a condition of --fail-on holds, 130 interrupted by Ctrl-C, 143 and 129 ended by SIGTERM "
+    "3 a condition of --fail-on is true, 130 interrupted by Ctrl-C, 143 and 129 ended by SIGTERM "
     "and SIGHUP"
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Hold two settings, builds or saved results against each other: speed, memory, agreement "
-        "on the same tokens, and why they part."
+        "Compare two settings, builds or saved results: speed, memory, agreement on the same "
+        "tokens, and the reason for differences."
     )
     parser.add_argument(
         "a",
@@ -41,8 +41,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="[python=PATH,]DEVICE[:DTYPE][:key=value]..., such as cpu:bf16 or cpu:bf16:cache=off; "
         "keys: cache, head, isa, kv, model, threads, window; or a saved result, FILE.npz",
     )
-    parser.add_argument("b", nargs="?", metavar="B", help="the same; left out, A is only saved")
-    parser.add_argument("-m", "--model", metavar="MODEL", help="of both; default: SmolLM2-135M")
+    parser.add_argument(
+        "b",
+        nargs="?",
+        metavar="B",
+        help="the second side, in the same form; without it A is only saved",
+    )
+    parser.add_argument(
+        "-m", "--model", metavar="MODEL", help="the model of both sides; default: SmolLM2-135M"
+    )
     flags.add_revision_argument(parser)
     group = parser.add_argument_group("what is compared")
     group.add_argument(
@@ -50,27 +57,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         type=values.text,
         metavar="TEXT",
-        help="begin with this text, or @FILE; may be repeated; default: four texts of its own",
+        help="a prompt, or @FILE; may be repeated; default: four built-in texts",
     )
     group.add_argument(
         "--prompts",
         metavar="FILE",
-        help="begin with each line of this file that is not empty; default: none",
+        help="take each line of this file that is not empty as a prompt; default: none",
     )
     group.add_argument(
         "-n",
         "--max-new-tokens",
         type=values.integer,
         metavar="N",
-        help="tokens that A writes after each prompt and both are compared on; default: 48",
+        help="tokens that A generates after each prompt, to compare both on; default: 48",
     )
     group.add_argument(
         "--depths",
         action=values.Extend,
         type=values.list_of(values.integer),
         metavar="N,N",
-        help="time prompts of this many tokens and decode after them; default: 0,512,2048, as the "
-        "context allows",
+        help="time prompts of N tokens and decode after them; default: 0,512,2048, up to the "
+        "context",
     )
     group.add_argument(
         "--repetitions",
@@ -82,16 +89,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--fail-on",
         metavar="CONDITIONS",
-        help='exit with 3 where one holds, such as "top1<0.99,kl>0.02,decode_ratio<1"; '
+        help='exit with 3 if one is true, such as "top1<0.99,kl>0.02,decode_ratio<1"; '
         "default: none",
     )
     output.add_output_arguments(parser, FORMATS)
-    parser.add_argument("--html", metavar="FILE", help="write the page as well; default: none")
+    parser.add_argument("--html", metavar="FILE", help="write an HTML page too; default: none")
     parser.add_argument(
-        "--save-a", metavar="FILE.npz", help="keep A's side for later comparisons; default: none"
+        "--save-a", metavar="FILE.npz", help="save side A for later comparisons; default: none"
     )
     parser.add_argument(
-        "--save-b", metavar="FILE.npz", help="keep B's side likewise; default: none"
+        "--save-b", metavar="FILE.npz", help="save side B for later comparisons; default: none"
     )
 
 
@@ -106,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
     a = parse_setting(arguments.a)
     conditions = () if arguments.fail_on is None else parse_conditions(arguments.fail_on)
     if arguments.no_speed and any(condition.name in TIMED for condition in conditions):
-        raise InvalidArgument("fail_on: asks for a ratio of rates, expected it without no_speed")
+        raise InvalidArgument("fail_on: has a ratio of rates, expected none with no_speed")
     for path in (arguments.save_a, arguments.save_b):
         if path is not None:
             result_file.check_path(path)
@@ -123,7 +130,7 @@ def run(arguments: argparse.Namespace) -> int:
     found = comparison.compare(a, parse_setting(arguments.b), arguments.model, question)
     failed = failures(conditions, found.comparison)
     writer = page.html if arguments.format == "html" else tables.WRITERS[arguments.format]
-    # First the report: minutes of measuring are not lost where a file cannot be written.
+    # The report comes first, so that a failure to write a file does not lose the results.
     output.write(arguments.output, writer(found.comparison, failed))
     if arguments.html is not None:
         page.write(found.comparison, failed, arguments.html)

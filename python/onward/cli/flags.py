@@ -1,7 +1,7 @@
-"""Flags that several commands share: which model, how it is loaded, and the generation options.
+"""Flags that several commands share: the model, how to load it, and the generation options.
 
-The generation flags are made from the table in ``onward.options.table``, so that the command line
-and the Python calls cannot drift apart.
+The generation flags are built from the table in ``onward.options.table``, so that the command line
+and the Python calls have the same options.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of ``add_loading_arguments`` and ``add_cache_arguments``, --draft-model and
+    """Add the flags of ``add_loading_arguments`` and ``add_cache_arguments``, --draft-model and
     --verbose."""
     group = add_loading_arguments(parser)
     add_device_argument(group)
@@ -32,7 +32,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--draft-model",
         metavar="MODEL",
-        help="a smaller model of the same vocabulary that guesses; default: none",
+        help="a smaller model with the same vocabulary, for speculative decoding; default: none",
     )
     group.add_argument(
         "-v", "--verbose", action="store_true", help="show the timings on stderr at the end"
@@ -40,7 +40,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_loading_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """--model, --dtype, --head-dtype, --threads, --packed-cache, in a group that is returned."""
+    """Add --model, --dtype, --head-dtype, --threads and --packed-cache. Returns their group."""
     group = parser.add_argument_group("model")
     group.add_argument(
         "-m",
@@ -55,14 +55,14 @@ def add_loading_arguments(parser: argparse.ArgumentParser) -> argparse._Argument
     group.add_argument(
         "--packed-cache",
         metavar="DIR",
-        help="keep the packed weights in this folder and load them from there the next time; "
+        help="save the packed weights in this folder, and load them from there next time; "
         "default: none",
     )
     return group
 
 
 def add_revision_argument(group: argparse._ActionsContainer) -> None:
-    """--revision, of a model of the hub."""
+    """Add --revision, for models of the hub."""
     group.add_argument(
         "--revision",
         metavar="NAME",
@@ -71,22 +71,22 @@ def add_revision_argument(group: argparse._ActionsContainer) -> None:
 
 
 def add_dtype_arguments(group: argparse._ActionsContainer) -> None:
-    """--dtype and --head-dtype, of the weights."""
+    """Add --dtype and --head-dtype, for the weights."""
     group.add_argument(
         "--dtype",
         default="auto",
         metavar="NAME",
-        help="of the weights: auto, f32, f16, bf16, int8 or int4; default: auto",
+        help="dtype of the weights: auto, f32, f16, bf16, int8 or int4; default: auto",
     )
     group.add_argument(
         "--head-dtype",
         metavar="NAME",
-        help="of the embedding and the output head; default: as --dtype, int8 beside int4",
+        help="dtype of the embedding and the output head; default: as --dtype, int8 for int4",
     )
 
 
 def add_threads_argument(group: argparse._ActionsContainer) -> None:
-    """--threads."""
+    """Add --threads."""
     group.add_argument(
         "-t",
         "--threads",
@@ -97,7 +97,7 @@ def add_threads_argument(group: argparse._ActionsContainer) -> None:
 
 
 def add_device_argument(group: argparse._ActionsContainer) -> None:
-    """--device, of commands that compute."""
+    """Add --device, for commands that compute."""
     group.add_argument(
         "--device",
         default="cpu",
@@ -107,13 +107,13 @@ def add_device_argument(group: argparse._ActionsContainer) -> None:
 
 
 def add_generation_arguments(parser: argparse.ArgumentParser) -> None:
-    """One flag for each row of the options table but those that take functions."""
+    """Add one flag for each row of the options table, except options that take functions."""
     group = parser.add_argument_group(
         "generation", "Where a flag is absent, the model's generation_config.json decides."
     )
     for option in OPTIONS:
         if option.kind in ("callable", "callables"):
-            continue  # for Python alone
+            continue  # for Python only
         spellings = [*_SHORT.get(option.name, ()), "--" + option.name.replace("_", "-")]
         text = f"{option.help}; default: {default_in_words(option)}".replace("%", "%%")
         group.add_argument(*spellings, dest=option.name, default=None, help=text, **_typed(option))
@@ -123,7 +123,7 @@ _SHORT = {"max_new_tokens": ("-n",)}
 
 
 def default_in_words(option: Option) -> str:
-    """The default of an option as the command line shows it."""
+    """The default of an option, as text for the command line."""
     if option.kind == "flag" or isinstance(option.default, bool):
         return "on" if option.default else "off"
     if option.default is None or option.default in ((), {}):
@@ -134,7 +134,7 @@ def default_in_words(option: Option) -> str:
 
 
 def _typed(option: Option) -> dict[str, Any]:
-    """How argparse reads the value of an option."""
+    """The arguments of argparse that read the value of an option."""
     match option.kind:
         case "flag":
             return {"action": argparse.BooleanOptionalAction}
@@ -173,7 +173,7 @@ def _early_stopping(text: str) -> bool | str:
 
 
 def generation_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The options that were given."""
+    """The options given on the command line."""
     given = {option.name: getattr(arguments, option.name, None) for option in OPTIONS}
     if given["logit_bias"] is not None:
         given["logit_bias"] = dict(given["logit_bias"])
@@ -181,7 +181,7 @@ def generation_options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def load(arguments: argparse.Namespace) -> LLM:
-    """The model that the flags ask for, and the cache."""
+    """Load the model of the flags, with the settings of the cache."""
     return load_plain(
         arguments,
         device=arguments.device,
@@ -191,7 +191,7 @@ def load(arguments: argparse.Namespace) -> LLM:
 
 
 def load_plain(arguments: argparse.Namespace, **options: Any) -> LLM:
-    """The model that the flags of ``add_loading_arguments`` ask for."""
+    """Load the model of the flags of ``add_loading_arguments``."""
     from onward.llm import LLM
 
     return LLM(
@@ -205,10 +205,10 @@ def load_plain(arguments: argparse.Namespace, **options: Any) -> LLM:
 
 
 def with_prefill_bar(options: dict[str, Any]) -> dict[str, Any]:
-    """The options, and a bar on stderr while a long prompt is read."""
+    """The options, and a progress bar on stderr during a long prompt."""
     return {**options, "prefill_progress": ProgressBar("reading the prompt")}
 
 
 def timings_line(result: Result) -> str:
-    """The figures of one result, for a person."""
+    """The figures of one result as text."""
     return f"onward: {result.figures}"

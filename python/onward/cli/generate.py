@@ -1,7 +1,8 @@
 """onward generate: continue a prompt, or each prompt of a file, and print the text.
 
-The text of one output is shown as it comes. Several outputs are numbered, and log-probabilities are
-a table after the text. The prompt is an argument, @FILE, or stdin where it is "-" or piped.
+The text of a single output is shown while it is generated. Several outputs are numbered, and
+log-probabilities are a table after the text. The prompt is an argument, @FILE, or stdin ("-" or a
+pipe).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--json",
         action="store_true",
-        help="print the result, with all its outputs, as one JSON object at the end",
+        help="print the result with all its outputs as one JSON object at the end",
     )
     group = parser.add_argument_group("batches of rows (onward doctor --docs command-line)")
     group.add_argument(
@@ -47,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--resume",
         action="store_true",
-        help="with --jsonl and -o: keep the rows that the output has, and add the others",
+        help="with --jsonl and -o: keep the rows in the output file, and add the others",
     )
     flags.add_model_arguments(parser)
     flags.add_generation_arguments(parser)
@@ -65,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _given(arguments: argparse.Namespace) -> str | None:
-    """The argument that takes the place of stdin, if there is one."""
+    """The argument that replaces stdin, if it is given."""
     for name, value in (("PROMPT", arguments.prompt), ("--jsonl", arguments.jsonl)):
         if value not in (None, "-"):
             return name
@@ -104,7 +105,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _batch(arguments: argparse.Namespace) -> int:
-    """--jsonl: the exit code of a whole file."""
+    """Run --jsonl over a whole file. Returns the exit code."""
     from onward.cli import batches
 
     target = arguments.output
@@ -128,7 +129,7 @@ def _batch(arguments: argparse.Namespace) -> int:
 
 
 def _needs_the_end(options: dict[str, object]) -> bool:
-    """Whether what is shown is not known before the generation is finished."""
+    """Whether the text can be shown only at the end of the generation."""
     several = any(
         options.get(name) not in (None, 1) for name in ("num_return_sequences", "best_of")
     )

@@ -1,4 +1,4 @@
-"""onward kv: what the KV cache of a model costs, and what fits into the memory beside its weights.
+"""onward kv: show the size of a model's KV cache, and how much fits into memory with its weights.
 
 The result is tables, markdown, CSV or JSON.
 """
@@ -36,14 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=values.list_of(values.integer),
         metavar="N,N",
         help="lengths of sequences; default: "
-        f"{values.listed(CONTEXTS)} below the model's context, and that",
+        f"{values.listed(CONTEXTS)} below the model's context, and the context",
     )
     group.add_argument(
         "--batch",
         action=values.Extend,
         type=values.list_of(values.integer),
         metavar="N,N",
-        help=f"how many of them; default: {values.listed(BATCHES)}",
+        help=f"numbers of sequences; default: {values.listed(BATCHES)}",
     )
     group.add_argument(
         "--kv-dtype",
@@ -57,7 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=values.integer,
         default=Policy.window_tokens,
         metavar="N",
-        help="kv_window_tokens: newest tokens that stay exact beside codes; default: %(default)s",
+        help="kv_window_tokens: newest tokens that stay exact in a coded cache; default: "
+        "%(default)s",
     )
     group.add_argument(
         "--sinks",
@@ -68,26 +69,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--attention-window",
         type=values.integer,
         metavar="N",
-        help="keep the first block and the newest N tokens alone (an approximation); default: all",
+        help="keep only the first block and the newest N tokens (an approximation); default: all",
     )
-    group = parser.add_argument_group("what it has to fit into")
+    group = parser.add_argument_group("the available memory")
     group.add_argument(
         "--memory",
         type=values.size,
         metavar="SIZE",
-        help="such as 16G (the same as 16GiB) or 24GB; default: what this process may still take",
+        help="such as 16G (the same as 16GiB) or 24GB; default: the memory that this process may "
+        "use",
     )
     group.add_argument(
         "--weights-bytes",
         type=values.size,
         metavar="SIZE",
-        help="of the weights; default: counted from the model",
+        help="bytes of the weights; default: counted from the model",
     )
     group.add_argument(
         "--dtype",
         default="auto",
         metavar="NAME",
-        help="of the weights: auto, f32, f16, bf16, int8 or int4; default: auto",
+        help="dtype of the weights: auto, f32, f16, bf16, int8 or int4; default: auto",
     )
     output.add_output_arguments(parser, FORMATS)
     parser.add_argument(
@@ -98,7 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--check",
         action="store_true",
-        help="run the model, and print what was predicted beside what is measured",
+        help="run the model, and print the predicted and the measured bytes",
     )
 
 
@@ -137,7 +139,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace, policy: Policy) -> int:
-    """The table of predicted and measured bytes; Error where the engine counts other ones."""
+    """The table of predicted and measured bytes. Raises Error if the engine's count differs."""
     from onward.lab.kv import tables
     from onward.lab.kv.check import check
     from onward.lab.kv.models import read_subject
@@ -153,5 +155,5 @@ def _check(arguments: argparse.Namespace, policy: Policy) -> int:
     )
     output.write(arguments.output, tables.CHECK_WRITERS[arguments.format](checked))
     if wrong := [line.kv_dtype for line in checked if not line.agrees]:
-        raise Error(f"check: the engine does not hold the bytes predicted for {', '.join(wrong)}")
+        raise Error(f"check: the engine's bytes differ from the prediction for {', '.join(wrong)}")
     return 0

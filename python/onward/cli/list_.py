@@ -1,4 +1,4 @@
-"""onward list: show the models that are on this machine: the default one and the hub's cache."""
+"""onward list: show the models on this machine: the default model and the hub's cache."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def readable(models: list[CachedModel]) -> str:
-    """A table of the models, and the command that fetches another one."""
+    """A table of the models, and the command that downloads another model."""
     lines = aligned([_HEADER, *map(_row, models)], left=_HEADER)
     if not models:
         lines = ["no models on this machine"]
@@ -57,7 +57,7 @@ def _row(model: CachedModel) -> tuple[str, ...]:
 
 
 def _default() -> list[CachedModel]:
-    """The model of the wheel, which is used where no model is named."""
+    """The model of the wheel, which is the default model."""
     path = wheel_gguf()
     if path is None:
         return []

@@ -1,6 +1,6 @@
-"""Where the data of a command goes: ``-o FILE`` or stdout, in the form that ``--format`` names.
+"""Writes the data of a command to ``-o FILE`` or stdout, in the format of ``--format``.
 
-A file appears whole, under its name, or not at all.
+A file is written completely or not at all.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from onward.message_text import label
 
 
 def add_output_arguments(parser: argparse.ArgumentParser, formats: Sequence[str]) -> None:
-    """-o, --format with these forms, of which the first is the default, and --json."""
+    """Add -o, --json, and --format with these formats. The first one is the default."""
     group = parser.add_argument_group("output")
     add_output_file(group)
     group.add_argument(
@@ -35,14 +35,14 @@ def add_output_arguments(parser: argparse.ArgumentParser, formats: Sequence[str]
 
 
 def add_output_file(group: argparse._ActionsContainer) -> None:
-    """-o FILE."""
+    """Add -o FILE."""
     group.add_argument(
         "-o", "--output", metavar="FILE", help="write to this file; default: standard output"
     )
 
 
 def check(path: str | None) -> None:
-    """InvalidArgument where the file cannot be written, before the work that fills it."""
+    """Raise InvalidArgument if the file cannot be written, before the work begins."""
     if path is None:
         return
     target = Path(path).expanduser()
@@ -53,16 +53,16 @@ def check(path: str | None) -> None:
 
 
 def check_new(path: str) -> None:
-    """InvalidArgument where a file that took long to make would be written over."""
+    """Raise InvalidArgument if an existing file of results would be overwritten."""
     target = Path(path).expanduser()
     if target.is_file() and target.stat().st_size:
         raise InvalidArgument(
-            f"output: {label(path)} is there, expected a new name, or --resume to go on with it"
+            f"output: {label(path)} exists, expected a new name, or --resume to continue it"
         )
 
 
 def write(path: str | None, text: str) -> None:
-    """The text as the file, or on stdout."""
+    """Write the text to the file, or to stdout."""
     if path is None:
         return streams.show(text)
     from onward.files.whole_files import whole_file

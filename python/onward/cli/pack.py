@@ -1,4 +1,4 @@
-"""onward pack: write a model into one file, which native programs open without Python.
+"""onward pack: write a model into one file, which native programs can open without Python.
 
 The summary goes to stdout, progress to stderr.
 """
@@ -40,13 +40,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add_dtype_arguments(parser)
     flags.add_device_argument(parser)
     parser.add_argument(
-        "--name", metavar="TEXT", help="what the model is called; default: as its files are"
+        "--name", metavar="TEXT", help="name of the model; default: the name of its files"
     )
-    parser.add_argument("--force", action="store_true", help="write over a file that is there")
+    parser.add_argument("--force", action="store_true", help="overwrite an existing file")
     parser.add_argument(
         "--verify",
         metavar="FILE",
-        help="write nothing; hold a pack against its checksums; default: none",
+        help="check a pack by its checksums, and write nothing; default: none",
     )
     flags.add_threads_argument(parser)
     parser.add_argument("--json", action="store_true", help="print the summary as one JSON object")
@@ -79,12 +79,12 @@ def run(arguments: argparse.Namespace) -> int:
         threads=threads,
         device=arguments.device,
     )
-    flags.show(json.dumps(dataclasses.asdict(done)) + "\n" if arguments.json else told(done))
+    flags.show(json.dumps(dataclasses.asdict(done)) + "\n" if arguments.json else summary(done))
     return 0
 
 
 def verified(path: str, threads: int) -> dict[str, Any]:
-    """What a good pack holds; PackError for another."""
+    """The contents of a good pack. Raises PackError for a damaged one."""
     from onward import _core
 
     core, texts = _core.open_pack(os.path.expanduser(path), threads, verify=True)
@@ -97,8 +97,8 @@ def verified(path: str, threads: int) -> dict[str, Any]:
     }
 
 
-def told(done: Packing) -> str:
-    """The summary for a person."""
+def summary(done: Packing) -> str:
+    """The summary as text."""
     texts = done.file_bytes - done.weight_bytes
     return (
         f"{done.output}: {done.name} in {done.dtype}, head {done.head_dtype}\n"

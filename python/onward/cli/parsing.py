@@ -1,6 +1,6 @@
-"""How the command line is read: errors of one line with the nearest name, and the layout of help.
+"""Parses the command line: one-line errors with the nearest name, and the layout of help.
 
-A flag is never abbreviated, so that a script goes on working when flags are added.
+Flags cannot be abbreviated, so that scripts keep working when flags are added.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from onward.cli import streams
 from onward.message_text import label, nearest
 
 USAGE = 2
-# Flags of other programs that no spelling distance would find, by the name of ours.
+# Our flag -> flags of other programs with the same meaning but a very different spelling.
 _ELSEWHERE = {
     "--ctx-size": "--max-context",
     "--predict": "--max-new-tokens",
@@ -26,13 +26,13 @@ _ELSEWHERE = {
     "--cache-type-k": "--kv-dtype",
     "--system-prompt": "--system",
 }
-# Arguments that are text for the model.
+# Arguments that hold text for the model.
 _TEXTS = ("prompt", "message", "text")
 _NARROW, _WIDE = 40, 100
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line and exit code 2."""
+    """A parser that reports an error in one line and exits with 2."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         options.setdefault("formatter_class", HelpLayout)
@@ -43,12 +43,12 @@ class Parser(argparse.ArgumentParser):
         self.exit(USAGE, f"{self.prog}: {line}\n")
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """argparse drops what it cannot write; here that is an error."""
+        """Write the message. A failure is an error here; argparse ignores it."""
         if message:
             print(message, file=file, end="") if file is sys.stderr else streams.show(message)
 
     def parse_command(self, words: Sequence[str]) -> argparse.Namespace:
-        """The flags of a whole command line; words that have no place are an error."""
+        """Parse a whole command line. Words that match no argument are an error."""
         arguments, strangers = self.parse_known_args(words)
         if strangers:
             command = commands_of(self).get(getattr(arguments, "command", None) or "", self)
@@ -57,7 +57,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class HelpLayout(argparse.HelpFormatter):
-    """Help as wide as the terminal within reason; a line that begins with a space is kept."""
+    """Help with the width of the terminal. A line that begins with a space is kept as it is."""
 
     def __init__(self, prog: str, **options: Any) -> None:
         columns = shutil.get_terminal_size().columns - 2
@@ -91,12 +91,12 @@ def help_of(action: argparse.Action) -> str:
     return text if action.default is None else f"{text}; default: {action.default}"
 
 
-# They print something and leave, so they have no default.
+# These flags print something and exit, so they have no default.
 _LEAVING = (argparse._HelpAction, argparse._VersionAction)
 
 
 def usage(parser: argparse.ArgumentParser) -> str:
-    """The line after "usage:": the arguments, and that there are flags."""
+    """The line after "usage:": the arguments, and [flags]."""
     words = [parser.prog, "[FLAGS]"]
     for action in parser._actions:
         if action.required and action.option_strings:
@@ -121,7 +121,7 @@ def flags_of(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def no_such_command(word: str, names: Iterable[str]) -> str:
-    """What to say about a command that there is not."""
+    """The message for an unknown command."""
     names = list(names)
     hint = nearest(word, names)
     if not hint and " " in word.strip():
@@ -135,7 +135,7 @@ def _about_strangers(
     words: Sequence[str],
     arguments: argparse.Namespace,
 ) -> str:
-    """What to say about words that belong to no flag and no argument."""
+    """The message for words that belong to no flag and no argument."""
     flag = next((word for word in strangers if word.startswith("-") and len(word) > 1), None)
     if flag is not None:
         return _no_such_flag(flag.partition("=")[0], list(flags_of(command)))
@@ -145,11 +145,11 @@ def _about_strangers(
     if len(named) == 1 and named[0] in _TEXTS:
         quoted = label(" ".join([str(getattr(arguments, named[0])), *strangers]))
         return f'{label(strangers[0])}: unexpected word; quote a text of several words: "{quoted}"'
-    return f"{label(strangers[0])}: unexpected argument; {command.prog} --help shows what it takes"
+    return f"{label(strangers[0])}: unexpected argument; {command.prog} --help lists the arguments"
 
 
 def _list_with_spaces(words: Sequence[str], word: str) -> str | None:
-    """The flag and the numbers around ``word`` as they should be written, where that is a list."""
+    """The right spelling of the flag and the numbers around ``word``, if they form a list."""
     position = words.index(word) if word in words else len(words)
     begin = next((i for i in reversed(range(position)) if words[i].startswith("--")), None)
     if begin is None:
@@ -182,13 +182,13 @@ def _option_elsewhere(flag: str) -> str | None:
 
 
 def _in_plain_words(message: str) -> str:
-    """argparse's message, in the words of ours."""
+    """The message of argparse in the form of this program's messages."""
     message = message.removeprefix("argument ")
     if match := re.fullmatch(
         r"(?:\S+/)?(--?[\w-]+): expected (?:one|at least one) argument", message
     ):
         flag = match[1]
-        return f"{flag}: has no value, expected one; one that begins with - is {flag}=-VALUE"
+        return f"{flag}: has no value, expected one; a value that begins with - is {flag}=-VALUE"
     if match := re.fullmatch(r"(?:\S+/)?(--?[\w-]+): ignored explicit argument (.*)", message):
         return f"{match[1]}: is given {match[2]}, expected no value"
     if match := re.fullmatch(r"the following arguments are required: (.*)", message):

@@ -1,8 +1,8 @@
-"""Text on stdin beside a prompt that is an argument: it is used or refused, and never waited for
-without an end.
+"""Handles text on stdin in addition to a prompt argument: it is used or refused, and the wait for
+it is limited.
 
-Schedulers, CI jobs and other programs often start a command with a stdin that stays open and gives
-nothing. So no command reads stdin to its end before something has come.
+Schedulers, CI jobs and other programs often start a command with a stdin that stays open and sends
+nothing. So no command reads stdin to its end before the first bytes have arrived.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ PATIENCE_S = 10.0
 
 
 def refuse_text(name: str) -> None:
-    """InvalidArgument where stdin has text already, while the argument `name` is given.
+    """Raise InvalidArgument if stdin has text and the argument ``name`` is given too.
 
-    Nothing is read, and an open stdin without text is not waited for.
+    Reads nothing, and does not wait for text on an open stdin.
     """
     if _bytes_ready():
         raise InvalidArgument(
@@ -32,7 +32,7 @@ def refuse_text(name: str) -> None:
 
 
 def note_late_text(name: str) -> None:
-    """A line on stderr where text came on stdin after `refuse_text`, during the work."""
+    """Write a line to stderr if text arrived on stdin after ``refuse_text``, during the work."""
     if _bytes_ready():
         print(
             f"onward: note: stdin: its text was not read, because the argument {name} is given",
@@ -41,25 +41,25 @@ def note_late_text(name: str) -> None:
 
 
 def text_beside() -> str:
-    """All text of a pipe or a file on stdin; empty where the first of it does not come in time."""
+    """All text of a pipe or a file on stdin; empty if no text arrives in time."""
     descriptor = _descriptor()
     if descriptor is None:
         return ""
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode) and not select.select([descriptor], [], [], NOTE_AFTER_S)[0]:
         print(
-            f"onward: note: waiting {PATIENCE_S:g} s for text on stdin, which belongs to the "
+            f"onward: note: waiting {PATIENCE_S:g} s for text on stdin, which is part of the "
             "message; < /dev/null leaves it out",
             file=sys.stderr,
         )
         if not select.select([descriptor], [], [], PATIENCE_S - NOTE_AFTER_S)[0]:
-            print("onward: note: nothing came on stdin; going on without it", file=sys.stderr)
+            print("onward: note: no text arrived on stdin; continuing without it", file=sys.stderr)
             return ""
     return read_stdin()
 
 
 def _descriptor() -> int | None:
-    """The descriptor of stdin where that is a pipe, a socket or a file."""
+    """The descriptor of stdin if it is a pipe, a socket or a file."""
     try:
         descriptor = sys.stdin.fileno()
         mode = os.fstat(descriptor).st_mode
@@ -70,8 +70,9 @@ def _descriptor() -> int | None:
 
 
 def _bytes_ready() -> int:
-    """How many bytes can be read from stdin at once. They are left there: in a loop of a shell,
-    they are the input of the loop."""
+    """The number of bytes that can be read from stdin without waiting.
+
+    The bytes stay unread: in a shell loop they are the input of the loop."""
     descriptor = _descriptor()
     if descriptor is None:
         return 0

@@ -1,4 +1,4 @@
-"""onward pull: fetch a model from the hub into its cache."""
+"""onward pull: download a model from the hub into its cache."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a model's files, with all parts of a GGUF."""
+    """The bytes of a model's files, with all parts of a GGUF file."""
     from onward.load.hub.selection import gguf_files
 
     if path.is_dir():

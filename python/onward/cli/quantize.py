@@ -1,4 +1,4 @@
-"""onward quantize: write a model again in 4 or 8 bits, calibrated on text.
+"""onward quantize: write a copy of a model in 4 or 8 bits, calibrated on text.
 
 The summary goes to stdout, progress to stderr.
 """
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         required=True,
         metavar="OUT",
-        help="a path where nothing is yet: .gguf for a .gguf file, else a folder",
+        help="a new path: ending in .gguf for a GGUF file, else a folder",
     )
     parser.add_argument(
         "--dtype",
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="int4",
         type=values.one_of(*FORMATS),
         metavar="NAME",
-        help="of the layers' matrices: int4 is GGUF's Q4_0, int4-min Q4_1, int8 Q8_0; "
+        help="format of the layers' matrices: int4 is GGUF's Q4_0, int4-min Q4_1, int8 Q8_0; "
         "default: int4",
     )
     parser.add_argument(
@@ -50,25 +50,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="int8",
         type=values.one_of(*HEADS),
         metavar="NAME",
-        help="of the embedding and the output head: one of these, or keep; default: int8",
+        help="format of the embedding and the output head: one of these, or keep; default: int8",
     )
     parser.add_argument(
         "--method",
         default="gptq",
         type=values.one_of(*METHODS),
         metavar="NAME",
-        help="gptq calibrates, round needs no text; default: gptq",
+        help="gptq calibrates on text, round needs no text; default: gptq",
     )
     parser.add_argument(
         "--calibration",
         metavar="FILE.txt",
-        help="text to calibrate on; default: onward's own and topics of Python's help",
+        help="text to calibrate on; default: a built-in text and topics of Python's help",
     )
     parser.add_argument(
         "--calibration-tokens",
         type=values.integer,
         metavar="N",
-        help="tokens of it that are used; default: 16384",
+        help="tokens of the text to use; default: 16384",
     )
     flags.add_threads_argument(parser)
     parser.add_argument("--json", action="store_true", help="print the summary as one JSON object")
@@ -88,12 +88,12 @@ def run(arguments: argparse.Namespace) -> int:
         threads=arguments.threads,
         **({} if tokens is None else {"calibration_tokens": tokens}),
     )
-    flags.show(json.dumps(dataclasses.asdict(done)) + "\n" if arguments.json else told(done))
+    flags.show(json.dumps(dataclasses.asdict(done)) + "\n" if arguments.json else summary(done))
     return 0
 
 
-def told(done: Quantization) -> str:
-    """The summary for a person."""
+def summary(done: Quantization) -> str:
+    """The summary as text."""
     share = done.bytes_after / done.bytes_before
     lines = [
         f"{done.output}: {done.format}, head {done.head}, method {done.method}",

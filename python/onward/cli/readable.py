@@ -1,4 +1,4 @@
-"""A result for a person: numbered outputs, and a table of log-probabilities."""
+"""Formats a result as text: numbered outputs, and a table of log-probabilities."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HEADER = ("token", "text", "logprob", "likeliest")
 
 
 def readable(result: Result, token_text: TokenText) -> str:
-    """The table of the prompt, each output and its table, as far as they were requested."""
+    """The table of the prompt, and each output with its table, if they were requested."""
     parts = []
     if result.prompt_logprobs is not None:
         parts.append(
@@ -40,7 +40,7 @@ def _table(tokens: Sequence[TokenLogprobs], token_text: TokenText) -> str:
         for token in tokens
     ]
     head = _HEADER if any(token.top for token in tokens) else (*_HEADER[:-1], "")
-    # The first column is made of numbers, as wide as the widest.
+    # The first column holds numbers and has the width of the widest one.
     width = max(len(row[0]) for row in (head, *rows))
     placed = [(row[0].rjust(width), *row[1:]) for row in (head, *rows)]
     return "\n".join(aligned(placed, left=("text", *head[-1:]))) + "\n"

@@ -22,11 +22,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model",
         metavar="MODEL",
-        help="as onward list shows it: user/repo with all its revisions and files, user/repo:TAG "
+        help="a name from onward list: user/repo with all its revisions and files, user/repo:TAG "
         "for one GGUF file, or user/repo@revision",
     )
     parser.add_argument(
-        "-y", "--yes", action="store_true", help="do not ask; needed where stdin is no terminal"
+        "-y", "--yes", action="store_true", help="do not ask; required if stdin is not a terminal"
     )
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
 
@@ -41,7 +41,9 @@ def run(arguments: argparse.Namespace) -> int:
     found = removal(name)
     if not arguments.yes:
         if not sys.stdin.isatty():
-            raise InvalidArgument("rm: stdin is no terminal to ask at, expected -y")
+            raise InvalidArgument(
+                "rm: stdin is not a terminal, so no question can be asked, expected -y"
+            )
         print(f"remove {', '.join(found.names)}", file=sys.stderr)
         print(
             f"frees {readable_bytes(found.freed_bytes)}; remove? [y/N] ",

@@ -1,5 +1,6 @@
-"""Files of rows (JSON lines): read in pieces, written row by row, and repaired where a run ended
-within a row.
+"""Reads and writes files of rows (JSON lines).
+
+Input is read in pieces, output is written row by row, and an unfinished last row is removed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _PIECE = 1 << 16
 
 @dataclass(frozen=True)
 class Row:
-    """A row of output that is there from an earlier run."""
+    """A row of output from an earlier run."""
 
     id: str
     """The id as a literal, "None" without one."""
@@ -31,10 +32,10 @@ class Row:
 
 
 class RowReader:
-    """The lines of a file or of stdin ("-"), without holding more than one of them."""
+    """The lines of a file or of stdin ("-"), with at most one of them in memory."""
 
     LIMIT = 64 << 20
-    """Bytes of a row."""
+    """Most bytes of a row."""
 
     def __init__(self, path: str) -> None:
         self._stdin = path == "-"
@@ -59,11 +60,11 @@ class RowReader:
         self._file.close()
 
     def share(self) -> tuple[int, int]:
-        """Bytes that are read and bytes in all; 0 in all where that is not known."""
+        """(bytes read so far, bytes in total). The total is 0 if it is unknown."""
         return min(self._read, self._bytes - 1), self._bytes
 
     async def lines(self) -> AsyncIterator[bytes | None]:
-        """Each line without its end; None for one that is longer than the limit."""
+        """Each line without its end; None for a line that is longer than the limit."""
         kept: list[bytes] = []
         length = 0
         async for piece in self._pieces():
@@ -83,7 +84,7 @@ class RowReader:
             while piece := self._file.read(_PIECE):
                 yield piece
             return
-        # A pipe or a terminal: results are written while the next row is waited for.
+        # A pipe or a terminal: results are written during the wait for the next row.
         reader = asyncio.StreamReader()
         loop = asyncio.get_running_loop()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), self._file)
@@ -122,8 +123,10 @@ class RowWriter:
 
 
 def read_done(path: str) -> dict[int, Row]:
-    """The rows of an output file by index. What is left of a row that was not finished is cut off;
-    InvalidArgument for a file that holds anything else."""
+    """The rows of an output file by index.
+
+    An unfinished last row is cut off. Raises InvalidArgument for a file with other content.
+    """
     done: dict[int, Row] = {}
     target = Path(path).expanduser()
     try:

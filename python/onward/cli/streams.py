@@ -1,5 +1,6 @@
-"""The standard streams and signals of the ``onward`` process: what is closed, full or interrupted
-ends in an exit code and at most one line, never in a traceback.
+"""Handles the standard streams and signals of the ``onward`` process.
+
+A closed or full stream and a signal end in an exit code and at most one line, not in a traceback.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 from onward.errors import Error, InvalidArgument
 
 INTERRUPTED = 128 + signal.SIGINT
-# Signals that end the command in order: files are put away, and the exit code is 128 + number.
+# Signals that end the command cleanly: files are closed, and the exit code is 128 + number.
 _ENDING = [
     getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)
 ]  # there is no SIGHUP on Windows
@@ -28,7 +29,7 @@ class StreamError(Error):
 
 
 class _BestEffort(io.TextIOWrapper):
-    """stderr that drops its text when it cannot be written, as on a full disk."""
+    """A stderr that drops text that cannot be written, such as on a full disk."""
 
     def write(self, text: str) -> int:
         with self._forgiving():
@@ -44,16 +45,16 @@ class _BestEffort(io.TextIOWrapper):
         try:
             yield
         except (OSError, ValueError):
-            # What is still in the buffer goes to the null device, now and at exit.
+            # The rest of the buffer goes to the null device, now and at exit.
             with contextlib.suppress(OSError, ValueError):
                 discard(self.fileno())
 
 
 def open_streams() -> None:
-    """Fill the places of closed streams, so that no file of ours gets their descriptors.
+    """Replace closed streams, so that no file that is opened later gets their descriptors.
 
-    A closed stdin or stdout is an error when the command first uses it; a closed or full stderr
-    loses the messages alone.
+    A closed stdin or stdout is an error when the command first uses it. A closed or full stderr
+    loses only the messages.
     """
     closed = []
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
@@ -78,13 +79,13 @@ def open_streams() -> None:
 
 
 def check_stdout() -> None:
-    """StreamError where stdout was closed, before the work whose result belongs there."""
+    """Raise StreamError if stdout was closed, before work whose result goes there."""
     if isinstance(sys.stdout, _Closed):
         raise sys.stdout.error()
 
 
 class _Closed(io.TextIOBase):
-    """In the place of a stream that was closed before the command began."""
+    """Replaces a stream that was closed before the command began."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -117,7 +118,7 @@ class _Closed(io.TextIOBase):
 
 
 def discard(descriptor: int) -> None:
-    """Let a descriptor lead to the null device."""
+    """Redirect a descriptor to the null device."""
     null = os.open(os.devnull, os.O_RDWR)
     if null == descriptor:
         os.set_inheritable(null, True)
@@ -127,8 +128,8 @@ def discard(descriptor: int) -> None:
 
 
 def catch_signals() -> None:
-    """Let SIGTERM and SIGHUP unwind the command as Ctrl-C does. A signal that the parent ignores,
-    as ``nohup`` does, stays ignored."""
+    """Make SIGTERM and SIGHUP raise an exception, as Ctrl-C does. A signal that the parent ignores,
+    such as under ``nohup``, stays ignored."""
     sys.unraisablehook = _note_unraisable
     for number in _ENDING:
         if signal.getsignal(number) is signal.SIG_DFL:
@@ -136,7 +137,7 @@ def catch_signals() -> None:
 
 
 def ignore_signals() -> None:
-    """From here on the process only exits: nothing may interrupt that."""
+    """Ignore signals from here on, so that nothing interrupts the exit of the process."""
     for number in (signal.SIGINT, *_ENDING):
         signal.signal(number, signal.SIG_IGN)
 
@@ -146,8 +147,8 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def _note_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
-    """What is raised where nothing can catch it, such as in a weakref's callback. A signal that
-    arrives there is sent again; anything else is a line."""
+    """Handle an exception that nothing can catch, such as in the callback of a weakref. A signal
+    that arrives there is sent again; any other exception is printed as a line."""
     error = unraisable.exc_value
     number = 0
     if isinstance(error, KeyboardInterrupt):
@@ -157,7 +158,7 @@ def _note_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
     if number > 0:
         again = threading.Timer(0.01, os.kill, (os.getpid(), number))
         again.daemon = True
-        with contextlib.suppress(RuntimeError):  # the process is at its end
+        with contextlib.suppress(RuntimeError):  # the process is ending
             again.start()
     elif sys.stderr is not None:
         said = " ".join(str(error).split())
@@ -165,7 +166,7 @@ def _note_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
 
 
 def finish(code: int, complain: Callable[[str], object]) -> int:
-    """Write out what stdout still holds; the exit code, which is 1 where that fails."""
+    """Flush stdout. Returns the exit code, which is 1 if the flush fails."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -185,7 +186,7 @@ def cannot_write(where: str, failure: OSError | ValueError) -> Error:
 
 
 def show(text: str) -> None:
-    """Write text to stdout at once; characters it cannot encode become escapes."""
+    """Write text to stdout at once. Characters that it cannot encode become escapes."""
     try:
         try:
             sys.stdout.write(text)
@@ -207,7 +208,7 @@ def read_stdin() -> str:
 
 
 def stdin_lines() -> Iterator[str]:
-    """Lines of stdin as they come, without their ends."""
+    """Lines of stdin as they arrive, without their ends."""
     with _reading():
         source = sys.stdin.buffer
     number = 0
@@ -221,7 +222,8 @@ def stdin_lines() -> Iterator[str]:
 
 
 def decoded(data: bytes, where: str) -> str:
-    """UTF-8 bytes as text; InvalidArgument names the place of the first byte that is not UTF-8."""
+    """UTF-8 bytes as text. Raises InvalidArgument with the place of the first byte that is not
+    UTF-8."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -235,5 +237,5 @@ def decoded(data: bytes, where: str) -> str:
 def _reading() -> Iterator[None]:
     try:
         yield
-    except OSError as failure:  # a folder, a descriptor that only writes
+    except OSError as failure:  # a folder, or a descriptor for writing only
         raise StreamError(f"stdin: cannot read: {failure.strerror or failure}") from failure

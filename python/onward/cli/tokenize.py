@@ -1,8 +1,8 @@
-"""onward tokenize: text to token ids, a line each, for programs without a tokenizer.
+"""onward tokenize: turn text into token ids, a line each, for programs without a tokenizer.
 
-A text that is an argument gives one line of ids. Without one, each line of stdin gives one at once,
-so that another program can keep this one running beside itself and ask. The way back is
-`onward detokenize`.
+A text argument gives one line of ids. Without it, each line of stdin gives a line of ids at once,
+so that another program can keep this one running and send it texts. `onward detokenize` does the
+reverse.
 """
 
 from __future__ import annotations
@@ -31,15 +31,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--chat",
         action="store_true",
-        help="each text is a question: put it into the form that the model was trained on",
+        help="each text is a user message: apply the model's chat template",
     )
     parser.add_argument(
         "--json-lines",
         action="store_true",
-        help="lines of stdin are JSON strings, for texts of several lines",
+        help="lines of stdin are JSON strings, for multi-line texts",
     )
     parser.add_argument(
-        "--json", action="store_true", help='print a JSON object a text: {"token_ids": [...]}'
+        "--json",
+        action="store_true",
+        help='print a JSON object for each text: {"token_ids": [...]}',
     )
     flags.add_loading_arguments(parser)
 

@@ -1,7 +1,7 @@
-"""How the values of flags are written: numbers, sizes, lists with commas, and text from files.
+"""Reads the values of flags: numbers, sizes, lists with commas, and text from files.
 
-A list has commas between its items, and a flag that takes one may be repeated. A text is taken
-from a file with @FILE; a text that itself begins with @ is written @@TEXT.
+A list has commas between its items, and the flag of a list may be repeated. @FILE takes the text of
+a file; a text that itself begins with @ is written @@TEXT.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def size(text: str) -> int:
 
 
 def biases(text: str) -> list[tuple[int, float]]:
-    """ID=BIAS, and more of them after commas."""
+    """ID=BIAS pairs with commas between them."""
     found = []
     for item in text.split(","):
         token, equals, value = item.partition("=")
@@ -60,7 +60,7 @@ def biases(text: str) -> list[tuple[int, float]]:
 
 
 def one_of(*names: str) -> Callable[[str], str]:
-    """A name out of these."""
+    """One of ``names``."""
 
     def read(text: str) -> str:
         if text not in names:
@@ -102,7 +102,7 @@ class Extend(argparse.Action):
 
 
 def text(written: str) -> str:
-    """The text itself, or what the file after an @ holds, without the newline that ends it."""
+    """The text itself, or the text of the file after an @, without the newline at its end."""
     try:
         written.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -117,7 +117,7 @@ def text(written: str) -> str:
 
 
 def json_schema(written: str) -> str:
-    """A schema as JSON, @FILE, or the name of a file that is there."""
+    """A schema as JSON, @FILE, or the name of an existing file."""
     literal_json = written.lstrip().startswith("{") or written.strip() in ("true", "false")
     if literal_json or written.startswith("@"):
         return text(written)
@@ -131,12 +131,12 @@ def json_schema(written: str) -> str:
 def _is_file(path: str) -> bool:
     try:
         return os.path.isfile(os.path.expanduser(path))
-    except ValueError:  # a NUL
+    except ValueError:  # contains a NUL
         return False
 
 
 def _content(path: str) -> str:
-    """The text of a file; the error is one of the flag's value."""
+    """The text of a file. An error is reported as an error of the flag's value."""
     where = label(path)
     try:
         return Path(path).expanduser().read_text(encoding="utf-8")
@@ -148,5 +148,5 @@ def _content(path: str) -> str:
 
 
 def listed(numbers: Sequence[int]) -> str:
-    """Numbers as the command line takes them."""
+    """Numbers in the form of the command line."""
     return ",".join(map(str, numbers))

@@ -45,9 +45,9 @@ class Option:
     choices: tuple[int | str, ...] = ()
     """The only legal values, where not empty."""
     absent: str = "none"
-    """What a default of None, or an empty one, means, in words."""
+    """The meaning of a default of None or of an empty default, in words."""
     samples: bool = False
-    """Changes the draw alone: a call that gives it without a temperature wants to sample."""
+    """The option affects only sampling, so a call that sets it without a temperature samples."""
     type: str = ""
     """The Python type of a value, where ``kind`` does not imply it."""
     details: str = ""

@@ -100,14 +100,14 @@ def write_session(
         name: (_name_of(tensor), tensor.shape, tensor.reshape(-1).view(np.uint8).data)
         for name, tensor in tensors.items()
     }
-    told: dict[str, str] = {"format": FORMAT, "format_version": VERSION, **metadata}
-    told["sha256"] = _digest(told, content, progress)
+    header: dict[str, str] = {"format": FORMAT, "format_version": VERSION, **metadata}
+    header["sha256"] = _digest(header, content, progress)
     try:
         with whole_file(path, mode=0o600) as part:
             written = [WrittenTensor(name, *tensor) for name, tensor in content.items()]
             # Large types first, so that all are aligned.
             written.sort(key=lambda tensor: -_SIZES[tensor.dtype])
-            write_tensors(part.file, header_bytes(told, written), written)
+            write_tensors(part.file, header_bytes(header, written), written)
     except Exception as failure:
         said = getattr(failure, "strerror", None) or sentence(failure)
         raise SessionError(f"{label(path.name)}: cannot write: {said}") from failure
@@ -158,8 +158,8 @@ def _read(
         tensor: (place.dtype, place.shape, file.view(place.begin, place.end))
         for tensor, place in places.items()
     }
-    told = {key: value for key, value in metadata.items() if key != "sha256"}
-    if _digest(told, content, progress) != metadata.get("sha256"):
+    header = {key: value for key, value in metadata.items() if key != "sha256"}
+    if _digest(header, content, progress) != metadata.get("sha256"):
         raise SessionError(f"{name}: is damaged: its bytes are not those that were written")
     ids = np.frombuffer(content["token_ids"][2], np.int32)
     if tokens and (int(ids.min()) < 0 or int(ids.max()) >= vocab_size):

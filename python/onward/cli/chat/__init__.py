@@ -1,10 +1,10 @@
 """onward chat: talk with a model; the conversation is kept.
 
-With a MESSAGE it answers that one and leaves; text on stdin belongs to the message. Without one it
-reads messages: from a person with a prompt, editing and history, from a pipe line by line. Ctrl-C
-stops an answer, Ctrl-D leaves. With --session the conversation goes on from a file, where each
-answer is saved. This file has the arguments and the run; the other files of the folder have the
-loop, the conversation, the commands, the input and the screen.
+With a MESSAGE it answers this message and exits; text on stdin is part of the message. Without it,
+messages are read from a terminal with a prompt, editing and history, or from a pipe line by line.
+Ctrl-C stops an answer, Ctrl-D exits. With --session the conversation continues from a file, and
+each answer is saved there. This file has the arguments and the run; the other files of the folder
+have the loop, the conversation, the commands, the input and the screen.
 """
 
 from __future__ import annotations
@@ -36,28 +36,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         type=values.text,
         metavar="MESSAGE",
-        help="answer this, or @FILE, and leave; text that comes on stdin within 10 s is added to "
+        help="answer this, or @FILE, and exit; text that arrives on stdin within 10 s is added to "
         'it; "-": all of stdin is the message',
     )
     parser.add_argument(
         "--system",
         type=values.text,
         metavar="TEXT",
-        help="a system message to begin with; default: none",
+        help="the system message; default: none",
     )
     parser.add_argument(
         "--session",
         metavar="FILE",
-        help="go on from this file if there is one, and save the conversation there; default: none",
+        help="continue from this file if it exists, and save the conversation there; default: none",
     )
     parser.add_argument(
-        "--json", action="store_true", help="print each answer as one JSON object, a line each"
+        "--json", action="store_true", help="print each answer as a JSON object on one line"
     )
     parser.add_argument(
-        "--plain", action="store_true", help="show answers as they are, not as rendered Markdown"
+        "--plain", action="store_true", help="show answers as plain text, not as rendered Markdown"
     )
     parser.add_argument(
-        "--no-history", action="store_true", help="neither read nor keep what was typed"
+        "--no-history",
+        action="store_true",
+        help="neither read nor save the history of typed messages",
     )
     flags.add_model_arguments(parser)
     flags.add_generation_arguments(parser)
@@ -110,7 +112,7 @@ _EXTRA = {
 
 
 def _with_stdin(message: str) -> str:
-    """The message, an empty line, and the text that is piped in; for "-" the text alone."""
+    """The message, an empty line, and the text on stdin; for "-" only the text on stdin."""
     if message == "-":
         text = flags.read_stdin()
         if not text.strip():

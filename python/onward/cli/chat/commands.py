@@ -1,4 +1,4 @@
-"""The commands of a chat in one table, from which help, completion and suggestions come."""
+"""The commands of a chat, in one table that gives help, completion and suggestions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Command:
 
     name: str
     arguments: str
-    """As help shows them; in brackets where they may be absent, empty where there are none."""
+    """The arguments as help shows them, in brackets if optional; empty for none."""
     help: str
     do: Callable[[Conversation, str], None]
 
@@ -43,7 +43,7 @@ def unescaped(text: str) -> str:
 
 
 def obey(text: str, conversation: Conversation) -> None:
-    """Do what a line that begins with a command asks for."""
+    """Run the command of a line."""
     word, rest = [*text.strip().split(maxsplit=1), ""][:2]
     command = COMMANDS.get(word.lower())
     escape = f"to send this as text, begin with //: /{text.strip().splitlines()[0][:40]}"
@@ -61,8 +61,8 @@ def obey(text: str, conversation: Conversation) -> None:
 
 
 def completions(before: str) -> Iterator[tuple[str, int, str]]:
-    """What the text before the cursor can go on with: a word, where it starts relative to the
-    cursor, and its meaning."""
+    """The completions of the text before the cursor: a word, its start relative to the cursor, and
+    its meaning."""
     word, space, rest = before.partition(" ")
     if not word.startswith("/") or "\n" in before:
         return
@@ -169,28 +169,30 @@ COMMANDS = {
     command.name: command
     for command in (
         Command("/retry", "", "answer the last question again, with another seed", _retry),
-        Command("/more", "", "go on with an answer that was cut or stopped", _more),
-        Command("/edit", "[TEXT]", "say TEXT instead of the last question", _edit),
-        Command("/rewind", "[N]", "take back the last question and its answer, or N", _rewind),
+        Command("/more", "", "continue an answer that was cut or stopped", _more),
+        Command("/edit", "[TEXT]", "replace the last question by TEXT", _edit),
+        Command(
+            "/rewind", "[N]", "remove the last question and its answer, or the last N", _rewind
+        ),
         Command("/reset", "", "forget the conversation", _reset),
         Command("/system", "[TEXT]", "show the system message, or replace it by TEXT", _system),
         Command("/set", "[NAME VALUE]", "show the options, or set one, as temperature 0.5", _set),
-        Command("/unset", "NAME", "set an option back to its default", _unset),
-        Command("/save", "[FILE]", "save the conversation, to its file or another", _save),
-        Command("/load", "FILE", "go on from a saved conversation", _load),
+        Command("/unset", "NAME", "reset an option to its default", _unset),
+        Command("/save", "[FILE]", "save the conversation to its file or another one", _save),
+        Command("/load", "FILE", "continue a saved conversation", _load),
         Command("/help", "", "show this", _help),
-        Command("/quit", "", "leave (so does Ctrl-D)", _quit),
+        Command("/quit", "", "exit (also Ctrl-D)", _quit),
     )
 }
 
 
 def help_text() -> str:
-    """The table for a person, and what is not a command."""
+    """The table as text, and the input that is not a command."""
     rows = [(f"{c.name} {c.arguments}".rstrip(), c.help) for c in COMMANDS.values()]
     rows += [
         ("//TEXT", "send TEXT with one slash at its start"),
-        ('"""', "begin or end a message of several lines"),
-        ("\\ at the end", "go on in the next line (so does Alt-Enter)"),
+        ('"""', "begin or end a multi-line message"),
+        ("\\ at the end", "continue on the next line (also Alt-Enter)"),
         ("Ctrl-C", "stop the answer"),
     ]
     return "\n".join(f"{left:<20}{right}" for left, right in rows)

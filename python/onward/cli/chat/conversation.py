@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Conversation:
-    """What the commands of a chat work on. An error leaves it as it was.
+    """The state of a chat, which its commands change. An error leaves it unchanged.
 
     Attributes:
         session: the messages and their token ids.
@@ -48,8 +48,8 @@ class Conversation:
         self._system = system
         self._file = file
         self._saves_itself = file is not None
-        self._changed = False  # since it was saved
-        self._whole = True  # whether the file has the keys and values, too
+        self._changed = False  # since the last save
+        self._whole = True  # whether the file has keys and values too
         self._retries = 0
         self._guard = RepetitionGuard()
         self.over = False
@@ -62,26 +62,28 @@ class Conversation:
             self._begin_with(os.path.expanduser(file))
 
     def _begin_with(self, path: str) -> None:
-        """Go on from the file if it is there; else see now that it can be written."""
+        """Continue from the file if it exists; else check now that it can be written."""
         folder = os.path.dirname(path) or "."
         if not os.path.isdir(folder):
-            raise InvalidArgument(f"--session: {folder} is no folder, expected one for the file")
+            raise InvalidArgument(
+                f"--session: {folder} is not a folder, expected a folder for the file"
+            )
         if os.path.lexists(path):
             if self._system is not None:
                 raise InvalidArgument(
-                    f"--system: is given beside {path}, a conversation that has begun, "
+                    f"--system: is given with {path}, a conversation that has begun, "
                     "expected one of them"
                 )
             self.load(path)
 
     @property
     def watched(self) -> bool:
-        """Whether a person types the messages."""
+        """Whether the messages come from a terminal."""
         return self._watched
 
     @property
     def defaults(self) -> ModelDefaults:
-        """What the model's files say about generating."""
+        """The generation options in the model's files."""
         return self._llm.generation_defaults
 
     @property
@@ -94,12 +96,12 @@ class Conversation:
 
     @property
     def questions(self) -> list[int]:
-        """Where the messages of the user are."""
+        """The indices of the user's messages."""
         return [i for i, said in enumerate(self.session.messages) if said["role"] == "user"]
 
     def choose(self, options: Mapping[str, Any]) -> None:
-        """Take other options for the next answers. InvalidArgument or ArgumentTypeError where they
-        cannot be."""
+        """Set the options of the next answers. Raises InvalidArgument or ArgumentTypeError for
+        wrong options."""
         effective = chat_options(options, self.defaults)
         self._llm.session(**effective)
         for name in ("best_of", "num_return_sequences"):
@@ -117,12 +119,12 @@ class Conversation:
         self._change()
 
     def reset(self) -> None:
-        """Forget all but the system message."""
+        """Remove all messages except the system message."""
         self.session = self._llm.session(self._system)
         self._changed = False
 
     def rewind(self, count: int) -> None:
-        """Take back the last questions and their answers."""
+        """Remove the last questions and their answers."""
         self.session.rewind(count)
         self._change()
 
@@ -132,7 +134,7 @@ class Conversation:
         self._show(self.session.stream(message, **self._effective()))
 
     def retry(self) -> None:
-        """Stream another answer to the last question. A seed that was set counts on."""
+        """Stream another answer to the last question. If a seed is set, the next seed is used."""
         if not self.questions:
             raise InvalidArgument("/retry: there is no question yet, expected one")
         options = self._effective()
@@ -142,15 +144,15 @@ class Conversation:
         self._show(self.session.restream(**options))
 
     def more(self) -> None:
-        """Stream what follows after the end of the last answer."""
+        """Stream a continuation of the last answer."""
         if not self.session.messages or self.session.messages[-1]["role"] != "assistant":
-            raise InvalidArgument("/more: there is no answer to go on with, expected one")
+            raise InvalidArgument("/more: there is no answer to continue, expected one")
         self._show(self.session.stream_more(**self._effective(guarded=False)))
 
     def edit(self, message: str) -> None:
-        """Stream the answer to what is said instead of the last question."""
+        """Stream the answer to a text that replaces the last question."""
         if not self.questions:
-            raise InvalidArgument("/edit: there is no question yet, expected one to say otherwise")
+            raise InvalidArgument("/edit: there is no question yet, expected one to replace")
         other = self.session.fork()  # an error, and an answer that never began, change nothing
         other.edit(self.questions[-1], message)
         stream = other.restream(**self._effective())
@@ -162,7 +164,7 @@ class Conversation:
                 self.session = before
 
     def save(self, file: str | None = None) -> None:
-        """Save to a file, which from then on is the conversation's."""
+        """Save to a file, which becomes the file of the conversation."""
         if file is None and self._file is None:
             raise InvalidArgument("/save: has no file, expected one: /save FILE")
         file = file or self._file
@@ -172,26 +174,26 @@ class Conversation:
         print(f"(saved {self._told()}: {file})", file=sys.stderr)
 
     def load(self, file: str) -> None:
-        """Go on from a file, which from then on is the conversation's."""
+        """Continue from a file, which becomes the file of the conversation."""
         self.session.load(file)
         self._file, self._changed, self._whole = file, False, True
         self._system = self.system
         print(f"(loaded {self._told()}: {file})", file=sys.stderr)
 
     def keep(self) -> None:
-        """Save what was said, without keys and values, where --session asks for a file. This is
-        done after each answer, so it has to be quick."""
+        """Save the messages, without keys and values, if --session names a file. This runs after
+        each answer, so it has to be fast."""
         if self._saves_itself and self._changed and self._file is not None:
             self.session.save(self._file, cache=False)
             self._changed, self._whole = False, False
 
     def end(self) -> None:
-        """Save with keys and values where --session asks for a file, and something changed."""
+        """Save with keys and values if --session names a file and the conversation has changed."""
         if self._saves_itself and (self._changed or not self._whole):
             self.save()
 
     def _effective(self, guarded: bool = True) -> dict[str, Any]:
-        """The options of an answer; a guarded one ends where it repeats itself."""
+        """The options of an answer. A guarded answer ends if it repeats itself."""
         options = chat_options(self.options, self.defaults)
         self._guard = RepetitionGuard()
         if guarded and uses_defaults(self.options, self.defaults):
@@ -216,20 +218,22 @@ class Conversation:
         self.keep()
 
     def _remark(self, result: Result) -> None:
-        """Say on stderr why an answer ended early, or that it is empty."""
+        """Write to stderr why an answer ended early, or that it is empty."""
         remark = None
         tokens = len(result.token_ids)
         if self._guard.fired:
             remark = "stopped: the answer repeats itself"
             if self._watched:
-                remark += "; /retry asks again, /more goes on"
+                remark += "; /retry asks again, /more continues"
         elif result.finish_reason == "length":
             if tokens < result.options.max_new_tokens:
                 remark = f"the context of {self._llm.context} tokens is full"
                 if self._watched:
-                    remark += "; /rewind takes questions back, /reset starts over"
+                    remark += "; /rewind removes questions, /reset removes all"
             elif self._watched:
-                remark = f"cut at {tokens} tokens; /more goes on, /set max-new-tokens N allows more"
+                remark = (
+                    f"cut at {tokens} tokens; /more continues, /set max-new-tokens N allows more"
+                )
             else:
                 remark = f"cut at {tokens} tokens; --max-new-tokens N allows more"
         elif self._watched and not result.text.strip():

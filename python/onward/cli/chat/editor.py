@@ -1,4 +1,4 @@
-"""Input on a terminal with ``prompt_toolkit``: messages of several lines, a paste as one message,
+"""Input on a terminal with ``prompt_toolkit``: multi-line messages, a paste as one message,
 history, and completion of commands.
 """
 
@@ -58,7 +58,7 @@ def _bindings() -> KeyBindings:
 
 
 class _KeptHistory(EditorHistory):
-    """The file of earlier chats, as prompt_toolkit asks for it."""
+    """The history of earlier chats, as the class that prompt_toolkit requires."""
 
     def __init__(self, history: History) -> None:
         super().__init__()

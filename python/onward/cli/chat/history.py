@@ -1,6 +1,6 @@
-"""What was typed in earlier chats, in a file that only its owner can read.
+"""The history of typed messages, in a file that only its owner can read.
 
-The file has one JSON string a line, so that a message of several lines is one entry.
+The file has one JSON string per line, so that a multi-line message is one entry.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pathlib import Path
 from onward.files.whole_files import whole_file
 
 ENTRIES = 1000
-"""How many are kept."""
+"""The most entries that are kept."""
 _MOST_BYTES = 4 << 20
 VARIABLE = "ONWARD_HISTORY"
 
 
 class History:
-    """The entries, oldest first, and the file that keeps them; a file of None keeps nothing."""
+    """The entries, oldest first, and their file. Without a file (None) nothing is saved."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -33,7 +33,7 @@ class History:
                 self._give_up(failure)
 
     def add(self, text: str) -> None:
-        """Keep a text, unless it is the last one again."""
+        """Add a text, unless it is equal to the last entry."""
         if not text.strip() or self.entries[-1:] == [text]:
             return
         self.entries.append(text)
@@ -45,14 +45,14 @@ class History:
             self._give_up(failure)
 
     def _give_up(self, failure: OSError) -> None:
-        """Say once that nothing is kept from now on."""
+        """Report once that no further entries are saved."""
         reason = failure.strerror or failure
-        print(f"onward: note: {self._path}: no history is kept: {reason}", file=sys.stderr)
+        print(f"onward: note: {self._path}: no history is saved: {reason}", file=sys.stderr)
         self._path = None
 
 
 def history_path() -> Path | None:
-    """The file that ONWARD_HISTORY names (none where it is empty), by default ``chat_history`` in
+    """The file that ONWARD_HISTORY names (None if it is empty), by default ``chat_history`` in
     the folder ``onward`` of the state folder of the XDG specification."""
     named = os.environ.get(VARIABLE)
     if named is not None:
@@ -63,7 +63,7 @@ def history_path() -> Path | None:
 
 
 def _read(path: Path) -> list[str]:
-    """The last entries. Lines that are not entries are left out."""
+    """The last entries. Lines that are not entries are skipped."""
     try:
         status = os.stat(path)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The loop of a chat: read a message, answer it or obey it, until the end."""
+"""The loop of a chat: reads a message, then answers it or runs its command, until the end."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def converse(conversation: Conversation, reader: Reader) -> None:
 
 
 def _take(conversation: Conversation, said: Typed) -> None:
-    """Answer one message, or do one command."""
+    """Answer one message, or run one command."""
     command = None if said.quoted else command_of(said.text)
     try:
         if command is not None:
@@ -54,7 +54,7 @@ def _take(conversation: Conversation, said: Typed) -> None:
         if not conversation.watched:
             raise
         begun = conversation.session.messages[-1:]
-        goes_on = "; /more goes on" if begun and begun[0]["role"] == "assistant" else ""
+        goes_on = "; /more continues" if begun and begun[0]["role"] == "assistant" else ""
         print(f"(stopped{goes_on})", file=sys.stderr)
         _keep(conversation)
     except Error as error:
@@ -62,8 +62,12 @@ def _take(conversation: Conversation, said: Typed) -> None:
             command or isinstance(error, (InvalidArgument, SessionError))
         ):
             raise
-        # A question that cannot be answered is too long for the context, as a rule.
-        hint = "; /reset starts over" if isinstance(error, InvalidArgument) and not command else ""
+        # The usual reason is a question that is too long for the context.
+        hint = (
+            "; /reset removes all messages"
+            if isinstance(error, InvalidArgument) and not command
+            else ""
+        )
         print(f"onward: {error}{hint}", file=sys.stderr)
 
 
@@ -77,11 +81,12 @@ def _keep(conversation: Conversation) -> None:
 
 @contextlib.contextmanager
 def kept_to_the_end(conversation: Conversation) -> Iterator[None]:
-    """Save at the end of the block; after SIGTERM and SIGHUP quickly, without keys and values."""
+    """Save at the end of the block. After SIGTERM and SIGHUP, save without keys and values, which
+    is fast."""
     try:
         yield
     except SystemExit:
-        # The same signal may come twice, as from a closed terminal and from its shell.
+        # The same signal may come twice, for example from a closed terminal and from its shell.
         streams.ignore_signals()
         conversation.keep()
         raise

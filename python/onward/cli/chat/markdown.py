@@ -1,8 +1,8 @@
-"""An answer as rendered Markdown while it is still being written, with ``rich``.
+"""Shows an answer as rendered Markdown during its generation, with ``rich``.
 
-Finished blocks stay as they are; only the rows of the unfinished one are written again, and of
-them only those that differ. After a change of the terminal's width the text goes on in the new
-width, and nothing is erased.
+Finished blocks are not written again. Only the rows of the unfinished block that have changed are
+written again. After a change of the terminal's width the text continues in the new width, and
+nothing is erased.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from rich.markdown import Markdown
 
 _REDRAW_S = 0.03
 _ESCAPE = re.compile(r"(\x1b\[[0-9;]*m)")
-# The last line may still become the marker of a list, so what comes before it is not finished.
+# The last line may still become the marker of a list, so the block before it is not finished.
 _MARKER = re.compile(r"\s*([-*+]|\d+[.)]?)?\s*")
-_BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"  # terminals that know it show the change at once
+_BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"  # terminals with this mode show the change at once
 
 
 class RenderedAnswer:
-    """Takes an answer piece by piece and keeps it on the terminal."""
+    """Takes an answer piece by piece and shows it on the terminal."""
 
     def __init__(self, output: TextIO | None = None) -> None:
         self._output = output or sys.stdout
         self._console = Console(file=self._output, force_terminal=True, highlight=False)
         self._parser = _parser()
         self._text = ""  # of the blocks that are not finished
-        self._rows: list[str] = []  # of this text, as they are on the screen
+        self._rows: list[str] = []  # of this text, as on the screen
         self._skipped = 0  # letters and digits of this text that stand above the rows
         self._width = 0
         self._next_draw = 0.0
@@ -48,7 +48,7 @@ class RenderedAnswer:
         self._next_draw = now + max(_REDRAW_S, 4 * (now - began))
 
     def end(self) -> None:
-        """Show all of it, and go to the next line."""
+        """Show the whole answer, and go to the next line."""
         self._draw(final=True)
         self._put("\n")
 
@@ -64,7 +64,7 @@ class RenderedAnswer:
             self._put(f"{_BEGIN}{out}{_END}")
 
     def _split(self) -> tuple[str, str, bool]:
-        """The blocks before the last one, the last one, and whether that is code."""
+        """The blocks before the last one, the last block, and whether the last block is code."""
         blocks = [token for token in self._parser.parse(self._text) if token.level == 0]
         blocks = [token for token in blocks if token.map is not None]
         if not blocks:
@@ -78,7 +78,7 @@ class RenderedAnswer:
         return "\n".join(lines[:begin]).rstrip("\n"), "\n".join(lines[begin:]), in_code
 
     def _rendered(self, text: str) -> list[str]:
-        """The rows of a text in the width of the terminal, without what stands above them."""
+        """The rows of a text in the width of the terminal, without the rows above it."""
         width = _size(self._output)[0]
         if width != self._width:
             if self._rows:
@@ -90,7 +90,7 @@ class RenderedAnswer:
         markdown.parsed = self._parser.parse(text)
         for token in markdown.parsed:
             for child in token.children or ():
-                if child.type == "softbreak":  # models end lines where they want them to end
+                if child.type == "softbreak":  # a newline in an answer is shown as one
                     child.type = "hardbreak"
         with self._console.capture() as captured:
             self._console.print(markdown, width=width)
@@ -98,7 +98,7 @@ class RenderedAnswer:
         return _without(rows, self._skipped)
 
     def _change(self, rows: list[str]) -> str:
-        """What turns the rows on the screen into these."""
+        """The control sequences that turn the rows on the screen into ``rows``."""
         shown, self._rows = self._rows, rows
         if not shown:
             return "\n".join(rows)
@@ -122,14 +122,14 @@ class RenderedAnswer:
 
 
 def _parser() -> MarkdownIt:
-    """Markdown in which no text of an answer is lost: rich shows neither HTML nor the definitions
+    """Markdown that keeps all text of an answer. rich alone shows neither HTML nor the definitions
     of links."""
     parser = MarkdownIt("commonmark", {"html": False})
     return parser.enable(["strikethrough", "table"]).disable(["reference", "image", "html_block"])
 
 
 def _closed(text: str) -> str:
-    """The text with the marks closed that are open at its end."""
+    """The text, with all open marks closed at its end."""
     head, newline, last = text.rpartition("\n")
     if last.lstrip().startswith(("```", "~~~")):
         return text
@@ -146,7 +146,7 @@ def _letters(row: str) -> int:
 
 
 def _without(rows: list[str], letters: int) -> list[str]:
-    """The rows that follow the first N letters and digits; styles stay."""
+    """The rows after the first N letters and digits, with their styles."""
     while letters and rows and _letters(rows[0]) <= letters:
         letters -= _letters(rows[0])
         rows = rows[1:]

@@ -1,4 +1,4 @@
-"""Where the messages of a chat come from: a terminal or a pipe.
+"""Reads the messages of a chat from a terminal or a pipe.
 
 A message may have several lines: between lines of three double quotes, and on a terminal also after
 a backslash that ends a line.
@@ -19,11 +19,11 @@ from onward.errors import InvalidArgument
 
 
 class Reader(Protocol):
-    """Reads what a person or a program says next."""
+    """The interface of a reader of messages."""
 
     def read(self, prefill: str = "") -> Typed:
-        """The next message; ``prefill`` is text to begin with where it can be edited. EOFError at
-        the end, InvalidArgument for bytes that are not UTF-8."""
+        """The next message. ``prefill`` is a text to begin with, if the input can be edited. Raises
+        EOFError at the end, and InvalidArgument for bytes that are not UTF-8."""
         ...
 
 
@@ -67,11 +67,11 @@ class PipeReader:
 
 
 class LineReader:
-    """A terminal without prompt_toolkit: arrow keys and history by readline, where there is one."""
+    """A terminal without prompt_toolkit. Arrow keys and history come from readline, if present."""
 
     def __init__(self, history: History) -> None:
         self._history = history
-        # Where stdout is a file, the prompt is not for it.
+        # If stdout is a file, the prompt does not belong there.
         self._prompts_on_stderr = not sys.stdout.isatty()
         with contextlib.suppress(ImportError):
             import readline

@@ -1,6 +1,6 @@
-"""How ``onward chat`` chooses tokens where neither the flags nor the model's files say so.
+"""The sampling options of ``onward chat`` if neither the flags nor the model's files set them.
 
-Greedy choice makes small models repeat themselves without end, so a chat samples by default.
+With greedy choice small models repeat themselves without end, so a chat samples by default.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
     from onward.options.resolution import ModelDefaults
 
-# A mild penalty of repeated tokens makes loops rare, and a model can still quote what was said,
-# which the stronger DRY would not let it do. RepetitionGuard ends the loops that are left.
+# A mild penalty of repeated tokens makes loops rare, and a model can still quote earlier text. The
+# stronger DRY would prevent that. RepetitionGuard ends the loops that remain.
 CHAT_SAMPLING: dict[str, Any] = {"temperature": 0.7, "top_p": 0.9, "repetition_penalty": 1.1}
 
 
 _LONGEST_PIECE = 64  # tokens that are repeated
 _LEAST_TIMES = 4
 _LEAST_TOKENS = 64
-_EVERY = 16  # tokens between two looks
+_EVERY = 16  # tokens between two checks
 
 
 class RepetitionGuard:
-    """A stopping criterion: the answer ends with one piece of up to 64 tokens, four times or more
-    and for at least 64 tokens."""
+    """A stopping criterion: the answer ends with the same piece of up to 64 tokens at least four
+    times in a row, over at least 64 tokens."""
 
     def __init__(self) -> None:
         self.fired = False
@@ -53,8 +53,8 @@ def chat_options(given: Mapping[str, Any], model: ModelDefaults) -> dict[str, An
 
 
 def uses_defaults(given: Mapping[str, Any], model: ModelDefaults) -> bool:
-    """Whether a chat chooses tokens by the defaults here: not with a model whose
-    generation_config.json says whether to sample, with ``temperature`` 0, and in beam search."""
+    """Whether the defaults of this file apply. They do not for a model whose generation_config.json
+    sets do_sample, for ``temperature`` 0, and in beam search."""
     beams = given.get("num_beams", model.values.get("num_beams", 1))
     greedy = given.get("temperature") == 0
     return not (model.says_whether_to_sample or greedy or beams != 1)

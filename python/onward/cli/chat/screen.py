@@ -1,4 +1,4 @@
-"""How an answer is shown: as one JSON object, as plain text, or as rendered Markdown."""
+"""Shows an answer as one JSON object, as plain text, or as rendered Markdown."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from onward.calls.result import Result
     from onward.sessions.stream import SessionStream
 
-# What would move the cursor or change the terminal, as visible signs.
+# Control characters, which would change the terminal, become visible signs.
 _VISIBLE = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}
 _VISIBLE |= {0x7F: 0x2421, **dict.fromkeys(range(0x80, 0xA0), 0xFFFD)}
 
 
 class Answer(Protocol):
-    """An answer that is being shown."""
+    """An answer on the screen, during its generation."""
 
     def write(self, piece: str) -> None: ...
     def end(self) -> None: ...
@@ -43,7 +43,7 @@ class Screen:
         return self._json
 
     def show(self, stream: SessionStream) -> Result:
-        """Write an answer while it comes."""
+        """Write an answer during its generation."""
         with stream, _without_echo():
             if self._json:
                 for _ in stream:
@@ -61,7 +61,7 @@ class Screen:
             for piece in stream:
                 answer.write(piece.translate(_VISIBLE) if self._terminal else piece)
         except OSError:
-            raise  # there is nowhere to write to
+            raise  # stdout is closed
         except BaseException:
             with contextlib.suppress(OSError):
                 answer.end()
@@ -77,7 +77,7 @@ class Screen:
 
 
 class _PlainAnswer:
-    """The text as it is."""
+    """Shows the text unchanged."""
 
     def write(self, piece: str) -> None:
         flags.show(piece)
@@ -88,7 +88,7 @@ class _PlainAnswer:
 
 @contextlib.contextmanager
 def _without_echo() -> Iterator[None]:
-    """Keep what is typed during an answer out of it; the next input begins with it."""
+    """Do not echo typed text during an answer. The next input begins with this text."""
     try:
         import termios
 

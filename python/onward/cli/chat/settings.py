@@ -1,6 +1,6 @@
-"""The options of a chat's answers: what ``/set`` changes and shows.
+"""Changes and shows the options of a chat's answers, for ``/set``.
 
-Names and values are as in the flags of the command line, and the same parser reads them.
+Names and values are the same as in the flags of the command line, and the same parser reads them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _SWITCH = {"on": "", "yes": "", "true": "", "off": "no-", "no": "no-", "false": 
 
 
 def option_name(text: str) -> str:
-    """The option of this name, with dashes or underscores; InvalidArgument names near ones."""
+    """The option of this name, with dashes or underscores. Raises InvalidArgument, with similar
+    names, for an unknown one."""
     name = text.strip().removeprefix("--").replace("-", "_").lower()
     spelled = name.replace("_", "-")
     if spelled in NAMES:
@@ -42,7 +43,7 @@ def option_name(text: str) -> str:
 
 
 def read_setting(name: str, text: str) -> dict[str, Any]:
-    """The option with the value that a flag of the command line would have.
+    """The option and its value, read as the flag of the command line.
 
     A text in double quotes is read as JSON, so that ``"\\n"`` is a line break. Raises
     InvalidArgument.
@@ -65,15 +66,15 @@ def read_setting(name: str, text: str) -> dict[str, Any]:
 def settings_lines(
     given: Mapping[str, Any], model: ModelDefaults, only: str | None = None
 ) -> list[str]:
-    """The options in effect that differ from the table, each with the place it comes from; or one
-    option with its meaning."""
+    """The options in effect that differ from the table, each with its origin; or one option with
+    its meaning."""
     effective = resolve(chat_options(given, model), model)
     names = [only] if only else [option.name for option in OPTIONS]
     lines = []
     for name in names:
         option, value = BY_NAME[name], getattr(effective, name)
         if name == "stop_token_ids" and name not in given and not only:
-            continue  # the model's own end, which is no setting
+            continue  # the model's own end, which is not a setting
         origin = _origin(name, given, model)
         if not only and name not in _ALWAYS_SHOWN and origin == "default":
             continue

@@ -1,4 +1,4 @@
-"""One message as a person types it: plain lines, or a text between fences."""
+"""Parses one typed message: plain lines, or a text between fences."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ class Typed:
 
     text: str
     quoted: bool = False
-    """Whether it stood between fences, so that it is never a command."""
+    """Whether the text stood between fences, so that it is never a command."""
 
 
 def is_open(text: str) -> bool:
-    """Whether a message goes on in the next line."""
+    """Whether a message continues on the next line."""
     return fence_is_open(text) or text.endswith("\\")
 
 
 def fence_is_open(text: str) -> bool:
-    """Whether a message began with a fence and has not ended with one yet."""
+    """Whether a message began with a fence that is not closed yet."""
     stripped = text.strip()
     closed = len(stripped) >= 2 * len(FENCE) and stripped.endswith(FENCE)
     return stripped.startswith(FENCE) and not closed

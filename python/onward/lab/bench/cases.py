@@ -1,7 +1,7 @@
-"""The two timed things, prefill and decode, each as runs of one engine.
+"""Timed runs of one engine: prefill and decode.
 
-Runs are greedy, on token ids, and no token ends them. For each run the result is its time, its
-bytes read and multiply-adds, and its tokens.
+Runs are greedy, on token ids, and no token ends them. The result of a run is its time, its bytes
+read and multiply-adds, and its tokens.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from onward.lab.bench.plan import Case
 from onward.lab.counts.costs import Cost, Slice, StepCosts
 
 CHUNK_TOKENS = 256
-"""Tokens of one step at most: what an LLM has."""
+"""Most tokens of one step, the default of ``LLM``."""
 
 
 @dataclass(frozen=True)
@@ -31,15 +31,14 @@ class Reading:
     tokens: int
     cost: Cost
     chosen: tuple[tuple[int, ...], ...]
-    """The tokens that each sequence was given."""
+    """The tokens that were chosen, for each sequence."""
 
 
 class Bench:
-    """An engine under measurement. It keeps no beginnings: a prompt that comes again is read
-    again.
+    """An engine under measurement. It has no prefix cache, so a repeated prompt is computed again.
 
-    ``kv``: arguments of the core's Engine that say how keys and values are kept. ``cache`` False:
-    each token that is written computes all before it anew, and costs that.
+    ``kv``: the arguments of the core's Engine for the KV cache. ``cache`` False: each generated
+    token computes the whole sequence before it again, and this cost is counted.
     """
 
     def __init__(
@@ -65,8 +64,8 @@ class Bench:
         self.max_context = model.spec.max_context
 
     def prompt(self, index: int, tokens: int) -> NDArray[np.int32]:
-        """The prompt of the sequence of that index in a batch, in its first tokens always the
-        same."""
+        """The prompt of sequence ``index`` of a batch. A longer prompt begins with the shorter
+        ones."""
         generator = np.random.default_rng((1, index))
         return generator.integers(0, self.vocab_size, tokens).astype(np.int32)
 
@@ -106,14 +105,14 @@ class Batch:
             self.written[event.request].append(event.token)
 
     def begun(self) -> bool:
-        """Whether every sequence has a token of its own."""
+        """Whether every sequence has generated a token."""
         return all(self.written.values())
 
     def counts(self) -> list[int]:
         return [len(tokens) for tokens in self.written.values()]
 
     def tokens_from(self, firsts: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-        """What each sequence has written from its token of that index on."""
+        """The tokens that each sequence generated, from its index in ``firsts`` on."""
         return tuple(
             tuple(tokens[first:])
             for tokens, first in zip(self.written.values(), firsts, strict=True)
@@ -124,7 +123,7 @@ class Batch:
             self._bench.engine.cancel(request)
 
     def logits_hash(self) -> str:
-        """SHA-256 of the last logits of all sequences, in order, as float32: its first 8 digits."""
+        """The first 8 digits of the SHA-256 of the last logits of all sequences, as float32."""
         digest = hashlib.sha256()
         for (scores,) in self._last_logits:
             digest.update(scores.astype("<f4").tobytes())
@@ -132,7 +131,7 @@ class Batch:
 
 
 class Prefill:
-    """Reads all prompts from the first token to the first output."""
+    """Runs all prompts up to the first output token."""
 
     def __init__(self, bench: Bench, case: Case, *, watched: bool = False) -> None:
         self._bench, self._case, self._watched = bench, case, watched
@@ -161,13 +160,16 @@ class Prefill:
         return Reading(seconds, case.batch * case.tokens, self._cost, chosen)
 
     def close(self) -> None:
-        """Nothing is left of a run."""
+        """Does nothing: a run leaves nothing open."""
 
 
 class Decode:
-    """Steps of one token for each sequence. The runs follow one another, so the first one begins
-    with ``case.tokens`` tokens in the cache, and the next with ``steps`` more. Without the cache it
-    is one sequence, and so many tokens are computed anew before the next one comes."""
+    """Steps that generate one token for each sequence.
+
+    Each run continues the one before. The first run begins with ``case.tokens`` tokens in the
+    cache, and each later run with ``steps`` more. Without the cache there is one sequence, and all
+    its tokens are computed again for each generated token.
+    """
 
     def __init__(self, bench: Bench, case: Case, steps: int, *, watched: bool = False) -> None:
         self._bench, self._case, self._steps, self._watched = bench, case, steps, watched
@@ -188,7 +190,7 @@ class Decode:
         except BaseException:
             self.close()
             raise
-        # The last token chosen is not in the cache yet; with nothing chosen, nothing is.
+        # The last token chosen is not in the cache yet. Before the first one the cache is empty.
         self._cached = [
             length + count - 1
             for length, count in zip(self._cached, self._batch.counts(), strict=True)
@@ -196,7 +198,7 @@ class Decode:
 
     @property
     def cached(self) -> list[int]:
-        """Tokens that each sequence has in the cache."""
+        """The number of tokens of each sequence in the cache."""
         return self._cached
 
     def run(self) -> Reading:
@@ -208,7 +210,7 @@ class Decode:
         if self._bench.cache:
             for _ in range(self._steps):
                 batch.step()
-        else:  # a sequence longer than a chunk takes several steps to a token
+        else:  # a sequence longer than a chunk takes several steps for a token
             while batch.counts()[0] < before[0] + self._steps:
                 batch.step()
         seconds = time.perf_counter() - started
@@ -233,7 +235,7 @@ class Decode:
 
 
 def chunk_slices(begin: int, end: int, length: int) -> list[Slice]:
-    """Tokens [begin, end) of prompts of that length laid end to end."""
+    """The slices of tokens [begin, end) of a concatenation of prompts of ``length`` tokens."""
     slices = []
     while begin < end:
         first = begin % length
@@ -244,14 +246,17 @@ def chunk_slices(begin: int, end: int, length: int) -> list[Slice]:
 
 
 def _groups(batch: int, depth: int) -> list[int]:
-    """How many prompts are handed over together: those that one step reads."""
+    """The numbers of prompts that are submitted together, so that one step can read a group."""
     size = max(1, (CHUNK_TOKENS - batch) // max(depth, 1))
     return [min(size, batch - begin) for begin in range(0, batch, size)]
 
 
 def _prompt_lengths(groups: Sequence[int], depth: int) -> list[int]:
-    """The length of each group's prompts, so that all sequences are equally deep when the last
-    group has been read: those that were read before write a token in each of its steps."""
+    """The length of each group's prompts.
+
+    All sequences have the same length when the last group has been read. Earlier groups generate a
+    token in each step of the later groups, so their prompts are shorter.
+    """
     lengths: list[int] = []
     steps_after = 0
     writing = sum(groups)

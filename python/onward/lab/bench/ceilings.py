@@ -1,4 +1,4 @@
-"""The most that a device can do, measured now, for comparison with the rates."""
+"""Measures the most that a device can read and multiply, for comparison with the rates."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from onward import _core
 # dtype of the weights -> the probe of the arithmetic that multiplies them.
 ARITHMETIC = {"f32": "f32", "f16": "f32", "bf16": "bf16", "int8": "int8", "int4": "int8"}
 DEVICE_SHARE = 0.2
-"""Of ``seconds``, for each of a device's five probes: its figures vary little."""
+"""The share of ``seconds`` for each of a device's five probes. Their figures vary little."""
 
 
 def ceilings(device: str, dtype: str, threads: int, seconds: float) -> tuple[float, float]:
     """GB/s of memory and GFLOP/s of the arithmetic that multiplies weights of ``dtype``.
 
-    For the processor, the read bandwidth and the peak of ``threads`` threads. For another device,
-    the bandwidth of copying (bytes read and written together, because nothing computes without
-    writing) and the rate of its tensor cores.
+    For the processor these are the read bandwidth and the peak of ``threads`` threads. For another
+    device they are the bandwidth of a copy (bytes read plus bytes written) and the rate of its
+    tensor cores.
     """
     arithmetic = ARITHMETIC[dtype]
     if device != "cpu":

@@ -56,8 +56,8 @@ def _setting(comparison: Comparison) -> dict[str, object]:
 
 _MEANING = (
     "ms: time to one token after this number of tokens; without the cache they are all computed",
-    "again. K/V: tokens whose keys and values the engine computed, by its own counter, while n",
-    "tokens were written after a prompt of one: n with the cache, n (n + 1) / 2 without.",
+    "again. K/V: tokens whose keys and values the engine computed, by its own counter, for n",
+    "generated tokens after a prompt of one: n with the cache, n (n + 1) / 2 without.",
 )
 _SETTING = [field.name for field in fields(Comparison) if field.name not in ("lines", "counts")]
 WRITERS = writers(sections, [*_SETTING, *(field.name for field in fields(Line))], records, asdict)

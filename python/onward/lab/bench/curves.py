@@ -10,7 +10,8 @@ MS = 1e3
 
 
 def chart(comparison: Comparison) -> Chart:
-    """A line for each way, with a dot where it was measured. InvalidArgument where nothing was."""
+    """A line with the cache and one without, with a dot at each measured length. Raises
+    InvalidArgument if no length was measured."""
     if not comparison.lines:
         raise InvalidArgument("plot: no length was measured, expected a depth")
     lines = sorted(comparison.lines, key=lambda line: line.tokens)

@@ -1,10 +1,10 @@
-"""Runs the cases of a plan on a model, and sets each figure beside the machine's ceilings.
+"""Runs the cases of a plan on a model, and compares each figure with the limits of the machine.
 
 The read bandwidth and the arithmetic peak (on a GPU the copy bandwidth and the rate of its tensor
-cores) are probed on the same threads and instructions before and after every timed run: on a shared
-machine absolute figures drift, and ratios of neighbours drift much less. The first, untimed run of
-each case warms up, gives the hash of the logits, and fixes the tokens that the other runs must
-choose.
+cores) are probed with the same threads and instructions before and after every timed run. On a
+shared machine absolute figures drift; ratios of figures measured one after the other drift much
+less. The first run of each case is not timed: it warms up, gives the hash of the logits, and sets
+the tokens that the other runs must choose.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ PROBE_S = 0.2
 
 @dataclass(frozen=True)
 class Line:
-    """One case over all repetitions; medians, where nothing else is said."""
+    """One case over all repetitions. Figures are medians if their names say nothing else."""
 
     what: str
     test: str
-    """What llama-bench calls it: pp512, tg16, tg16 @ d512."""
+    """The name that llama-bench gives the case: pp512, tg16, tg16 @ d512."""
     batch: int
     tokens: int
-    """Of a prompt, or in the cache before the first timed step."""
+    """Tokens of a prompt, or tokens in the cache before the first timed step."""
     tokens_per_s: float
     tokens_per_s_min: float
     tokens_per_s_max: float
     tokens_per_s_mean: float
     tokens_per_s_deviation: float
-    """The standard deviation of a sample, as llama-bench has it; 0 of one repetition."""
+    """The standard deviation of a sample, as in llama-bench; 0 for one repetition."""
     bytes_per_token: float
     gigabytes_per_s: float
     read_share: float
-    """Of the read bandwidth probed beside it."""
+    """Share of the read bandwidth that was probed around the run."""
     read_share_min: float
     read_share_max: float
     gigaflops: float
-    """Thousand million operations per second, two for a multiply-add."""
+    """10**9 operations per second; a multiply-add is two operations."""
     arithmetic_share: float
-    """Of the arithmetic peak probed beside it."""
+    """Share of the arithmetic peak that was probed around the run."""
     arithmetic_share_min: float
     arithmetic_share_max: float
     probed_gigabytes_per_s: float
@@ -65,11 +65,11 @@ class Report:
     model: str
     dtype: str
     arithmetic: str
-    """What the peak was probed in: f32, bf16 or int8."""
+    """The arithmetic of the probed peak: f32, bf16 or int8."""
     backend: str
     device: str
     isa: str
-    """Of the processor, which samples and packs where another device computes."""
+    """The instruction set of the processor, which samples and packs for other devices too."""
     threads: int
     repetitions: int
     decode_tokens: int
@@ -78,9 +78,9 @@ class Report:
     weight_bytes: int
     kv_dtype: str
     kv_window_tokens: int
-    """Newest tokens that are exact beside codes."""
+    """The newest tokens that stay exact in a coded cache."""
     cache: bool
-    """Whether decode had the cache."""
+    """Whether decode used the cache."""
     lines: tuple[Line, ...]
 
 
@@ -97,8 +97,8 @@ def bench(
     kv_window_tokens: int = Policy.window_tokens,
     device: str = "cpu",
 ) -> Report:
-    """Load or make a model, and measure it. A made one that does not fit is refused before memory
-    is taken."""
+    """Load or make a model, and measure it. A synthetic model that does not fit into memory is
+    refused before it is made."""
     plan.check()
     subject = find_subject(
         lambda spec: plan.cached_tokens(plan.cases(spec.max_context)),
@@ -179,7 +179,7 @@ def _line(
             done(2 + index)
     finally:
         runs.close()
-    again = readings if case.what == "prefill" else readings[:1]  # the others go on from there
+    again = readings if case.what == "prefill" else readings[:1]  # later runs continue the first
     if any(reading.chosen != expected for reading in again):
         raise Error(f"bench: {case}: other tokens than in the run before, expected the same")
     beside = [

@@ -14,16 +14,16 @@ MAX_REPETITIONS = 1000
 PREFILL_TOKENS = (128, 512, 2048)
 DECODE_DEPTHS = (0, 512, 2048)
 UNCACHED_DEPTHS = (0, 128, 512)
-"""Usual ones without the cache, where each token costs as much as reading all before it."""
+"""The usual depths without the cache, where each token costs a prefill of all tokens before it."""
 COMPARED_LENGTHS = (16, 64, 256, 1024)
 COUNTED_TOKENS = (16, 64, 128)
-"""Usual ones of a comparison: tokens in front of the timed one, and numbers of tokens written."""
+"""The usual values of a comparison: tokens before the timed one, and tokens to generate."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """Prefill of ``batch`` prompts of ``tokens`` tokens, or decode of so many sequences with
-    ``tokens`` tokens in the cache."""
+    """Prefill of ``batch`` prompts of ``tokens`` tokens each, or decode of ``batch`` sequences with
+    ``tokens`` tokens each in the cache."""
 
     what: Literal["prefill", "decode"]
     batch: int
@@ -32,17 +32,17 @@ class Case:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is asked for. None: the usual ones that fit the model's context."""
+    """The requested measurements. None: the usual lengths that fit into the model's context."""
 
     prefill: Sequence[int] | None = None
     depths: Sequence[int] | None = None
     batches: Sequence[int] = (1,)
     decode_tokens: int = 16
-    """Of each sequence in one timed run."""
+    """Tokens that each sequence generates in one timed run."""
     repetitions: int = 5
     cache: bool = True
-    """False: each step of decode computes its sequence anew. Prefill is the same either way, and is
-    measured only where it is asked for."""
+    """False: each step of decode computes its whole sequence again. Prefill does not depend on
+    this, and without the cache it is measured only on request."""
 
     def check(self) -> None:
         for tokens in self.prefill or ():
@@ -60,7 +60,8 @@ class Plan:
             )
 
     def cases(self, context: int) -> list[Case]:
-        """One after the other. InvalidArgument for what was asked for and exceeds the context."""
+        """The cases in order. Raises InvalidArgument for a requested length that exceeds
+        ``context``."""
         self.check()
         written = self.decode_tokens * self.repetitions + 1
         found = []
@@ -75,7 +76,7 @@ class Plan:
         return found
 
     def cached_tokens(self, cases: Iterable[Case]) -> int:
-        """Tokens in the cache at most."""
+        """The most tokens in the cache at a time."""
         written = self.decode_tokens * self.repetitions + 1
         return max(
             case.batch * (case.tokens + (written if case.what == "decode" else 1)) for case in cases
@@ -85,7 +86,8 @@ class Plan:
 def within(
     name: str, asked: Sequence[int] | None, usual: Sequence[int], most: int
 ) -> Sequence[int]:
-    """What was asked for, or of the usual ones those up to ``most``. InvalidArgument for more."""
+    """The requested lengths, or the usual lengths up to ``most``. Raises InvalidArgument for a
+    requested length above ``most``."""
     if asked is None:
         return [tokens for tokens in usual if tokens <= most]
     for tokens in asked:

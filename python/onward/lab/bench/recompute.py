@@ -1,10 +1,10 @@
 """Measures the value of the cache: time to a token with it and without it, and the keys and values
 computed.
 
-Both are measured in turns on the same model. Without the cache a token costs as much as reading all
+Both are measured in turns on the same model. Without the cache a token costs a prefill of all
 tokens before it, so the time grows with the length. n tokens after a prompt of one cost
 n (n + 1) / 2 computations of keys and values without the cache, and n with it. The engine's own
-counter must agree, and both ways must choose the same tokens.
+counter must agree, and both runs must choose the same tokens.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from onward.machine.progress import ProgressBar
 from onward.options.values import check_integer
 
 TOKENS_WITH, TOKENS_WITHOUT = 16, 1
-"""Written in one timed run."""
+"""Tokens generated in one timed run, with and without the cache."""
 
 
 @dataclass(frozen=True)
 class Question:
     lengths: Sequence[int] | None = None
-    """Tokens before the timed one; None: the usual ones that the context holds."""
+    """Tokens before the timed one; None: the usual lengths that fit into the context."""
     counted: Sequence[int] | None = None
-    """Numbers of tokens that are written while computations are counted; None: as above."""
+    """Numbers of tokens to generate while computations are counted; None: the usual numbers."""
     repetitions: int = 3
 
     def check(self) -> None:
@@ -42,41 +42,41 @@ class Question:
         check_integer("repetitions", self.repetitions, 1, MAX_REPETITIONS)
 
     def lengths_in(self, context: int) -> Sequence[int]:
-        """InvalidArgument for what was asked for and exceeds the context."""
+        """The lengths. Raises InvalidArgument for a requested length that exceeds ``context``."""
         return within("depth", self.lengths, COMPARED_LENGTHS, context - self._written)
 
     def counted_in(self, context: int) -> Sequence[int]:
-        """The same of the numbers of tokens. What follows a prompt of one has to fit beside it."""
+        """The numbers of tokens to count. They must fit into ``context`` after a prompt of one."""
         return within("count", self.counted, COUNTED_TOKENS, context - 1)
 
     def cached_tokens(self, context: int) -> int:
-        """At most, in one of the two caches."""
+        """The most tokens in one of the two caches."""
         lengths = (tokens + self._written for tokens in self.lengths_in(context))
         return max([1, *lengths, *self.counted_in(context)])
 
     @property
     def _written(self) -> int:
-        """Behind each length, at most."""
+        """The most tokens generated after each length."""
         return TOKENS_WITH * (self.repetitions + 1) + 1
 
 
 @dataclass(frozen=True)
 class Line:
-    """Time to a token at one length; medians, where nothing else is said."""
+    """Time to a token at one length: medians over the repetitions."""
 
     tokens: int
     with_cache_s: float
     without_cache_s: float
     ratio: float
-    """How many times as long it takes without, each round by itself."""
+    """Time without the cache over time with it; the median of the rounds' ratios."""
     ratio_min: float
     ratio_max: float
 
 
 @dataclass(frozen=True)
 class Count:
-    """Tokens whose keys and values were computed while ``tokens`` were written after a prompt of
-    one, by the engine's counter."""
+    """Tokens whose keys and values were computed, by the engine's counter, to generate ``tokens``
+    tokens after a prompt of one."""
 
     tokens: int
     with_cache: int
@@ -96,15 +96,18 @@ class Comparison:
 
 
 def bench(question: Question, **subject: Any) -> Comparison:
-    """Load or make a model, and compare. ``subject``: what ``find_subject`` takes."""
+    """Load or make a model, and compare. ``subject``: the arguments of ``find_subject``."""
     question.check()
     found = find_subject(lambda spec: 2 * question.cached_tokens(spec.max_context), **subject)
     return compare(found, question)
 
 
 def compare(subject: Subject, question: Question) -> Comparison:
-    """All lengths and counts, in order. Error where the two ways choose different tokens, or the
-    counter is not what the formula says."""
+    """All lengths and counts, in order.
+
+    Raises Error if the runs with and without the cache choose different tokens, or if the counter
+    differs from the formula.
+    """
     question.check()
     lengths = question.lengths_in(subject.spec.max_context)
     counted = question.counted_in(subject.spec.max_context)
@@ -143,7 +146,7 @@ def _line(
     both: Sequence[Bench], tokens: int, repetitions: int, done: Callable[[int], None]
 ) -> Line:
     case = Case("decode", 1, tokens)
-    # With the cache a token is cheap, and a run of one would be lost in the clock's noise.
+    # With the cache a token is cheap: the clock is too coarse for a run of one token.
     with_cache = Decode(both[0], case, TOKENS_WITH)
     without = Decode(both[1], case, TOKENS_WITHOUT)
     seconds: list[tuple[float, float]] = []

@@ -1,6 +1,7 @@
-"""The model that is measured: loaded or made, in memory, and how its cache is kept.
+"""The model to measure, loaded or made, with the settings of its cache.
 
-A model that does not fit with its cache is refused with the numbers before memory is taken.
+A model that does not fit into memory with its cache is refused before it is loaded; the error
+gives the sizes.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from onward.options.values import check_integer
 from onward.spec import DecoderSpec
 
 WORKING_BYTES = 512 << 20
-"""What the probe of the read bandwidth takes, and more than a step's activations."""
+"""Memory of the probe of the read bandwidth, which is more than the activations of a step."""
 MAX_THREADS = 1024
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A model in memory, and how it is computed."""
+    """A model in memory, and the settings to compute it with."""
 
     name: str
     core: _core.Model
@@ -45,10 +46,10 @@ class Subject:
     dtypes: WeightDtypes
     threads: int
     kv: KvDtypes | None = None
-    """What keys and values are kept in; None: floats, as ``dtypes`` says."""
+    """The dtypes of keys and values; None: the float dtype ``dtypes.cache``."""
     policy: Policy = field(default_factory=Policy)
     device: str = "cpu"
-    """What computes."""
+    """The device that computes."""
 
     @property
     def costs(self) -> StepCosts:
@@ -60,7 +61,7 @@ class Subject:
 
     @property
     def kv_arguments(self) -> dict[str, Any]:
-        """Of the core's Engine."""
+        """The arguments of the core's Engine for the KV cache."""
         if self.kv is None:
             return {}
         keys, values = self.kv.codecs
@@ -127,7 +128,7 @@ def find_subject(
 
 
 def require_memory(where: str, **parts: int) -> None:
-    """InvalidArgument with the numbers where the parts, and what a step works in, do not fit."""
+    """Raise InvalidArgument, with the sizes, if the parts and the working memory do not fit."""
     available = memory_bytes()["available"]
     needed = sum(parts.values()) + WORKING_BYTES
     if available is None or needed <= available:

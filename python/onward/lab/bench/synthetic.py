@@ -1,7 +1,7 @@
-"""Models of published sizes with random weights, made in memory, without a file or a tokenizer.
+"""Makes models of published sizes with random weights in memory, without a file or a tokenizer.
 
-The weights are normal with a deviation of 0.02, norms are 1, and all of them follow from a seed.
-One stretch of random numbers is repeated, and each tensor begins at another place in it, so that
+The weights are normal with a standard deviation of 0.02, norms are 1, and a seed determines all.
+One period of random numbers is repeated, and each tensor begins at a different place in it, so that
 making a model costs little more than packing it.
 """
 
@@ -22,16 +22,16 @@ from onward.load.weights.dtypes import WeightDtypes, choose_dtypes
 from onward.message_text import nearest
 from onward.spec import DecoderSpec
 
-_STORED = "BF16"  # what all of these were published in
+_STORED = "BF16"  # the dtype in which all of these were published
 DEVIATION = 0.02
 _ONE = 0x3F80  # in bf16
 _PERIOD = 16777259  # a prime above every size, so that no two rows of a matrix are the same
 _HIGH_HALF = 1 if sys.byteorder == "little" else 0
-_STRIDE = 1000003  # from where one tensor begins to where the next one does
+_STRIDE = 1000003  # from the start of one tensor to the start of the next
 
 
 def synthetic_spec(name: str) -> DecoderSpec:
-    """The spec of a published model. InvalidArgument names those there are."""
+    """The spec of a published model. Raises InvalidArgument, with the known names, for others."""
     if name not in SHAPES:
         raise InvalidArgument(
             f"synthetic: is {name!r}, expected one of {', '.join(SHAPES)}{nearest(name, SHAPES)}"
@@ -40,12 +40,12 @@ def synthetic_spec(name: str) -> DecoderSpec:
 
 
 def source_bytes(spec: DecoderSpec) -> int:
-    """What making the weights takes beside the weights."""
+    """The memory needed to make the weights, besides the weights."""
     return 2 * _source_values(spec) + 4 * _PERIOD
 
 
 def synthetic_dtypes(spec: DecoderSpec, dtype: str, head_dtype: str | None = None) -> WeightDtypes:
-    """What a synthetic model is packed in, as if a file had it in bf16."""
+    """The dtypes in which a synthetic model is packed, as if a file stored it in bf16."""
     return choose_dtypes(architectures.tensor_plan(spec), lambda _: _STORED, dtype, head_dtype)
 
 
@@ -57,8 +57,8 @@ def random_model(
     seed: int = 0,
     device: str = "cpu",
 ) -> _core.Model:
-    """A model of that shape, packed in ``dtypes`` on a device. The same seed gives the same
-    weights."""
+    """A model with the shape of ``spec``, packed in ``dtypes`` on a device. The same seed gives the
+    same weights."""
     plan = architectures.tensor_plan(spec)
     source = _random_values(_source_values(spec), seed)
     builder = _core.ModelBuilder(core_spec(spec), dtypes.cache, threads, device)
@@ -85,7 +85,7 @@ def random_model(
 
 
 def _source_values(spec: DecoderSpec) -> int:
-    """Enough for the largest tensor, wherever in the first period it begins."""
+    """Enough numbers for the largest tensor, from any start in the first period."""
     plan = architectures.tensor_plan(spec)
     return _PERIOD + max(prod(shape) for planned in plan for shape in planned.shapes)
 
@@ -94,7 +94,7 @@ def _random_values(count: int, seed: int) -> NDArray[np.uint16]:
     """(count): the bits of bf16 numbers, one period after the other."""
     values = np.random.default_rng(seed).standard_normal(_PERIOD, dtype=np.float32)
     values *= np.float32(DEVIATION)
-    bits = values.view(np.uint16)[_HIGH_HALF::2]  # cut, not rounded: noise is noise
+    bits = values.view(np.uint16)[_HIGH_HALF::2]  # truncated, not rounded: these are random numbers
     laid = np.empty(count, np.uint16)
     for begin in range(0, count, _PERIOD):
         laid[begin : begin + _PERIOD] = bits[: count - begin]

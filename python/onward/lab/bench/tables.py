@@ -1,7 +1,8 @@
-"""The report of ``onward bench``: its table, its CSV and its JSON.
+"""The report of ``onward bench`` as a table, CSV and JSON.
 
-Figures that llama-bench prints too have its names: in the tables model, size, params, backend,
-threads, test and t/s (mean and standard deviation), in CSV and JSON the names of its own files.
+Figures that llama-bench prints too have the names of llama-bench: in the tables model, size,
+params, backend, threads, test and t/s (mean and standard deviation), in CSV and JSON the names of
+its own files.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ HEADER = (
     *("GFLOP/s", "of peak", "logits"),
 )
 SETTING = ("model", "size", "params", "backend", "threads")
-"""The first columns in markdown, where rows of several runs are put together."""
+"""The first columns in markdown, which can hold rows of several runs."""
 _WORDS = ("model", "backend", "test")
 
 
@@ -32,7 +33,7 @@ def sections(report: Report) -> list[Section]:
 
 
 def sections_with_setting(report: Report) -> list[Section]:
-    """The same, with the setting in each row."""
+    """The report in markdown, with the setting in each row."""
     before, table, after = sections(report)
     setting = (
         report.model,
@@ -47,7 +48,7 @@ def sections_with_setting(report: Report) -> list[Section]:
 
 
 def records(report: Report) -> list[dict[str, object]]:
-    """A row for each line, with the setting: rows of several runs can be put together."""
+    """A row for each line, with the setting, so that one table can hold several runs."""
     setting = {key: value for key, value in asdict(report).items() if key != "lines"}
     return [{**setting, **_record(report, line)} for line in report.lines]
 
@@ -81,7 +82,7 @@ _LLAMA_BENCH = (
 
 
 def _record(report: Report, line: Line) -> dict[str, object]:
-    """A line, with the names of llama-bench's own files besides."""
+    """A line, with additional fields under the names of llama-bench's own files."""
     prefill = line.what == "prefill"
     values = (
         *(report.weight_bytes, report.parameters, report.backend, report.threads),

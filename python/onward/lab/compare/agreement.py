@@ -1,4 +1,4 @@
-"""Distances between the next-token distributions of two sides.
+"""Measures the distances between the next-token distributions of two sides.
 
 All sums are in float64, a few rows at a time, because a whole vocabulary in float64 is large.
 """
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from onward.errors import InvalidArgument, NumericsError
 from onward.lab.compare.side import Logits
 
-_ROWS = 8  # of one step: what the processor's cache holds
+_ROWS = 8  # computed together, so that they fit into the processor's cache
 _Floats = NDArray[np.float64]
 
 
@@ -32,7 +32,7 @@ class Positions:
     divergence: _Floats
     """KL(A || B) in nats."""
     same: NDArray[np.bool_]
-    """Whether both have the same likeliest token."""
+    """Whether both have the same most likely token."""
     loss_a: _Floats
     """-ln of the probability that A gives the written token."""
     loss_b: _Floats
@@ -41,7 +41,8 @@ class Positions:
 
 
 def positions(a: Logits, b: Logits, written: Sequence[int]) -> Positions:
-    """Both (tokens, vocab_size), and the token that was written at each.
+    """The figures of each position. ``a`` and ``b`` are (tokens, vocab_size); ``written`` holds the
+    token that was generated at each position.
 
     Raises InvalidArgument for shapes that differ, NumericsError for logits that are not finite.
     """
@@ -74,7 +75,7 @@ def positions(a: Logits, b: Logits, written: Sequence[int]) -> Positions:
 
 
 def joined(parts: Sequence[Positions]) -> Positions:
-    """Those of several texts, one after the other."""
+    """The positions of several texts as one, in order."""
     names = ("largest", "squares", "noise", "divergence", "same", "loss_a", "loss_b")
     columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
     return Positions(**columns, identical=all(part.identical for part in parts))
@@ -82,7 +83,7 @@ def joined(parts: Sequence[Positions]) -> Positions:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Over all positions of all texts."""
+    """The figures over all positions of all texts."""
 
     tokens: int
     identical: bool
@@ -93,22 +94,22 @@ class Agreement:
     noise: float
     """Root mean square over positions of the relative noise."""
     kl_mean: float
-    """Nats a token."""
+    """Nats per token."""
     kl_error: float
-    """Of the mean, as if positions were independent."""
+    """Standard error of the mean, for independent positions."""
     kl_p99_9: float
-    """What one position in a thousand exceeds; with fewer positions, close to the largest."""
+    """The 99.9th percentile. With few positions it is close to the largest."""
     kl_max: float
     top1: float
-    """Share of positions with the same likeliest token."""
+    """Share of positions with the same most likely token."""
     top1_error: float
-    """Its binomial standard error, sqrt(p (1 - p) / tokens), never below what one token weighs
-    where all agree or none."""
+    """Its binomial standard error, sqrt(p (1 - p) / tokens), or 1 / tokens if all positions agree
+    or none does."""
     perplexity_a: float
-    """Of the written tokens."""
+    """Perplexity of the generated tokens by A."""
     perplexity_b: float
     perplexity_ratio: float
-    """B's over A's."""
+    """Perplexity of B over that of A."""
 
 
 def summary(found: Positions) -> Agreement:
@@ -144,7 +145,7 @@ def _rows(a32: Logits, b32: Logits, ids: NDArray[np.int64]) -> tuple[_Floats, ..
     largest = np.abs(difference).max(axis=-1)
     squares = np.square(difference).mean(axis=-1)
     spread = a.std(axis=-1)
-    # Where all logits are equal there is nothing to be relative to.
+    # If all logits of a are equal, its standard deviation is 0 and cannot be a divisor.
     noise = difference.std(axis=-1) / np.where(spread > 0, spread, 1)
     a -= _log_sum(a)
     b -= _log_sum(b)
@@ -153,7 +154,7 @@ def _rows(a32: Logits, b32: Logits, ids: NDArray[np.int64]) -> tuple[_Floats, ..
     np.subtract(a, b, out=b)
     np.exp(a, out=a)
     b *= a
-    # Never below 0 but by rounding.
+    # Only rounding can make it negative.
     return largest, squares, noise, np.maximum(b.sum(axis=-1), 0), loss_a, loss_b
 
 

@@ -1,6 +1,6 @@
-"""The header of an array as numpy writes it to a file, read by one strict pattern.
+"""Reads the header of an array in numpy's file format by one strict pattern.
 
-numpy's own reader evaluates the header as Python and takes memory for the shape that it gives.
+numpy's own reader evaluates the header as Python, and allocates memory for any shape in it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _HEADER = re.compile(
 
 
 class ArrayHeader(NamedTuple):
-    """What an array's bytes are; they begin at ``begin``."""
+    """The dtype and shape of an array. Its bytes begin at ``begin``."""
 
     dtype: str
     fortran_order: bool
@@ -28,7 +28,7 @@ class ArrayHeader(NamedTuple):
 
 
 def read_header(start: bytes) -> ArrayHeader | None:
-    """The header at the beginning of these bytes; None where there is none of this form."""
+    """The header at the start of these bytes; None if it does not match the pattern."""
     text = len(_MAGIC) + 2
     begin = text + int.from_bytes(start[len(_MAGIC) : text], "little")
     found = _HEADER.fullmatch(start[text:begin].decode("latin-1"))

@@ -29,14 +29,14 @@ Words = tuple[tuple[str, str], ...]
 DEPTHS = (0, 512, 2048)
 REPETITIONS = 3
 _LOGITS_BYTES = 2 << 30
-"""Of one side: what is kept in memory, and saved."""
+"""The most bytes of logits of one side, which are kept in memory and saved."""
 _APART = ("setting", "parameters")
-"""Fields of a description that are no explanation by themselves."""
+"""Fields of a description that are not listed as differences."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is to be done. ``depths`` None: the usual ones that the context holds; empty: nothing is
+    """The request. ``depths`` None: the usual depths that fit into the context; empty: nothing is
     timed."""
 
     prompts: Sequence[str] = PROMPTS
@@ -53,7 +53,7 @@ class Question:
             raise InvalidArgument("prompts: there are none, or an empty one, expected texts")
 
     def depths_in(self, context: int) -> Sequence[int]:
-        """InvalidArgument for what was asked for and exceeds the context."""
+        """The depths to time. Raises InvalidArgument for a requested depth above the context."""
         most = context - TOKENS_WITH - 1
         if self.depths is None:
             return [depth for depth in DEPTHS if depth <= most]
@@ -72,14 +72,14 @@ class Spread:
 
     @classmethod
     def of(cls, numbers: Sequence[float | None]) -> Spread | None:
-        """None where no run has the number."""
+        """The spread of the known numbers; None if there is none."""
         known = [number for number in numbers if number is not None]
         return cls(statistics.median(known), min(known), max(known)) if known else None
 
 
 @dataclass(frozen=True)
 class SpeedLine:
-    """One side at one depth."""
+    """The speed of one side at one depth."""
 
     depth: int
     prefill_tokens_per_s: Spread | None
@@ -99,7 +99,7 @@ class SideReport:
 
 @dataclass(frozen=True)
 class Ratios:
-    """B over A, of the medians: above 1, B has more."""
+    """Medians of B over medians of A: above 1, B is faster."""
 
     depth: int
     prefill: float | None
@@ -111,22 +111,22 @@ class Comparison:
     a: SideReport
     b: SideReport
     writer: str
-    """Whose tokens both were given: A or B."""
+    """The side that chose the tokens for both: A or B."""
     texts: tuple[Text, ...]
     differences: tuple[tuple[str, str, str], ...]
-    """Of the environments: what, A's, B's."""
+    """Differences of the environments: (name, value of A, value of B)."""
     ratios: tuple[Ratios, ...]
     agreement: Agreement
     judgement: Judgement
     positions: tuple[Positions, ...]
-    """For each text; for plots."""
+    """The positions of each text, for plots."""
     words: Words
-    """Of each divergence, A's token and B's as text; empty where no side here has a tokenizer."""
+    """The tokens of A and B as text at each divergence; empty if no side has a tokenizer."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A comparison and what can be saved of its sides."""
+    """A comparison, and its sides as results to save."""
 
     comparison: Comparison
     a: Saved
@@ -134,7 +134,7 @@ class Found:
 
 
 def measure(setting: Setting, model: str | None, question: Question) -> Saved:
-    """One side alone, to be saved."""
+    """Measure one side alone, to save it."""
     question.check()
     if setting.file is not None:
         raise InvalidArgument(f"compare: {setting.text} is a saved result already")
@@ -149,7 +149,7 @@ def measure(setting: Setting, model: str | None, question: Question) -> Saved:
 
 
 def compare(a: Setting, b: Setting, model: str | None, question: Question) -> Found:
-    """Both sides. InvalidArgument where they cannot be held against each other."""
+    """Measure and compare both sides. Raises InvalidArgument if they cannot be compared."""
     question.check()
     with ExitStack() as stack:
         sides: list[Side] = []
@@ -187,7 +187,7 @@ def compare(a: Setting, b: Setting, model: str | None, question: Question) -> Fo
 
 
 def open_side(setting: Setting, model: str | None) -> Side:
-    """The side that the setting asks for."""
+    """The side of a setting."""
     if setting.file is not None:
         return SavedSide(setting.file)
     return RemoteSide(setting, model) if setting.apart else LocalSide(setting, model)
@@ -226,7 +226,8 @@ def _followed(side: Side, texts: Sequence[Text]) -> tuple[Logits, ...]:
 def _rounds(
     sides: dict[str, Side], depths: Sequence[int], question: Question
 ) -> dict[str, tuple[Round, ...]]:
-    """All runs of all sides, in turns; the first of each depth warms up and is not counted."""
+    """The timed runs of all sides, in turns. The first run at each depth warms up and is
+    dropped."""
     found: dict[str, list[Round]] = {name: [] for name in sides}
     total = len(depths) * (question.repetitions + 1)
     with ProgressBar("measuring") as progress:

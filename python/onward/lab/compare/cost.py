@@ -1,5 +1,5 @@
-"""What a comparison means for a user, in two sentences: what the second side costs or saves, and
-whether a fault is suspected."""
+"""Sums up a comparison in two sentences: what side B costs or saves, and whether a fault is
+suspected."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from onward.lab.compare.divergence import FLIP_FACTOR
 from onward.lab.compare.noise import LEVEL_FACTOR
 
 _UNCHANGED = 5e-4
-"""A perplexity that differs by less than this share is called unchanged."""
+"""A perplexity that changes by less than this share is reported as unchanged."""
 _SAME_SPEED = 0.05
-"""Ratios of several depths that lie closer together than this share are one figure."""
+"""Ratios of several depths that differ by less than this share are reported as one figure."""
 _NAME_CHARACTERS = 40
 
 
 def names(comparison: Comparison) -> tuple[str, str]:
-    """What the sides are called: their settings, with A and B in front where these are equal."""
+    """The names of the sides: their settings, with A and B in front if the settings are equal."""
     a, b = (
         name if len(name) <= _NAME_CHARACTERS else "…" + name[1 - _NAME_CHARACTERS :]
         for name in (comparison.a.description.setting, comparison.b.description.setting)
@@ -24,7 +24,7 @@ def names(comparison: Comparison) -> tuple[str, str]:
 
 
 def headline(comparison: Comparison) -> str:
-    """What B costs or saves against A: tokens, perplexity, speed, memory."""
+    """The costs and savings of B against A: tokens, perplexity, speed, memory."""
     a, b = names(comparison)
     found = comparison.agreement
     if found.identical:
@@ -46,7 +46,7 @@ def headline(comparison: Comparison) -> str:
 
 
 def fault_sentence(comparison: Comparison) -> str:
-    """Whether a fault is suspected, and why or why not."""
+    """Whether a fault is suspected, and the reason."""
     judgement = comparison.judgement
     if judgement.fault:
         return f"A FAULT IS SUSPECTED: {judgement.reasons[0]}."

@@ -13,15 +13,16 @@ from onward.lab.compare.noise import LEVEL_FACTOR
 from onward.lab.report import Chart, Curve
 
 SIDE_COLOURS = ("#1b4f72", "#a04000")
-"""Of A and of B in every chart: blue and orange, which colour-blind readers can distinguish."""
+"""Colours of A and B in every chart: blue and orange, which colour-blind readers can distinguish.
+"""
 _BOTH_COLOUR = "#6c3483"
-"""Of curves that both sides make together."""
+"""Colour of curves that belong to both sides."""
 _BUCKETS = 12
-"""Of positions, in the chart of noise."""
+"""Number of groups of positions in the chart of noise."""
 
 
 def charts(comparison: Comparison) -> list[Chart]:
-    """Those that there is something to draw in."""
+    """The charts that have data."""
     made = [
         _rates(comparison, "prefill"),
         _rates(comparison, "decode"),
@@ -62,7 +63,7 @@ def _rate_points(side: SideReport, what: str) -> tuple[tuple[float, float], ...]
 
 
 def _noise(comparison: Comparison) -> Chart | None:
-    """Root mean square of the relative noise, by the tokens before it."""
+    """Root mean square of the relative noise, by the number of tokens before the position."""
     depths = np.concatenate(
         [len(text.prompt) + np.arange(len(text.written)) for text in comparison.texts]
     )
@@ -81,7 +82,7 @@ def _noise(comparison: Comparison) -> Chart | None:
 
 
 def _divergence(comparison: Comparison) -> Chart | None:
-    """The KL that a share of positions exceeds."""
+    """The KL by the share of positions that reach it."""
     found: NDArray[np.float64] = np.concatenate([part.divergence for part in comparison.positions])
     ordered = np.sort(found)[::-1]
     points = [
@@ -91,7 +92,7 @@ def _divergence(comparison: Comparison) -> Chart | None:
 
 
 def _ranks(count: int) -> list[int]:
-    """From 1 to count, some in each doubling."""
+    """Numbers from 1 to ``count``, several in each doubling."""
     steps = np.geomspace(1, count, num=min(count, 24))
     return sorted({round(float(step)) for step in steps})
 

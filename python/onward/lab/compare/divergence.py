@@ -1,5 +1,5 @@
-"""Why two sides diverge: where their most likely tokens first differ, and whether rounding
-explains it.
+"""Explains why two sides diverge: where their most likely tokens first differ, and whether rounding
+is the reason.
 
 At such a position A prefers token i by a margin m = a_i - a_j, and B prefers j. With s the standard
 deviation over the vocabulary of b - a at that position, two logits with independent noise differ
@@ -26,18 +26,18 @@ FLIP_FACTOR = 5.0
 Verdict = Literal["bit-identical", "agreement", "coin flip", "suspected fault"]
 _GROWN = 2.0
 _GROWTH_TOKENS = 16
-"""Positions of a text that growth needs at least: half of fewer says nothing."""
+"""The least number of positions for ``growth``, which compares the halves."""
 
 
 @dataclass(frozen=True)
 class Divergence:
-    """The first position of a text at which the likeliest tokens differ."""
+    """The first position of a text at which the most likely tokens differ."""
 
     text: int
     position: int
     """Tokens of prompt and output before it."""
     written: int
-    """Of them, those that were written."""
+    """Tokens of output before it."""
     token_a: int
     token_b: int
     margin_a: float
@@ -45,11 +45,11 @@ class Divergence:
     margin_b: float
     """b_j - b_i."""
     rank_b_in_a: int
-    """How many tokens A finds likelier than B's; 1: it is the second."""
+    """Number of tokens that A finds more likely than B's token; 1: B's token is second."""
     noise: float
-    """Of a difference of two logits, in logits: what the margin is held against."""
+    """Noise of a difference of two logits, in logits, to compare the margin with."""
     times: float
-    """margin_a over noise; infinite where there may be none."""
+    """margin_a over noise; infinite if the noise is 0."""
 
     @property
     def coin_flip(self) -> bool:
@@ -60,17 +60,17 @@ class Divergence:
 class Judgement:
     verdict: Verdict
     reasons: tuple[str, ...]
-    """One sentence each; of a suspected fault, everything that speaks for it."""
+    """One sentence each. A suspected fault has all its reasons."""
     expected_noise: float
-    """Relative; 0: none, the bits have to be the same."""
+    """Relative noise; 0: the bits must be equal."""
     worst_text_noise: float
-    """Root mean square over the worst text's positions."""
+    """Root mean square over the positions of the worst text."""
     worst_position_noise: float
     growth: float | None
-    """Noise of the later half of positions over that of the earlier half, each position counted by
-    the tokens before it; None where there are too few, or there is none."""
+    """Noise of the later half of all positions over the noise of the earlier half. None if there
+    are too few positions, or if the earlier half has no noise."""
     divergences: tuple[Divergence, ...]
-    """The first one of each text that has any."""
+    """The first divergence of each text that has one."""
 
     @property
     def fault(self) -> bool:
@@ -84,7 +84,7 @@ def judge(
     found: Sequence[Positions],
     expected: float,
 ) -> Judgement:
-    """The verdict over all texts. ``expected``: relative noise, as ``noise.expected`` gives it."""
+    """The verdict over all texts. ``expected``: the relative noise by ``noise.expected``."""
     levels = [root_mean_square(part.noise) for part in found]
     peak = max(float(part.noise.max()) for part in found)
     if all(part.identical for part in found):
@@ -96,15 +96,15 @@ def judge(
     if faults:
         if growth is not None and growth > _GROWN:
             faults.append(
-                f"the noise of later positions is {growth:.1f} times that of earlier ones, as a "
-                "fault of rotary positions or of the cache would have it"
+                f"the noise of later positions is {growth:.1f} times the noise of earlier ones, "
+                "which suggests a fault of rotary positions or of the cache"
             )
         return Judgement(
             "suspected fault", tuple(faults), expected, max(levels), peak, growth, divergences
         )
     verdict: Verdict = "coin flip" if divergences else "agreement"
-    reasons = tuple(map(_told_flip, divergences)) or (
-        f"the likeliest token is the same everywhere, and the noise of {max(levels):.2g} in the "
+    reasons = tuple(map(_flip_sentence, divergences)) or (
+        f"the most likely token is always the same, and the noise of {max(levels):.2g} in the "
         f"worst text is within {LEVEL_FACTOR:g} times the {expected:.2g} expected",
     )
     return Judgement(verdict, reasons, expected, max(levels), peak, growth, divergences)
@@ -114,19 +114,18 @@ def _faults(
     levels: Sequence[float], peak: float, expected: float, divergences: Sequence[Divergence]
 ) -> list[str]:
     if expected == 0:
-        return ["logits differ where the same core, model, device and dtype promise the same bits"]
+        return ["logits differ, but the same core, model, device and dtype promise the same bits"]
     faults = []
     worst = max(range(len(levels)), key=levels.__getitem__)
     if levels[worst] > LEVEL_FACTOR * expected:
         faults.append(
             f"text {worst + 1}: noise {levels[worst]:.2g} is {levels[worst] / expected:.3g} times "
-            f"the {expected:.2g} that these dtypes were measured to make, expected at most "
-            f"{LEVEL_FACTOR:g} times"
+            f"the {expected:.2g} measured for these dtypes, expected at most {LEVEL_FACTOR:g} times"
         )
     if peak > PEAK_FACTOR * expected:
         faults.append(
             f"one position: noise {peak:.2g} is {peak / expected:.3g} times the {expected:.2g} "
-            f"expected, where at most {PEAK_FACTOR:g} times is"
+            f"measured for these dtypes, expected at most {PEAK_FACTOR:g} times"
         )
     for divergence in divergences:
         if not divergence.coin_flip:
@@ -137,7 +136,7 @@ def _faults(
     return faults
 
 
-def _told_flip(divergence: Divergence) -> str:
+def _flip_sentence(divergence: Divergence) -> str:
     return (
         f"{_where(divergence)}: A's margin of {divergence.margin_a:.3g} is "
         f"{divergence.times:.2g} times the noise of {divergence.noise:.2g}: a coin flip, not a "
@@ -185,7 +184,7 @@ def _explained(
     around = root_mean_square(others) * spread if len(others) else 0.0
     noise = min(max(here, around), math.sqrt(2) * PEAK_FACTOR * expected * spread)
     margin = float(of_a[i] - of_a[j])
-    # Equal logits are no preference, whatever the noise.
+    # With equal logits A has no preference, whatever the noise is.
     times = 0.0 if margin == 0 else margin / noise if noise > 0 else math.inf
     return Divergence(
         text=index,
@@ -202,8 +201,8 @@ def _explained(
 
 
 def _top_two_changes(a: Logits, b: Logits) -> NDArray[np.float64]:
-    """(tokens): by how much B moves the difference of A's two likeliest tokens, in standard
-    deviations of A's logits."""
+    """(tokens): the change, from A to B, of the difference of A's two most likely tokens, in
+    standard deviations of A's logits."""
     if a.shape[1] < 2:
         return np.zeros(len(a))
     top = np.argpartition(a, -2, axis=-1)[:, -2:]

@@ -1,4 +1,4 @@
-"""The facts about a loaded model and its machine that may explain a difference."""
+"""Reads the facts about a loaded model and its machine that may explain a difference."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @functools.cache
 def _core_digest() -> str:
-    """Of the extension module and the libraries that are installed beside it."""
+    """A digest of the extension module and of the libraries installed beside it."""
     module = Path(_core.__file__)
     libraries = {path.resolve() for path in (module.parent / "lib").glob("*onward*")}
     digest = hashlib.sha256()
@@ -30,7 +30,7 @@ def _core_digest() -> str:
 
 
 def describe(llm: LLM, setting: Setting) -> Description:
-    """Everything there is to say of one side."""
+    """The description of one side."""
     return Description(
         setting=setting.text,
         onward=_core.__version__,

@@ -1,6 +1,6 @@
-"""Conditions under which a comparison counts as failed: ``top1<0.99,kl>0.02,decode_ratio<1``.
+"""Reads and checks the conditions of ``--fail-on``, such as ``top1<0.99,kl>0.02,decode_ratio<1``.
 
-A condition that holds is a failure.
+A comparison fails if one of its conditions is true.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CONDITION = re.compile(r"\s*([a-z0-9_]+)\s*(<=|>=|<|>)\s*(\S+)\s*")
 
 
 def _least(of: Callable[[Ratios], float | None]) -> Callable[[Comparison], float | None]:
-    """The least of a ratio over all depths."""
+    """The smallest ratio over all depths."""
 
     def find(comparison: Comparison) -> float | None:
         known = [ratio for line in comparison.ratios if (ratio := of(line)) is not None]
@@ -52,7 +52,8 @@ FIGURES: dict[str, Callable[[Comparison], float | None]] = {
     "load_ratio": lambda c: c.b.footprint.load_s / c.a.footprint.load_s,
     "weight_ratio": _memory,
 }
-"""By name; ratios are B over A, those of rates the least over all depths. None: not measured."""
+"""The figures by name. Ratios are B over A; ratios of rates are the smallest over all depths.
+    None: not measured."""
 TIMED = ("prefill_ratio", "decode_ratio")
 
 
@@ -66,8 +67,8 @@ class Condition:
         return f"{self.name}{self.sign}{self.bound:g}"
 
     def failure(self, comparison: Comparison) -> str | None:
-        """What to say where the condition holds; None where it does not. InvalidArgument where the
-        figure was not measured."""
+        """The message of a condition that is true; None if it is false. Raises InvalidArgument if
+        its figure was not measured."""
         found = FIGURES[self.name](comparison)
         if found is None:
             raise InvalidArgument(
@@ -78,7 +79,7 @@ class Condition:
 
 
 def parse_conditions(text: str) -> tuple[Condition, ...]:
-    """Conditions with commas between them. InvalidArgument for what is none."""
+    """Read conditions with commas between them. Raises InvalidArgument for anything else."""
     found = []
     for part in text.split(","):
         match = _CONDITION.fullmatch(part)
@@ -98,12 +99,14 @@ def parse_conditions(text: str) -> tuple[Condition, ...]:
         except ValueError:
             bound = math.nan
         if not math.isfinite(bound):
-            raise InvalidArgument(f"fail_on: {name} is held against {shown(number)}, not a number")
+            raise InvalidArgument(
+                f"fail_on: {name} is compared with {shown(number)}, expected a number"
+            )
         found.append(Condition(name, sign, bound))
     return tuple(found)
 
 
 def failures(conditions: Sequence[Condition], comparison: Comparison) -> tuple[str, ...]:
-    """One text for each condition that holds."""
+    """The messages of the conditions that are true."""
     failed = (condition.failure(comparison) for condition in conditions)
     return tuple(text for text in failed if text is not None)

@@ -1,7 +1,7 @@
 """A side that is an ``onward.LLM`` of this process.
 
-Tokens are written on the same path as for any caller: the prompt in chunks, then one token per
-step, with the cache or without. A rule in the place of a logits processor copies the raw logits.
+Tokens are generated on the same path as for any caller: the prompt in chunks, then one token per
+step, with or without the cache. A rule in the place of a logits processor copies the raw logits.
 Where the tokens are given, the rule also bans all others.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from onward.lab.compare.setting import Setting
     from onward.llm import LLM
 
-# Every option at its own default, so that no generation_config.json has a say in the logits.
+# Every option at its own default, so that no generation_config.json changes the logits.
 _PLAIN: dict[str, Any] = {
     **{option.name: option.default for option in OPTIONS},
     "temperature": 0.0,
@@ -34,7 +34,7 @@ _PLAIN: dict[str, Any] = {
 
 
 class LocalSide:
-    """Loads the model at once, and keeps it until it is closed."""
+    """Loads the model at once, and keeps it until ``close``."""
 
     def __init__(self, setting: Setting, model: str | None) -> None:
         from onward.llm import LLM
@@ -44,7 +44,7 @@ class LocalSide:
         started = time.perf_counter()
         self._llm: LLM = LLM(**setting.llm_arguments(model))
         load_s = time.perf_counter() - started
-        # Now, before another side is loaded into the same process.
+        # Measured now, before another side is loaded into the same process.
         now = resident_bytes()
         grown = None if now is None or before is None else now - before
         self._footprint = Footprint(load_s, self._llm.weight_bytes, grown)

@@ -1,4 +1,4 @@
-"""Messages between this process and a side in another one: a line of JSON, then arrays as bytes.
+"""Reads and writes messages between this process and a side in another process.
 
 A message is ``{"body": ..., "bytes": [n, ...]}`` and a newline, followed by n bytes of .npy for
 each array of float32. Nothing is unpickled or evaluated.
@@ -49,7 +49,7 @@ def receive(stream: IO[bytes], where: str) -> tuple[Any, list[Any]] | None:
         or not isinstance(sizes, list)
         or not all(isinstance(size, int) and 0 <= size <= _ARRAY_BYTES for size in sizes)
     ):
-        raise LoadError(f"{where}: says what is no message, expected a body and sizes")
+        raise LoadError(f"{where}: sent a line that is not a message, expected a body and sizes")
     arrays = []
     for size in sizes:
         data = stream.read(size)
@@ -67,5 +67,5 @@ def _array(data: bytes, where: str) -> Any:
         or header.fortran_order
         or 4 * math.prod(header.shape) != len(data) - header.begin
     ):
-        raise LoadError(f"{where}: sends no array, expected one of float32 as numpy writes it")
+        raise LoadError(f"{where}: sent no array, expected float32 in numpy's format")
     return np.frombuffer(data, "<f4", offset=header.begin).reshape(header.shape)

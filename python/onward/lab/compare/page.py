@@ -1,4 +1,4 @@
-"""A comparison as one HTML page without external files: tables, and plots as inline SVG.
+"""Writes a comparison as one HTML page without external files: tables, and plots as inline SVG.
 
 The page is well-formed XML, follows the reader's light or dark setting, and prints in light.
 """
@@ -69,7 +69,7 @@ def html(comparison: Comparison, failed: Sequence[str] = ()) -> str:
 
 
 def _sides(comparison: Comparison) -> str:
-    """Which colour the plots draw each side in."""
+    """The key to the colours of the sides in the plots."""
     shown = (
         f'<svg class="side" viewBox="0 0 8 8"><rect width="8" height="8" fill="{colour}"/></svg>'
         f"{side}: {escape(name)}"
@@ -79,7 +79,7 @@ def _sides(comparison: Comparison) -> str:
 
 
 def check_path(path: str) -> None:
-    """InvalidArgument where the page cannot be written for want of a folder or a name."""
+    """Raise InvalidArgument if ``path`` has no folder or no name that ends in .html."""
     if Path(path).suffix.lower() != ".html" or not Path(path).parent.is_dir():
         raise InvalidArgument(
             f"html: is {label(path)}, expected a name ending in .html in a folder that is there"
@@ -87,7 +87,7 @@ def check_path(path: str) -> None:
 
 
 def write(comparison: Comparison, failed: Sequence[str], path: str) -> None:
-    """The page as a file."""
+    """Write the page as a file."""
     try:
         with whole_file(Path(path)) as part:
             part.file.write(html(comparison, failed).encode("utf-8", "backslashreplace"))

@@ -18,7 +18,7 @@ _MOST = 2**53
 
 
 def read_as(kind: type[T], value: object, where: str) -> T:
-    """The record that ``value`` holds; LoadError names the field that is wrong."""
+    """The record in ``value``. Raises LoadError, which names the wrong field."""
     hints = typing.get_type_hints(kind)
     if not isinstance(value, dict) or set(value) != set(hints):
         found = ", ".join(label(str(key)) for key in value) if isinstance(value, dict) else None

@@ -1,7 +1,8 @@
-"""A side in a process of its own: another interpreter's build, or another instruction set.
+"""A side in its own process: another interpreter's build, or another instruction set.
 
-The child is ``PYTHON -m onward.lab.compare.serve`` and shares our stderr. An error of the child is
-raised here as the same class, with the setting in front. Every message of the child is checked.
+The child is ``PYTHON -m onward.lab.compare.serve`` and shares the stderr of this process. An error
+of the child is raised here as the same class, with the setting in front. Every message of the child
+is checked.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class RemoteSide:
             hello = self._receive()[0]
             if not isinstance(hello, dict) or hello.get("protocol") != PROTOCOL:
                 raise LoadError(
-                    f"{self._where}: speaks {label(str(hello))}, expected protocol {PROTOCOL}"
+                    f"{self._where}: has protocol {label(str(hello))}, expected {PROTOCOL}"
                 )
             self._greeted = True
             self._ask("open", setting=_spelled(setting.here()), model=model)
@@ -66,7 +67,9 @@ class RemoteSide:
     def tokenize(self, prompts: Sequence[str]) -> list[tuple[int, ...]]:
         found = self._ask("tokenize", prompts=list(prompts))[0]
         if not isinstance(found, list) or len(found) != len(prompts):
-            raise LoadError(f"{self._where}: tokenizes otherwise, expected a list for each prompt")
+            raise LoadError(
+                f"{self._where}: sent a wrong answer to tokenize, expected a list for each prompt"
+            )
         return [read_as(Text, {"prompt": ids, "written": []}, self._where).prompt for ids in found]
 
     def write(self, prompt: Sequence[int], tokens: int) -> tuple[Text, Logits]:
@@ -80,7 +83,9 @@ class RemoteSide:
     def spell(self, tokens: Sequence[int]) -> list[str]:
         found = self._ask("spell", tokens=list(tokens))[0]
         if not isinstance(found, list) or len(found) != len(tokens):
-            raise LoadError(f"{self._where}: spells otherwise, expected a text for each token")
+            raise LoadError(
+                f"{self._where}: sent a wrong answer to spell, expected a text for each token"
+            )
         return [str(text) for text in found]
 
     def footprint(self) -> Footprint:
@@ -90,13 +95,13 @@ class RemoteSide:
         return read_as(Round, self._body("run", depth=depth), self._where)
 
     def close(self) -> None:
-        """The child ends when its stdin does; one that does not is killed."""
+        """End the child by closing its stdin. A child that does not end is killed."""
         for stream in (self._child.stdin, self._child.stdout):
             try:
                 if stream is not None:
                     stream.close()
             except OSError:
-                pass  # what was not sent yet is not wanted any more
+                pass  # unsent data is not needed any more
         try:
             self._child.wait(_PATIENCE_S)
         except subprocess.TimeoutExpired:
@@ -106,7 +111,7 @@ class RemoteSide:
     def _body(self, ask: str, **more: object) -> dict[str, Any]:
         body = self._ask(ask, **more)[0]
         if not isinstance(body, dict):
-            raise LoadError(f"{self._where}: answers {ask} with no object, expected one")
+            raise LoadError(f"{self._where}: the answer to {ask} is not an object, expected one")
         return body
 
     def _ask(self, ask: str, **more: object) -> tuple[Any, list[Any]]:
@@ -142,15 +147,17 @@ class RemoteSide:
 
     def _logits(self, arrays: Sequence[Any], tokens: int) -> Logits:
         if len(arrays) != 1 or arrays[0].dtype != np.float32 or arrays[0].ndim != 2:
-            raise LoadError(f"{self._where}: sends no logits, expected float32 of (tokens, vocab)")
+            raise LoadError(f"{self._where}: sent no logits, expected float32 of (tokens, vocab)")
         if len(arrays[0]) != tokens:
-            raise LoadError(f"{self._where}: sends {len(arrays[0])} rows, expected {tokens}")
+            raise LoadError(
+                f"{self._where}: sent {len(arrays[0])} rows of logits, expected {tokens}"
+            )
         logits: Logits = arrays[0]
         return logits
 
 
 def _spelled(setting: Setting) -> str:
-    """A setting as it is typed."""
+    """The spelling of a setting on the command line."""
     return ":".join(
         [setting.device, setting.dtype, *(f"{key}={value}" for key, value in setting.keys.items())]
     )

@@ -1,7 +1,7 @@
-"""A side that was saved: its description, its tokens with their logits, and its timed runs.
+"""Saves a side to a file and reads it: description, tokens with their logits, and timed runs.
 
-One .npz, uncompressed: ``side.json`` as bytes, and ``logits_0``, ``logits_1`` and so on, float32 of
-(tokens, vocab_size). A file is checked before memory is taken for what it claims to hold, and
+The file is an uncompressed .npz: ``side.json`` as bytes, and ``logits_0``, ``logits_1`` and so on,
+float32 of (tokens, vocab_size). A file is checked before memory is allocated for its arrays, and
 nothing in it is unpickled or evaluated.
 """
 
@@ -32,14 +32,14 @@ FORMAT, VERSION = "onward-compare", 1
 _JSON_BYTES = 4 << 20
 _MEMBERS = 1002
 _LOCAL_HEADER_BYTES = 30
-# What zipfile raises for a damaged file: seeks to nowhere and names that are no text among it.
+# Errors that zipfile raises for a damaged file, such as wrong offsets and names that are not text.
 _DAMAGE = (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, ValueError)
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Saved:
-    """All that a side said."""
+    """All answers of a side."""
 
     description: Description
     footprint: Footprint
@@ -49,8 +49,11 @@ class Saved:
 
 
 def check_path(path: str) -> None:
-    """InvalidArgument for a name that is not a saved result's, a folder that is not there, or a
-    file in the way that is no saved result: a mistyped path costs nobody a file."""
+    """Check that a saved result can be written to ``path``.
+
+    Raises InvalidArgument for a wrong suffix, for a folder that does not exist, and for an existing
+    file that is not a saved result, so that a mistyped path overwrites no other file.
+    """
     if not path.endswith(RESULT_SUFFIX):
         raise InvalidArgument(f"{label(path)}: expected a name ending in {RESULT_SUFFIX}")
     if not Path(path).parent.is_dir():
@@ -60,12 +63,12 @@ def check_path(path: str) -> None:
             load(path)
         except (LoadError, IoError):
             raise InvalidArgument(
-                f"{label(path)}: is there and is no saved result, expected a new file"
+                f"{label(path)}: exists and is not a saved result, expected a new file"
             ) from None
 
 
 def save(saved: Saved, path: str) -> None:
-    """Write the file. An existing one is replaced only if it is such a file."""
+    """Write the file. An existing file is replaced only if it is a saved result."""
     check_path(path)
     head = {"format": FORMAT, "version": VERSION}
     for field in ("description", "footprint"):
@@ -84,10 +87,11 @@ def save(saved: Saved, path: str) -> None:
 
 
 def load(path: str) -> Saved:
-    """Read the file. IoError where there is none, LoadError for what is no such file."""
+    """Read the file. Raises IoError if it cannot be opened, LoadError if it is not a saved
+    result."""
     name = label(Path(path).name)
     try:
-        file = open(path, "rb")  # noqa: SIM115 - what cannot be opened is another error
+        file = open(path, "rb")  # noqa: SIM115 - a failure to open has its own error
     except OSError as failure:
         raise IoError(f"{name}: cannot read: {failure.strerror or failure}") from None
     with file:
@@ -96,7 +100,7 @@ def load(path: str) -> Saved:
         except LoadError:
             raise
         except _DAMAGE as failure:
-            raise LoadError(f"{name}: is no saved result: {sentence(failure)}") from None
+            raise LoadError(f"{name}: is not a saved result: {sentence(failure)}") from None
 
 
 def _read(file: BinaryIO, name: str) -> Saved:
@@ -133,15 +137,15 @@ def _read(file: BinaryIO, name: str) -> Saved:
 
 
 def _check_places(archive: zipfile.ZipFile, name: str) -> None:
-    """LoadError where two members share bytes of the file, or one reaches beyond the last."""
+    """Raise LoadError if two members share bytes, or if a member reaches beyond the file."""
     members = sorted(archive.infolist(), key=lambda info: info.header_offset)
     ends = [*(info.header_offset for info in members[1:]), archive.start_dir]
     for info, end in zip(members, ends, strict=True):
         room = end - info.header_offset - _LOCAL_HEADER_BYTES
         if info.compress_size != info.file_size or not 0 <= info.file_size <= room:
             raise LoadError(
-                f"{name}: member {label(info.filename)} is said to have {info.file_size} bytes "
-                f"where the file has room for {max(room, 0)}, expected members that share no bytes"
+                f"{name}: member {label(info.filename)} claims {info.file_size} bytes "
+                f"and the file has room for {max(room, 0)}, expected members that share no bytes"
             )
 
 
@@ -168,13 +172,13 @@ def _array(
     shape: tuple[int, ...] | None,
     name: str,
 ) -> Any:
-    """The member's array, if it is of that dtype and shape (None: one dimension) and the bytes in
-    the file are as many."""
+    """The array of a member with the dtype and shape (None: one dimension). Raises LoadError for
+    another dtype, shape or number of bytes."""
     where = f"{name}: member {label(member.filename)}"
     with archive.open(member) as stream:
         header = read_header(stream.read(HEADER_BYTES))
     if header is None:
-        raise LoadError(f"{where} is no array, expected one as numpy writes it")
+        raise LoadError(f"{where} is not an array, expected one in numpy's format")
     held = member.file_size - header.begin
     wanted = shape if shape is not None else (held,)
     if header.dtype != dtype or header.fortran_order or header.shape != wanted:
@@ -188,7 +192,7 @@ def _array(
 
 
 def _check_positive(footprint: Footprint, rounds: tuple[Round, ...], name: str) -> None:
-    """A report divides by these."""
+    """Raise LoadError for numbers that are not positive, because a report divides by them."""
     numbers = [footprint.load_s, float(footprint.weight_bytes)]
     for run in rounds:
         numbers += [run.decode_tokens_per_s, run.prefill_tokens_per_s or 1.0]
@@ -201,7 +205,7 @@ def _check_positive(footprint: Footprint, rounds: tuple[Round, ...], name: str) 
 def _list(head: dict[str, Any], key: str, kind: type[T], name: str) -> list[T]:
     items = head.get(key)
     if not isinstance(items, list) or len(items) > 100_000:
-        raise LoadError(f"{name}: {key} is no list, expected one")
+        raise LoadError(f"{name}: {key} is not a list, expected one")
     return [read_as(kind, item, f"{name}: {key}") for item in items]
 
 
@@ -210,11 +214,11 @@ def _check_tokens(texts: Sequence[Text], vocab_size: int, name: str) -> None:
         if not text.written or not all(
             0 <= token < vocab_size for token in (*text.prompt, *text.written)
         ):
-            raise LoadError(f"{name}: has token ids outside 0 to {vocab_size - 1}, or none")
+            raise LoadError(f"{name}: has no token ids, or ids outside 0 to {vocab_size - 1}")
 
 
 class SavedSide:
-    """What a file answers: all that was saved, and nothing new."""
+    """A side that answers from a file. It computes nothing new."""
 
     def __init__(self, path: str) -> None:
         self._name, self.saved = label(Path(path).name), load(path)
@@ -227,12 +231,12 @@ class SavedSide:
         raise InvalidArgument(f"{self._name}: is a saved result, which has its own prompts")
 
     def write(self, prompt: Sequence[int], tokens: int) -> tuple[Text, Logits]:
-        raise InvalidArgument(f"{self._name}: is a saved result, which writes nothing")
+        raise InvalidArgument(f"{self._name}: is a saved result, which generates nothing")
 
     def follow(self, text: Text) -> Logits:
         if text not in self.saved.texts:
             raise InvalidArgument(
-                f"{self._name}: was saved on other tokens, expected those of the other side"
+                f"{self._name}: was saved for other tokens, expected the tokens of the other side"
             )
         return self.saved.logits[self.saved.texts.index(text)]
 
@@ -243,7 +247,7 @@ class SavedSide:
         return self.saved.footprint
 
     def run(self, depth: int) -> Round:
-        raise InvalidArgument(f"{self._name}: is a saved result, which is not timed again")
+        raise InvalidArgument(f"{self._name}: is a saved result, which cannot be timed again")
 
     def close(self) -> None:
-        """Nothing is left open."""
+        """Does nothing: no file is open."""

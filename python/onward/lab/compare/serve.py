@@ -20,7 +20,7 @@ from onward.lab.compare.side import Text
 
 
 def main() -> int:
-    """Answer until the other end goes away or says goodbye."""
+    """Answer until the other process ends or sends the last message."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     send(answers, {"protocol": PROTOCOL})
@@ -33,7 +33,7 @@ def main() -> int:
                     side = LocalSide(parse_setting(question["setting"]), question["model"])
                     send(answers, {})
                 elif side is None:
-                    raise InvalidArgument("compare: asked before it was opened, expected open")
+                    raise InvalidArgument("compare: the first message is not open, expected open")
                 else:
                     _answer(side, question, answers)
             except Error as error:
@@ -66,7 +66,9 @@ def _answer(side: LocalSide, question: dict[str, Any], answers: BinaryIO) -> Non
         case "run":
             send(answers, asdict(side.run(question["depth"])))
         case other:
-            raise InvalidArgument(f"compare: is asked {other!r}, which this version does not know")
+            raise InvalidArgument(
+                f"compare: has the message {other!r}, which this version does not have"
+            )
 
 
 if __name__ == "__main__":

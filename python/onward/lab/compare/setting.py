@@ -1,7 +1,7 @@
-"""What is compared, as it is typed: ``[python=PATH,]DEVICE[:DTYPE][:key=value]...``, or a file.
+"""Reads a setting to compare: ``[python=PATH,]DEVICE[:DTYPE][:key=value]...``, or a file.
 
-Which devices and dtypes there are is checked by LLM; here, a dtype in the place of the device is an
-error with the right spelling.
+LLM checks devices and dtypes. A dtype in the place of the device is an error here, which gives the
+right spelling.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from onward.message_text import nearest, shown
 RESULT_SUFFIX = ".npz"
 _PYTHON = "python="
 KEYS = {
-    "cache": "on or off; off computes the whole sequence anew for every token",
+    "cache": "on or off; off computes the whole sequence again for every token",
     "head": "head_dtype",
-    "isa": "instruction set, in a process of its own under ONWARD_CPU_ISA",
+    "isa": "instruction set, in its own process under ONWARD_CPU_ISA",
     "kv": "kv_dtype",
     "model": "another model than --model: a path without ':', or a model of the hub",
     "threads": "threads that compute",
     "window": "kv_window_tokens",
 }
-"""What may follow the dtype, and what it is."""
+"""The keys that may follow the dtype, and their meaning."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One side. ``text`` is what was typed."""
+    """One side. ``text`` is the text on the command line."""
 
     text: str
     device: str = "cpu"
@@ -38,7 +38,7 @@ class Setting:
     python: str | None = None
     """The interpreter of another build; None: this process."""
     file: str | None = None
-    """A saved result, in place of everything else."""
+    """A saved result. The other fields are then unused."""
     keys: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -47,7 +47,7 @@ class Setting:
 
     @property
     def window_tokens(self) -> int:
-        """Newest tokens that stay exact beside codes."""
+        """The newest tokens that stay exact in a coded cache."""
         return int(self.keys.get("window", Policy.window_tokens))
 
     @property
@@ -56,21 +56,21 @@ class Setting:
 
     @property
     def apart(self) -> bool:
-        """Whether it needs a process of its own."""
+        """Whether it needs its own process."""
         return self.python is not None or self.isa is not None
 
     def here(self) -> Setting:
-        """The same for the process that computes it."""
+        """The setting for the process that computes it."""
         keys = {key: value for key, value in self.keys.items() if key != "isa"}
         return replace(self, python=None, keys=keys)
 
     def llm_arguments(self, model: str | None) -> dict[str, Any]:
-        """Keyword arguments of ``LLM``: what the setting says, and nothing it leaves open."""
+        """Keyword arguments of ``LLM`` for the parts that the setting gives."""
         found: dict[str, Any] = {
             "model": self.keys.get("model", model),
             "device": self.device,
             "dtype": self.dtype,
-            "prefix_cache": False,  # a prompt that comes again is computed again
+            "prefix_cache": False,  # a repeated prompt is computed again
         }
         for key, name in (("head", "head_dtype"), ("kv", "kv_dtype")):
             if key in self.keys:
@@ -82,7 +82,7 @@ class Setting:
 
 
 def parse_setting(text: str) -> Setting:
-    """The setting that was typed. InvalidArgument for another spelling, or a key there is not."""
+    """Read a setting. Raises InvalidArgument for another form or an unknown key."""
     if text.endswith(RESULT_SUFFIX) and not text.startswith(_PYTHON):
         return Setting(text, file=text)
     python, rest = None, text
@@ -111,7 +111,7 @@ def parse_setting(text: str) -> Setting:
 
 
 def _parts(text: str) -> list[str]:
-    """The text at its colons, apart from the colon of model=user/repo:TAG."""
+    """Split the text at its colons, except the colon of model=user/repo:TAG."""
     parts: list[str] = []
     for part in text.split(":"):
         if parts and parts[-1].startswith("model=") and "=" not in part:

@@ -1,4 +1,4 @@
-"""The interface of a side of a comparison: its questions and its answers.
+"""The interface of a side of a comparison: its methods and the records that they return.
 
 Answers are plain data that JSON and arrays can hold, because a side may be another process or a
 file.
@@ -14,18 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 Logits = NDArray[np.float32]
-"""(tokens, vocab_size): row i is what token i was chosen from."""
+"""(tokens, vocab_size): token i was chosen from row i."""
 
 
 @dataclass(frozen=True)
 class Description:
-    """What computed a side: everything that might explain a difference."""
+    """The build, machine, model and settings of a side, which may explain a difference."""
 
     setting: str
     onward: str
     build: str
     core: str
-    """A digest of the compiled core: the same only for the same binary."""
+    """A digest of the compiled core."""
     python: str
     system: str
     processor: str
@@ -37,10 +37,10 @@ class Description:
     """A digest of the decoder's shape and constants and of samples of its weights."""
     dtype: str
     weight_dtypes: tuple[str, ...]
-    """All that matrices are held in."""
+    """All dtypes of matrices."""
     kv_dtype: str
     cache: bool
-    """Whether tokens are computed from kept keys and values, or each from all before it anew."""
+    """Whether a token reads cached keys and values, or computes the whole sequence again."""
     vocab_size: int
     context: int
     parameters: int
@@ -48,7 +48,7 @@ class Description:
 
 @dataclass(frozen=True)
 class Text:
-    """A prompt and what was written after it, as token ids."""
+    """A prompt and the output after it, as token ids."""
 
     prompt: tuple[int, ...]
     written: tuple[int, ...]
@@ -56,48 +56,50 @@ class Text:
 
 @dataclass(frozen=True)
 class Footprint:
-    """What loading took and what the model holds."""
+    """The time to load a model, and its memory."""
 
     load_s: float
     weight_bytes: int
-    """The weights, by the model's own count."""
+    """Bytes of the weights, by the model's own count."""
     resident_bytes: int | None
-    """What the process grew by while it loaded; None: not known."""
+    """Growth of the process while it loaded the model; None: unknown."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """One timed run: a prompt of ``depth`` tokens is read (one token, where depth is 0), and tokens
-    are written after it. Shares are of what the device was probed at beside the run; None where
-    there is nothing to tell, or no probe."""
+    """One timed run: a prompt of ``depth`` tokens (one token for depth 0) and output after it.
+
+    Shares are of the limits of the device, probed around the run. None: no figure, or no probe.
+    """
 
     depth: int
     prefill_tokens_per_s: float | None
     decode_tokens_per_s: float
     bytes_per_token: float
-    """Read a token of decode, counted."""
+    """Bytes read for a token of decode, counted from the spec."""
     gigabytes_per_s: float
     read_share: float | None
-    """Of decode, of the read bandwidth."""
+    """Share of the read bandwidth in decode."""
     arithmetic_share: float | None
-    """Of prefill, of the arithmetic peak."""
+    """Share of the arithmetic peak in prefill."""
 
 
 class Side(Protocol):
-    """Can be asked in any order; ``close`` is the last call."""
+    """One side. Its methods can be called in any order; ``close`` is the last call."""
 
     def describe(self) -> Description: ...
 
     def tokenize(self, prompts: Sequence[str]) -> list[tuple[int, ...]]: ...
 
     def write(self, prompt: Sequence[int], tokens: int) -> tuple[Text, Logits]:
-        """So many tokens after the prompt, each the likeliest, and their logits."""
+        """Generate ``tokens`` tokens after the prompt by greedy choice. Returns the text and the
+        logits."""
 
     def follow(self, text: Text) -> Logits:
-        """The logits where it is given the text's tokens, whatever it would have chosen."""
+        """The logits for the tokens of ``text``, which replace the choices of this side."""
 
     def spell(self, tokens: Sequence[int]) -> list[str]:
-        """The text of each token. TokenizerError where there is no tokenizer."""
+        """The text of each token. Raises TokenizerError if the side has no tokenizer."""
 
     def footprint(self) -> Footprint: ...
 

@@ -1,6 +1,6 @@
-"""Timed runs of a loaded model: a prompt, then tokens after it, with the ceilings of the device.
+"""Times runs of a loaded model: a prompt and output after it, with the limits of the device.
 
-Bytes read and multiply-adds are counted as in ``onward bench``. Times are the timings of each
+Bytes read and multiply-adds are counted as in ``onward bench``. Times come from the timings of each
 result.
 """
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 PROBE_S = 0.1
 TOKENS_WITH, TOKENS_WITHOUT = 16, 1
-"""Timed tokens of decode with the cache, and where each computes all before it anew."""
+"""Timed tokens of decode, with the cache and without it."""
 
 
 class Runner:
-    """Runs of one model. ``plain``: options of ``generate`` that leave nothing to the model's own
-    defaults."""
+    """Runs of one model. ``plain``: options of ``generate`` that override all defaults of the
+    model."""
 
     def __init__(self, llm: LLM, plain: Mapping[str, Any], setting: Setting) -> None:
         kv = parse_kv_dtype(llm.kv_dtype, llm.weight_dtypes.cache)
@@ -50,7 +50,7 @@ class Runner:
         after = self._probe()
         decode_rate = timings.decode_tokens_per_s
         if decode_rate is None:
-            raise Error(f"compare: nothing was written after {tokens} tokens, expected tokens")
+            raise Error(f"compare: nothing was generated after {tokens} tokens, expected tokens")
         written = self._decode_cost(tokens)
         bytes_per_token = written.bytes_read / self._timed
         gigabytes_per_s = 1e-9 * bytes_per_token * decode_rate
@@ -71,7 +71,7 @@ class Runner:
         )
 
     def _read_cost(self, tokens: int) -> Cost:
-        """Of a prompt, or of a sequence that is computed anew."""
+        """The cost of a prompt, or of a sequence that is computed again."""
         cost = Cost()
         for begin in range(0, tokens, CHUNK_TOKENS):
             end = min(begin + CHUNK_TOKENS, tokens)

@@ -1,4 +1,4 @@
-"""The report of ``onward compare``: first the result, then the tables."""
+"""Writes the report of ``onward compare``: first the result, then the tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WORD_CHARACTERS = 24
 
 
 def sections(comparison: Comparison, failed: Sequence[str] = ()) -> list[Section]:
-    """All parts of the report, in order. ``failed``: the conditions of ``fail_on`` that hold."""
+    """All parts of the report, in order. ``failed``: the messages of conditions that are true."""
     c = comparison
     a, b = c.a.description, c.b.description
     found: list[Section] = [
@@ -45,8 +45,8 @@ def sections(comparison: Comparison, failed: Sequence[str] = ()) -> list[Section
 
 
 def summary_lines(comparison: Comparison, failed: Sequence[str] = ()) -> tuple[str, ...]:
-    """What the difference costs, whether a fault is suspected with the further reasons, and the
-    conditions that failed."""
+    """The costs of the difference, whether a fault is suspected with all reasons, and the
+    conditions that are true."""
     further = comparison.judgement.reasons[1:] if comparison.judgement.fault else ()
     return (
         headline(comparison),
@@ -111,8 +111,8 @@ def _load_rows(c: Comparison) -> Rows:
 
 
 _SPEED_MEANING = (
-    "t/s: median (least to most); of peak, of read: shares of what each side's own device was "
-    "probed at beside the runs.",
+    "t/s: median (least to most); of peak, of read: shares of the limits of each side's own "
+    "device, probed around the runs.",
 )
 
 
@@ -185,8 +185,8 @@ def _agreement_rows(c: Comparison) -> Rows:
 
 
 _FLIP_MEANING = (
-    "margin: by how much A prefers its token to B's; times: margin over noise, the noise of a "
-    "difference of two logits.",
+    "margin: A's logit of its own token minus its logit of B's token; times: margin over noise; "
+    "noise: of a difference of two logits.",
 )
 
 

@@ -1,4 +1,4 @@
-"""Amounts of memory as people write and read them: "16GiB", "24 GB", 15.6 GiB."""
+"""Reads and writes amounts of memory: "16GiB", "24 GB", "15.6 GiB"."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _AMOUNT = re.compile(r"\s*([0-9]{1,20}(?:\.[0-9]{1,20})?)\s*([A-Za-z]*)\s*")
 
 
 def read_amount(name: str, text: str) -> int:
-    """Bytes of "16GiB" or "16G" (2**30), "24GB" (10**9), "1.5 MiB" or "65536"; case does not
+    """The bytes of "16GiB" or "16G" (2**30), "24GB" (10**9), "1.5 MiB" or "65536"; case does not
     matter."""
     match = _AMOUNT.fullmatch(text)
     if match is None or match[2].lower() not in _WRITTEN:
@@ -31,12 +31,13 @@ def read_amount(name: str, text: str) -> int:
 
 
 def unit_of(count: int) -> str:
-    """The largest unit of which there is at least one."""
+    """The largest unit that is at most the amount."""
     return max((name for name in UNITS if UNITS[name] <= max(count, 1)), key=UNITS.__getitem__)
 
 
 def amount(count: int, unit: str | None = None) -> str:
-    """Three digits or more, in the unit given or the largest that fits: 50.5 KiB, 2,048 MiB."""
+    """The amount with at least three digits, in ``unit`` or in the largest unit that fits: "50.5
+    KiB", "2,048 MiB"."""
     unit = unit or unit_of(count)
     number = count / UNITS[unit]
     decimals = 0 if number >= 100 else 1 if number >= 10 else 2

@@ -1,4 +1,4 @@
-"""The bytes that a step reads and the multiply-adds that it computes, counted from the spec.
+"""Counts the bytes that a step reads and the multiply-adds that it computes, from the spec.
 
 Read: each matrix, bias and norm once for all rows of a step, the head only where logits are needed,
 and the keys and values that a sequence attends to, once for all its tokens of the step. Rows of the
@@ -26,13 +26,13 @@ from onward.options.kv_dtypes import KvDtypes
 from onward.spec import DecoderSpec
 
 LANE = 16
-"""Rows and columns of packed weights are padded to multiples of it."""
+"""Rows and columns of packed weights are padded to multiples of this."""
 
 
 @dataclass(frozen=True)
 class Slice:
-    """One sequence's part of a step: ``tokens`` tokens from position ``first`` on, and for how many
-    of them logits are needed."""
+    """One sequence's part of a step: ``tokens`` tokens from position ``first`` on. ``logits`` of
+    them need logits."""
 
     first: int
     tokens: int
@@ -49,7 +49,7 @@ class Cost:
 
 
 def parameters(spec: DecoderSpec) -> int:
-    """Numbers that the model has learned; a tied head is the embedding."""
+    """The number of learned parameters. A tied head is the embedding and is counted once."""
     return sum(prod(shape) for shape in stored_shapes(architectures.tensor_plan(spec)).values())
 
 
@@ -68,8 +68,8 @@ def cache_bytes(
     kv: KvDtypes | None = None,
     policy: Policy | None = None,
 ) -> int:
-    """Bytes of keys and values of one sequence of ``tokens`` tokens, in all layers. ``kv`` None:
-    floats, as ``dtypes`` says."""
+    """The bytes of the keys and values of one sequence of ``tokens`` tokens, in all layers. ``kv``
+    None: the float dtype ``dtypes.cache``."""
     return sum(
         _LayerCache.of(spec, layer, dtypes, kv, policy)(0, tokens)
         for layer in range(spec.num_layers)
@@ -77,7 +77,7 @@ def cache_bytes(
 
 
 class StepCosts:
-    """The cost of a step of one model, its cache in ``kv`` (None: floats, as ``dtypes`` says)."""
+    """The cost of a step of one model with its cache in ``kv`` (None: float ``dtypes.cache``)."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class StepCosts:
             for shape in planned.shapes
             if planned.name.startswith("layers.") and len(shape) == 2
         )
-        # Window, chunk, multiply-adds for a key, bytes of the cache -> how many layers have them.
+        # (window, chunk, multiply-adds for a key, bytes of the cache) -> number of layers.
         self._layers = Counter(
             (
                 spec.window(layer),
@@ -135,7 +135,7 @@ def _first_key(position: int, window: int, chunk: int) -> int:
 
 @dataclass(frozen=True)
 class _LayerCache:
-    """Bytes of the tokens [begin, end) in one layer, ``end`` being the sequence's length."""
+    """The bytes of tokens [begin, end) in one layer. ``end`` is the length of the sequence."""
 
     _exact: int
     _coded: int | None
@@ -166,7 +166,7 @@ class _LayerCache:
 
 
 def _packed(shapes: tuple[tuple[int, ...], ...], dtype: str) -> int:
-    """Parts are stacked along rows, each padded."""
+    """The bytes of parts that are stacked along rows, each padded."""
     if len(shapes[0]) == 1:
         return 4 * sum(_padded(shape[0]) for shape in shapes)
     values, size = STORAGE[dtype.upper()]

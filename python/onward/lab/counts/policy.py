@@ -1,4 +1,4 @@
-"""The arguments of the calculator: lengths, batches, and which blocks are exact or kept at all."""
+"""The arguments of the calculator: lengths, batch sizes, and which blocks are exact or kept."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from onward.options.values import check_integer
 CONTEXTS = (1024, 4096, 8192, 32768, 131072)
 BATCHES = (1, 8, 32)
 MOST_TOKENS = 2**40
-"""More than any sequence; keeps arithmetic on hostile sizes short."""
+"""Longer than any sequence. The limit keeps arithmetic on hostile sizes short."""
 MOST_SEQUENCES = 2**20
 
 
 @dataclass(frozen=True)
 class Policy:
-    """Which blocks stay exact, and which are kept at all."""
+    """Which blocks stay exact, and which are kept."""
 
     window_tokens: int = 128
-    """Newest tokens that stay exact beside codes, rounded up to blocks, and a block more."""
+    """The newest tokens that stay exact in a coded cache, rounded up to blocks, plus one block."""
     sinks: bool = True
-    """The first block stays exact too."""
+    """Whether the first block stays exact too."""
     attention_window: int | None = None
-    """None: all that the model's own windows show."""
+    """Tokens that attention sees; None: the limits of the model's own layers only."""
 
     def check(self) -> None:
         check_integer("kv_window_tokens", self.window_tokens, 0, MOST_TOKENS)
@@ -31,5 +31,5 @@ class Policy:
 
 
 def usual_contexts(most: int) -> list[int]:
-    """The usual lengths that a model's context holds, and the context itself."""
+    """The lengths of CONTEXTS below a model's context ``most``, and the context itself."""
     return [*(tokens for tokens in CONTEXTS if tokens < most), most]

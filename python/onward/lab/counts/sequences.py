@@ -1,8 +1,7 @@
-"""The blocks that sequences hold in the cache, their bytes, and how many sequences fit.
+"""Calculates the blocks that sequences hold in the cache, their bytes, and how many sequences fit.
 
-A sequence of n tokens has B = ceil(n / 16) blocks. Where the cache is coded, the newest W + 1 of
-them are exact, W = ceil(window_tokens / 16), and with sinks the first one too. The others are
-codes:
+A sequence of n tokens has B = ceil(n / 16) blocks. In a coded cache the newest W + 1 of them are
+exact, W = ceil(window_tokens / 16), and with sinks the first one too. The others are codes:
 
     exact blocks = min(B, W + 1 + sinks)        coded blocks = B - exact blocks
 
@@ -11,9 +10,9 @@ n - w + 1 and later, which begin in block F = max(0, n - w + 1) div 16. A layer 
 positions holds those from n div c * c on. Layers of the same window, chunk and kv heads form a
 group with its own blocks. A coded block of a group is rounded up to 64 bytes. With
 ``attention_window`` A (an approximation: the first block and the newest A tokens, the policy of
-StreamingLLM) w is min(w, A), except in layers with chunks. Under that policy, and where block 0 is
-the exact one beside codes, block 0 is also held when it is outside the window. The position of a
-block alone decides whether it is exact.
+StreamingLLM) w is min(w, A), except in layers with chunks. Block 0 is also held outside the window
+under that policy, and in a coded cache with sinks. Whether a block is exact depends only on its
+position.
 
 Sizes are bytes and lengths are tokens. The source is csrc/backend/cache_layout.h and csrc/cache.
 Blocks that sequences share are counted once for each sequence.
@@ -32,12 +31,12 @@ from onward.spec import DecoderSpec
 
 _CODED_BLOCK_STEP = 64
 STEP_TOKENS = 256
-"""Of the usual step (``prefill_chunk_tokens``)."""
+"""Tokens of a step by default (``prefill_chunk_tokens``)."""
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Blocks that a group of layers holds of one sequence."""
+    """The blocks that a group of layers holds for one sequence."""
 
     exact: int
     coded: int
@@ -45,12 +44,12 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Group:
-    """What the layers of a group have in common."""
+    """The properties that all layers of a group share."""
 
     window: int
-    """0: everything."""
+    """Tokens that attention sees; 0: all."""
     chunk: int
-    """0: none."""
+    """Length of an attention chunk in tokens; 0: no chunks."""
     kv_heads: int
     head_dim: int
     value_dim: int
@@ -61,7 +60,7 @@ class Group:
 
 
 def layer_groups(spec: DecoderSpec, policy: Policy) -> dict[Group, int]:
-    """Group -> how many layers it has."""
+    """Group -> number of its layers."""
     groups: Counter[Group] = Counter()
     for layer in range(spec.num_layers):
         chunk = spec.chunk(layer)
@@ -73,7 +72,7 @@ def layer_groups(spec: DecoderSpec, policy: Policy) -> dict[Group, int]:
 
 
 def group_windows(spec: DecoderSpec, policy: Policy) -> dict[int, int]:
-    """Window of attention, or length of a chunk (0: everything) -> how many layers have it."""
+    """Window of attention, or length of a chunk (0: all tokens) -> number of layers."""
     windows: Counter[int] = Counter()
     for group, layers in layer_groups(spec, policy).items():
         windows[group.chunk or group.window] += layers
@@ -81,10 +80,10 @@ def group_windows(spec: DecoderSpec, policy: Policy) -> dict[int, int]:
 
 
 def blocks_held(tokens: int, window: int, coded: bool, policy: Policy, chunk: int = 0) -> Blocks:
-    """The blocks that a group of layers with that window holds of a sequence of ``tokens`` tokens.
+    """The blocks that a group of layers holds for a sequence of ``tokens`` tokens.
 
-    With B, W and F as above: B - F blocks and, where it is held outside the window, block 0. Exact
-    are the blocks of index B - (W + 1) and later, and block 0 with sinks.
+    With B, W and F as above these are B - F blocks, and block 0 if it is held outside the window.
+    The blocks of index B - (W + 1) and later are exact, and with sinks block 0 too.
     """
     blocks = blocks_for(tokens)
     in_window = max(0, tokens - window + 1) if window else 0
@@ -100,15 +99,18 @@ def blocks_held(tokens: int, window: int, coded: bool, policy: Policy, chunk: in
     exact = blocks - max(first, exact_from)
     head_held = blocks > 0 and (first == 0 or head_apart)
     if head_held and exact_from > 0:
-        exact += policy.sinks  # block 0 is not among the newest
+        exact += policy.sinks  # block 0 is not one of the newest blocks
     elif head_apart:
-        exact += 1  # the sequence is still all exact
+        exact += 1  # all blocks of the sequence are still exact
     return Blocks(exact, held - exact)
 
 
 def sequence_bytes(spec: DecoderSpec, dtypes: KvDtypes, tokens: int, policy: Policy) -> int:
-    """Bytes of one sequence: for each group of layers, exact blocks x (layers x kv heads x 16 x
-    bytes of an exact key and value) + coded blocks x (the same of a coded pair, in steps of 64)."""
+    """The bytes of one sequence, summed over the groups of layers.
+
+    A group has exact blocks x (layers x kv heads x 16 x bytes of an exact key and value) + coded
+    blocks x (layers x kv heads x 16 x bytes of a coded key and value, rounded up to 64).
+    """
     total = 0
     for group, exact_block, coded_block in _groups(spec, dtypes, policy):
         held = blocks_held(tokens, group.window, dtypes.coded, policy, group.chunk)
@@ -119,9 +121,11 @@ def sequence_bytes(spec: DecoderSpec, dtypes: KvDtypes, tokens: int, policy: Pol
 def step_bytes(
     spec: DecoderSpec, dtypes: KvDtypes, policy: Policy, tokens: int = STEP_TOKENS
 ) -> int:
-    """Bytes that the engine keeps free for blocks that a step of ``tokens`` tokens returns at its
-    end:
-    blocks that become codes, or leave a window."""
+    """The bytes that the engine keeps free for a step of ``tokens`` tokens.
+
+    They hold the blocks that become codes or leave a window in the step. Such blocks are returned
+    at the end of the step.
+    """
     total = 0
     for group, exact_block, coded_block in _groups(spec, dtypes, policy):
         if dtypes.coded:
@@ -134,7 +138,7 @@ def step_bytes(
 def _groups(
     spec: DecoderSpec, dtypes: KvDtypes, policy: Policy
 ) -> Iterator[tuple[Group, int, int]]:
-    """Each group of layers, and the bytes of an exact block and of a coded one."""
+    """Each group of layers, with the bytes of an exact block and of a coded block."""
     for group, layers in layer_groups(spec, policy).items():
         sizes = group.head_dim, group.value_dim
         exact_pair = pair_bytes(dtypes.exact, dtypes.exact, *sizes)
@@ -144,16 +148,16 @@ def _groups(
 
 
 def longest_sequence(spec: DecoderSpec, dtypes: KvDtypes, room: int, policy: Policy) -> int | None:
-    """Tokens of the longest sequence that can grow inside ``room`` bytes, if positions had no end.
-    None: it never outgrows them, because every layer has a window or chunks.
+    """The tokens of the longest sequence that fits into ``room`` bytes, without a limit of
+    positions. None: every length fits, because every layer has a window or chunks.
 
-    Bytes rise only where a block begins. From one block to the next they never fall, but where a
-    first block that is kept out of sight stops being exact; to each side of that the answer is
-    found by halving.
+    The bytes change only at the start of a block. They rise with the number of blocks, except at
+    one point: where block 0 is held outside the window and stops being exact. On each side of that
+    point a binary search finds the answer.
     """
 
     def taken(blocks: int) -> int:
-        """Bytes when the newest block has its first token: most for this number of blocks."""
+        """The bytes at the first token of the newest block, the most for this number of blocks."""
         return sequence_bytes(spec, dtypes, (blocks - 1) * BLOCK_TOKENS + 1, policy)
 
     all_exact = blocks_for(policy.window_tokens) + 1
@@ -169,12 +173,15 @@ def sequences_that_fit(size: int, room: int) -> int:
 
 
 def blocks_for(tokens: int) -> int:
-    """Blocks that hold ``tokens`` tokens."""
+    """The number of blocks for ``tokens`` tokens."""
     return -(-tokens // BLOCK_TOKENS)
 
 
 def _first(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """The first number of [low, high] from which on it holds; it does at ``high``."""
+    """The first number of [low, high] for which ``holds`` is true, by binary search.
+
+    ``holds`` is true at ``high``, and at every number after the first one.
+    """
     while low < high:
         middle = (low + high) // 2
         if holds(middle):

@@ -34,7 +34,7 @@ def _config(
     eps: float = 1e-5,
     **more: object,
 ) -> Config:
-    """``heads``: query heads, key and value heads, size of one."""
+    """The config of a model. ``heads``: query heads, key and value heads, head_dim."""
     return {
         "model_type": model_type,
         "hidden_size": hidden_size,

@@ -1,10 +1,9 @@
-"""Bytes of one key or value and of a token of the cache, as the core lays them out.
+"""Calculates the bytes of a key, of a value and of a token of the cache.
 
-A vector is the key or the value of one token at one kv head of one layer: head_dim numbers. In
-some models a value has another number of them, value_dim.
-A coded vector has head_dim rounded up to a multiple of 32 codes and its scales (f16). An exact key
-has head_dim numbers; an exact value has value_dim rounded up to a multiple of 16. The layout is
-described in csrc/backend/cache_layout.h.
+A vector is the key or the value of one token at one kv head of one layer: head_dim numbers. In some
+models a value has a different size, value_dim. A coded vector has head_dim rounded up to a multiple
+of 32 codes and its scales (f16). An exact key has head_dim numbers; an exact value has value_dim
+rounded up to a multiple of 16. The layout is described in csrc/backend/cache_layout.h.
 """
 
 from __future__ import annotations
@@ -21,30 +20,31 @@ FLOAT_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
 
 
 def vector_bytes(dtype: str, head_dim: int, side: Literal["keys", "values"]) -> int:
-    """Bytes of one key or value in a float dtype or a codec, its scales included."""
+    """The bytes of one key or value in a float dtype or a codec, with its scales."""
     return _core.kv_vector_bytes(dtype, head_dim, side == "keys")
 
 
 def pair_bytes(keys: str, values: str, head_dim: int, value_dim: int | None = None) -> int:
-    """A key and a value: one token at one kv head of one layer. ``value_dim`` None: head_dim."""
+    """The bytes of a key and a value of one token at one kv head of one layer. ``value_dim`` None:
+    head_dim."""
     if value_dim is None:
         value_dim = head_dim
     return vector_bytes(keys, head_dim, "keys") + vector_bytes(values, value_dim, "values")
 
 
 def layer_bytes(spec: DecoderSpec, layer: int, keys: str, values: str) -> int:
-    """A key and a value of one token at all kv heads of a layer."""
+    """The bytes of the keys and values of one token at all kv heads of a layer."""
     pair = pair_bytes(keys, values, spec.head_dim_of(layer), spec.value_dim_of(layer))
     return spec.kv_heads_of(layer) * pair
 
 
 def token_bytes(spec: DecoderSpec, dtypes: KvDtypes) -> int:
-    """One token at all heads of all layers, in a block that is no longer exact."""
+    """The bytes of one token at all heads of all layers, in a block that is not exact."""
     return _token_bytes(spec, dtypes.keys, dtypes.values)
 
 
 def exact_token_bytes(spec: DecoderSpec, dtypes: KvDtypes) -> int:
-    """One token at all heads of all layers, in an exact block."""
+    """The bytes of one token at all heads of all layers, in an exact block."""
     return _token_bytes(spec, dtypes.exact, dtypes.exact)
 
 

@@ -33,13 +33,13 @@ from onward.spec import DecoderSpec
 
 USUAL_TOKENS = 2048
 _SPARE_TOKENS = 64
-"""Of the model's context, for what is written until there is text to show."""
+"""Tokens of the model's context that are kept free for the output up to its first text."""
 _WARM_UP_TOKENS = 256
-"""A whole step of an LLM: what it works in is there before anything is measured."""
+"""Tokens of a whole step of an LLM: its working memory is allocated before the measurement."""
 
 
 class Loaded(Protocol):
-    """What is used of an ``onward.LLM``."""
+    """The part of ``onward.LLM`` that the check uses."""
 
     @property
     def spec(self) -> DecoderSpec: ...
@@ -51,24 +51,24 @@ class Loaded(Protocol):
 
 
 Opens = Callable[..., AbstractContextManager[Loaded]]
-"""``onward.LLM``, or another name that a child process can import."""
+"""``onward.LLM``, or another callable that a child process can import."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a child process saw."""
+    """The measurements of a child process."""
 
     tokens: int
-    """In the cache when it looked."""
+    """Tokens in the cache at the time of the measurement."""
     cache_bytes: int
-    """By the engine's own count, that sequence alone."""
+    """Bytes of the sequence by the engine's own count."""
     resident_bytes: int | None
-    """What the process has grown by; None: the system does not tell."""
+    """Growth of the process in bytes; None: the system does not report it."""
 
 
 @dataclass(frozen=True)
 class Checked:
-    """One kv_dtype at one length."""
+    """The result for one kv_dtype at one length."""
 
     kv_dtype: str
     tokens: int
@@ -90,10 +90,10 @@ def check(
     contexts: Sequence[int] | None,
     policy: Policy,
 ) -> list[Checked]:
-    """Every kv_dtype at every length, one after the other; names of the same are one.
+    """Check every kv_dtype at every length. Several names of one kv_dtype are checked once.
 
-    ``contexts`` None: 2,048 tokens, or what the model's context has room for. InvalidArgument for
-    lengths that leave no room to write.
+    ``contexts`` None: 2,048 tokens, or less if the model's context is shorter. Raises
+    InvalidArgument for a length that leaves no room for output.
     """
     spec = subject.spec
     most = spec.max_context - _SPARE_TOKENS
@@ -122,7 +122,7 @@ def check(
 
 @contextmanager
 def _runnable(subject: Subject) -> Iterator[str]:
-    """The path of the model, or of a stand-in that lives as long as this does."""
+    """The path of the model, or of a stand-in that is deleted at the end of the block."""
     if subject.files is not None:
         yield str(subject.files.path)
         return
@@ -137,19 +137,19 @@ def _runnable(subject: Subject) -> Iterator[str]:
 
 
 def measure(open_llm: Opens, path: str, options: Mapping[str, Any], tokens: int) -> Measured:
-    """Read a prompt of that many tokens and look at the cache after the first text."""
+    """Run a prompt of ``tokens`` tokens and measure the cache after the first text."""
     with open_llm(path, **options) as llm:
         vocab, generator = llm.spec.vocab_size, random.Random(1)
         warm_up = [generator.randrange(vocab) for _ in range(min(_WARM_UP_TOKENS, tokens))]
         llm.generate(warm_up, max_new_tokens=1, ignore_eos=True)
-        # Another first token, so that nothing of the warm-up can be used again.
+        # A different first token, so that no prefix of the warm-up can be reused.
         prompt = [(warm_up[0] + 1) % vocab, *(generator.randrange(vocab) for _ in range(1, tokens))]
         before, resident_before = llm.stats(), resident_bytes()
         stream = llm.stream(
             prompt, max_new_tokens=_SPARE_TOKENS, ignore_eos=True, skip_special_tokens=False
         )
         if next(stream, None) is None:
-            raise Error(f"check: {_SPARE_TOKENS} tokens gave no text to look at the cache by")
+            raise Error(f"check: the first {_SPARE_TOKENS} tokens gave no text, expected some")
         after, resident_after = llm.stats(), resident_bytes()
         grown = None
         if resident_before is not None and resident_after is not None:
@@ -162,7 +162,7 @@ def measure(open_llm: Opens, path: str, options: Mapping[str, Any], tokens: int)
 
 
 def _held(stats: Mapping[str, int]) -> int:
-    """Bytes of the blocks in use, of an engine whose blocks are all of one size too."""
+    """Bytes of the blocks in use. Engines whose blocks have one size report only their number."""
     if "cache_bytes" in stats:
         return stats["cache_bytes"]
     return stats["cache_blocks_in_use"] * stats["cache_block_bytes"]
@@ -171,9 +171,8 @@ def _held(stats: Mapping[str, int]) -> int:
 def _cache_options(kv_dtype: str, policy: Policy) -> dict[str, Any]:
     """The arguments of LLM besides the model that differ from the defaults."""
     usual = Policy()
-    options: dict[str, Any] = {
-        "prefix_cache": False
-    }  # what is kept of others is not the sequence's
+    # Blocks kept for other requests would be counted too.
+    options: dict[str, Any] = {"prefix_cache": False}
     if kv_dtype != "auto":
         options["kv_dtype"] = kv_dtype
     if policy.window_tokens != usual.window_tokens:
@@ -186,7 +185,7 @@ def _cache_options(kv_dtype: str, policy: Policy) -> dict[str, Any]:
 
 
 def _in_child(work: Callable[..., Measured], *arguments: object) -> Measured:
-    """A fresh process for each, so that nothing but the work moves its memory."""
+    """Run ``work`` in a new process, so that only the work changes the memory of the process."""
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawn) as pool:
         try:

@@ -10,7 +10,7 @@ from onward.lab.kv.report import Report
 from onward.lab.report import Chart, Curve
 from onward.options.kv_dtypes import KvDtypes
 
-_SPAN = 16  # of the axis, where one length alone was asked for
+_SPAN = 16  # of the axis, if only one length was requested
 
 
 def chart(subject: Subject, report: Report) -> Chart:
@@ -38,7 +38,7 @@ def chart(subject: Subject, report: Report) -> Chart:
 
 
 def _doublings(first: int, lengths: list[int]) -> list[int]:
-    """From the first one on, each twice the one before, and the lengths themselves."""
+    """The shortest length and its doublings up to the longest, and all lengths."""
     found = set(lengths)
     while first < lengths[-1]:
         found.add(first)

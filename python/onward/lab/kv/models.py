@@ -1,4 +1,4 @@
-"""The facts of a model that the calculator needs, without reading its weights.
+"""Reads the facts of a model that the calculator needs, without its weights.
 
 A model is the name of a published shape, a folder, a config.json alone, a GGUF file, or a pack.
 Of weight files only the headers are read, for the dtype of each tensor.
@@ -24,25 +24,25 @@ from onward.load.weights.dtypes import WeightDtypes, choose_dtypes
 from onward.message_text import label
 from onward.spec import DecoderSpec
 
-# What a config says its weights are -> what a file would say.
+# dtype in a config -> dtype in a weight file.
 _STORED = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 _STORED_UNSAID = "BF16"
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A model whose cache is counted."""
+    """A model whose cache is calculated."""
 
     name: str
     spec: DecoderSpec
     weights: WeightDtypes
     weight_bytes: int
-    """Packed in memory, in ``weights``."""
+    """Bytes of the weights in memory, packed in ``weights``."""
     files: ModelFiles | None
-    """Where its weights are; None for a shape or a config alone."""
+    """The files of the weights; None for a shape or a config alone."""
     config: Mapping[str, object]
     stored: str
-    """What its weights are taken to be stored in, where there are none: F32, F16 or BF16."""
+    """The assumed dtype of stored weights for a model without files: F32, F16 or BF16."""
 
 
 def read_subject(model: str | None, dtype: str) -> Subject:
@@ -73,7 +73,7 @@ def read_subject(model: str | None, dtype: str) -> Subject:
 
 
 def _has_weights(folder: Path) -> bool:
-    """True also where that is unknown: opening the folder then gives the reason."""
+    """True also if it is unknown: opening the folder then raises the right error."""
     try:
         return any(name.endswith((".safetensors", ".gguf")) for name in os.listdir(folder))
     except OSError:

@@ -1,5 +1,5 @@
-"""All figures of the calculator for one model: bytes of a token, of sequences and of batches, and
-what fits into memory."""
+"""Calculates all figures for one model: bytes of a token, of sequences and of batches, and how many
+fit into memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from onward.spec import DecoderSpec
 
 @dataclass(frozen=True)
 class Step:
-    """One line of the formula: the factor that is multiplied in, and what that makes."""
+    """One line of the formula: a factor, and the product so far."""
 
     factor: int
     what: str
@@ -39,50 +39,52 @@ class Step:
 
 @dataclass(frozen=True)
 class Textbook:
-    """2 x layers x kv heads x head_dim x tokens x bytes of a value, in the model's own dtype."""
+    """2 x layers x kv heads x head_dim x tokens x bytes of a number, in the model's own dtype."""
 
     dtype: str
     steps: tuple[Step, ...]
-    """The last one is one token of the whole model."""
+    """The last step is one token of the whole model."""
     sequences: tuple[tuple[int, int, int], ...]
-    """Tokens, bytes, and bytes if every query head had keys and values of its own (MHA)."""
+    """(tokens, bytes, bytes if every query head had its own keys and values (MHA))."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """Some sequences of one length."""
+    """The size of ``batch`` sequences of ``context`` tokens."""
 
     context: int
     batch: int
     bytes: int
     fits: bool | None
-    """Beside the weights; None where no memory is known."""
+    """Whether they fit into memory beside the weights; None: the memory is unknown."""
 
 
 @dataclass(frozen=True)
 class Codec:
-    """One kv_dtype."""
+    """The figures of one kv_dtype."""
 
     kv_dtype: str
     keys: str
     values: str
     exact: str
     key_bytes: int
-    """Of one vector, where the block is not an exact one."""
+    """Bytes of one key in a block that is not exact."""
     value_bytes: int
+    """Bytes of one value in a block that is not exact."""
     token_bytes: int
-    """All layers and kv heads, in such a block."""
+    """Bytes of one token in all layers and kv heads, in a block that is not exact."""
     exact_token_bytes: int
-    """The same in an exact block."""
+    """Bytes of one token in all layers and kv heads, in an exact block."""
     share: float
-    """Of the model's own cache dtype, token_bytes by token_bytes."""
+    """token_bytes over the token_bytes of the model's own cache dtype."""
     step_bytes: int
-    """Beside all sequences, while a step turns blocks into codes or they leave a window."""
+    """Bytes that a step needs beside all sequences for blocks that become codes or leave a window.
+    """
     longest: int | None
-    """Tokens in all that fit as one sequence, however far the model's positions go; None: without
-    end, or not known."""
+    """Tokens of the longest single sequence that fits, without the model's limit of positions;
+    None: unlimited, or the memory is unknown."""
     sequences: tuple[tuple[int, int | None], ...]
-    """Context, and how many sequences of it fit; None where no memory is known."""
+    """(context, number of sequences of this length that fit); None: the memory is unknown."""
     figures: tuple[Figure, ...]
 
 
@@ -95,16 +97,16 @@ class Report:
     head_dim: int
     context: int
     windows: tuple[tuple[int, int], ...]
-    """Window of attention (0: everything), and how many layers have it, the policy included."""
+    """(window of attention under the policy, 0: all tokens; number of layers)."""
     window_tokens: int
     sinks: bool
     attention_window: int | None
     weights: str | None
-    """Their dtype; None where their bytes were given."""
+    """The dtype of the weights; None if their bytes were given."""
     weight_bytes: int
     memory_bytes: int | None
     room_bytes: int | None
-    """What the weights leave of the memory."""
+    """The memory without the weights."""
     textbook: Textbook
     codecs: tuple[Codec, ...]
 
@@ -119,8 +121,8 @@ def calculate(
     memory: int | None = None,
     weight_bytes: int | None = None,
 ) -> Report:
-    """The report. ``contexts`` None: the usual ones below the model's, and that; ``memory`` None:
-    not known; ``weight_bytes`` None: those of the subject."""
+    """The report. ``contexts`` None: the usual lengths below the model's context, and the context;
+    ``memory`` None: unknown; ``weight_bytes`` None: the bytes of the subject."""
     spec, policy = subject.spec, policy or Policy()
     policy.check()
     asked_lengths = usual_contexts(spec.max_context) if contexts is None else contexts
@@ -172,7 +174,7 @@ def _textbook(subject: Subject, dtype: str, lengths: Sequence[int]) -> Textbook:
 
 
 def _steps(spec: DecoderSpec, dtype: str, size: int, numbers: int) -> tuple[Step, ...]:
-    """From one number to one token in all layers, ``numbers`` of them."""
+    """The steps from one number to one token in all layers, which has ``numbers`` numbers."""
     layers, heads, dim = spec.num_layers, spec.num_kv_heads, spec.head_dim
     if numbers != 2 * layers * heads * dim:
         return (

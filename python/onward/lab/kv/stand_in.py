@@ -1,8 +1,8 @@
-"""A model with the attention of a given one and little else: random weights, in a folder.
+"""Writes a stand-in for a model: the same attention, a small rest, and random weights, in a folder.
 
 The cache depends on layers, kv heads, head_dim and windows, not on the width of the rest of the
 network or on the vocabulary. So the cache of a model that is too large for this machine's disk can
-be held in memory and measured. The output of the stand-in has no meaning.
+be measured. The output of the stand-in has no meaning.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ DEVIATION = 0.02
 def write_stand_in(
     folder: Path, config: Mapping[str, object], spec: DecoderSpec, stored: str
 ) -> None:
-    """config.json, model.safetensors in ``stored`` (F32, F16 or BF16) and a tokenizer of pieces."""
+    """Write config.json, model.safetensors in ``stored`` (F32, F16 or BF16) and a tokenizer."""
     small = {
         **config,
         "hidden_size": HIDDEN,
         "intermediate_size": HIDDEN,
         "vocab_size": VOCABULARY,
-        "head_dim": spec.head_dim,  # in place of one that follows from hidden_size
+        "head_dim": spec.head_dim,  # else it would follow from hidden_size
         "num_key_value_heads": spec.num_kv_heads,
         "tie_word_embeddings": True,
     }
-    # Ids of tokens that the small vocabulary does not have, and how other weights were packed.
+    # Token ids may exceed the small vocabulary; the weights here are not quantized.
     for key in [key for key in small if key.endswith("_token_id") or key == "quantization_config"]:
         del small[key]
     (folder / "config.json").write_text(json.dumps(small), encoding="utf-8")
@@ -48,7 +48,7 @@ def write_stand_in(
 
 
 def _write_tensors(path: Path, plan: Sequence[PlannedTensor], dtype: str) -> None:
-    """The format of safetensors: the length of a header, the header, the tensors end to end."""
+    """Write a safetensors file: the length of the header, the header, the tensors in order."""
     generator = np.random.default_rng(0)
     header: dict[str, object] = {}
     tensors: list[bytes] = []
@@ -68,7 +68,7 @@ def _write_tensors(path: Path, plan: Sequence[PlannedTensor], dtype: str) -> Non
 
 
 def _stored(values: NDArray[np.float32], dtype: str) -> bytes:
-    """Little endian; bf16 is cut, not rounded."""
+    """The values in little endian; bf16 is truncated, not rounded."""
     if dtype == "F32":
         return values.astype("<f4").tobytes()
     if dtype == "F16":
@@ -77,7 +77,7 @@ def _stored(values: NDArray[np.float32], dtype: str) -> bytes:
 
 
 def _tokenizer() -> Tokenizer:
-    """Every token has text, so that a stream shows each at once."""
+    """A tokenizer in which every token has text, so that a stream shows each token at once."""
     pieces = {f" {token}": token for token in range(VOCABULARY)}
     tokenizer = Tokenizer(models.WordLevel(pieces, unk_token=" 0"))
     tokenizer.decoder = decoders.Fuse()

@@ -1,4 +1,4 @@
-"""The reports of ``onward kv``: the formula step by step, two tables, and the table of --check."""
+"""The reports of ``onward kv``: the formula in steps, two tables, and the table of --check."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _setting(report: Report) -> Iterator[str]:
     if report.weights is not None:
         weights += f" ({report.weights})"
     if report.memory_bytes is None or report.room_bytes is None:
-        yield f"{weights}; memory not known, --memory says it"
+        yield f"{weights}; memory unknown, give it with --memory"
     else:
         yield (
             f"{weights}; memory {amount(report.memory_bytes)}; "
@@ -76,7 +76,7 @@ def _seen(window: int) -> str:
 
 
 def _formula(report: Report) -> Iterator[str]:
-    """Each factor with what it makes, then sequences."""
+    """Each factor with the product so far, then the sequences."""
     book, own_heads = report.textbook, report.num_heads == report.num_kv_heads
     lines: list[tuple[str, str, str, str]] = []
     for index, step in enumerate(book.steps):
@@ -142,18 +142,21 @@ def _batch_rows(report: Report) -> Rows:
 
 
 def _meaning(report: Report, known: bool) -> Iterator[str]:
-    yield "B a key, B a value: bytes at one kv head of one layer; a token: keys and values at all."
+    yield (
+        "B a key, B a value: bytes at one kv head of one layer; a token: keys and values of all "
+        "layers."
+    )
     if known:
         yield (
-            "longest: tokens in all, as one sequence, that fit beside the weights; of N: how many "
-            "sequences of N tokens do."
+            "longest: tokens of the longest sequence that fits beside the weights; of N: number of "
+            "sequences of N tokens that fit."
         )
         yield f"{_TOO_MUCH} more than the room beside the weights."
         step = max(codec.step_bytes for codec in report.codecs)
         if step:
             yield (
-                f"Where blocks become codes or leave a window, up to {amount(step)} of the room is "
-                "left for those of a step."
+                f"Up to {amount(step)} of the room is kept free for blocks that become codes or "
+                "leave a window in a step."
             )
     sinks = " and the first block" if report.sinks else ""
     yield (
@@ -162,8 +165,8 @@ def _meaning(report: Report, known: bool) -> Iterator[str]:
     )
     if report.attention_window is not None:
         yield (
-            f"An attention window of {report.attention_window:,} tokens and the first block: an "
-            "approximation, later tokens do not see what lies between."
+            f"An attention window of {report.attention_window:,} tokens and the first block is an "
+            "approximation: later tokens do not see the tokens between."
         )
 
 
@@ -194,7 +197,7 @@ def _check_records(checked: Sequence[Checked]) -> list[dict[str, object]]:
 
 
 _CHECK_MEANING = (
-    "engine: the bytes that the engine counts itself; resident: what the process grew by."
+    "engine: the bytes that the engine counts itself; resident: the growth of the process."
 )
 WRITERS = writers(sections, _NAMES, records, asdict)
 CHECK_WRITERS = writers(

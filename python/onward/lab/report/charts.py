@@ -24,7 +24,7 @@ class Curve:
     points: tuple[tuple[float, float], ...]
     """Both numbers above 0, the first ones ascending."""
     colour: str | None = None
-    """Given where the same subject appears in several charts; None is the next free colour."""
+    """A fixed colour, for a subject that appears in several charts; None: the next free colour."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Chart:
 
 
 def marks(chart: Chart) -> Iterator[Mark]:
-    """All that is drawn, in a frame of WIDTH x HEIGHT."""
+    """Everything to draw, in a frame of WIDTH x HEIGHT."""
     yield Words(LEFT, TOP - 18, chart.title, title=True)
     yield from _grid(chart)
     yield from _levels(chart)
@@ -52,7 +52,7 @@ def marks(chart: Chart) -> Iterator[Mark]:
 
 
 class _Scale:
-    """Numbers to places on one axis, by their logarithm."""
+    """Maps numbers to places on one axis, by their logarithm."""
 
     def __init__(self, numbers: Sequence[float], begin: float, end: float) -> None:
         self._low, high = math.log2(min(numbers)), math.log2(max(numbers))
@@ -85,7 +85,7 @@ def _grid(chart: Chart) -> Iterator[Mark]:
     x, y = _scales(chart)
     bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
     powers = _powers(chart)
-    # Where the numbers reach far apart, some ticks are left out.
+    # A wide range of numbers leaves some ticks out.
     stride = max(1, math.ceil(LABEL_GAP * (len(powers) - 1) / (bottom - TOP)))
     for number in powers[::stride]:
         yield Stroke(((LEFT, y(number)), (right, y(number))), GRID)
@@ -113,8 +113,11 @@ def _levels(chart: Chart) -> Iterator[Mark]:
 
 
 def _curves(chart: Chart) -> Iterator[Mark]:
-    """Lines, and at the right end of each its name. Equal lines are one, with all their names; of
-    lines with a fixed colour the later ones are dashed, so that both colours are seen."""
+    """Lines, each with its name at the right end.
+
+    Equal lines of one colour are drawn once, with all their names. A line that is equal to an
+    earlier one of another colour is dashed, so that both colours are visible.
+    """
     x, y = _scales(chart)
     names: dict[tuple[tuple[tuple[float, float], ...], str | None], list[str]] = {}
     for curve in chart.curves:
@@ -148,9 +151,12 @@ def _fitted(text: str, width: float) -> str:
 def spread(
     places: Sequence[float], gap: float, least: float = -math.inf, most: float = math.inf
 ) -> list[float]:
-    """Ascending places moved apart until neighbours have that gap, and within the bounds if they
-    fit there. Groups that touch keep their middle."""
-    groups: list[tuple[float, int]] = []  # the middle and the number of those that touch
+    """Ascending places, moved apart until neighbours are at least ``gap`` apart.
+
+    The result stays within the bounds if it fits there. A group of places that touch keeps its
+    middle.
+    """
+    groups: list[tuple[float, int]] = []  # the middle of a group and its number of places
     for place in places:
         middle, count = place, 1
         while groups and groups[-1][0] + (groups[-1][1] + count) * gap / 2 > middle:

@@ -13,7 +13,7 @@ _CHARACTER_WIDTH = 0.58  # of the font size
 
 @dataclass(frozen=True)
 class Stroke:
-    """A line through points; x to the right and y down, as everything that is drawn."""
+    """A line through points. As in all marks, x points to the right and y points down."""
 
     points: tuple[tuple[float, float], ...]
     colour: str
@@ -33,7 +33,7 @@ class Dot:
 class Words:
     x: float
     y: float
-    """Of the line that the letters stand on."""
+    """The height of the baseline of the letters."""
     text: str
     colour: str = TEXT
     anchor: Literal["start", "middle", "end"] = "start"
@@ -49,7 +49,7 @@ class Words:
 
 
 def text_width(text: str, size: float = FONT) -> float:
-    """Width of a text in the frame: a little more than common sans-serif fonts take."""
+    """Width of a text in the frame, a little more than in common sans-serif fonts."""
     return _CHARACTER_WIDTH * size * len(text)
 
 

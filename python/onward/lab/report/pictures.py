@@ -1,6 +1,6 @@
-"""Writes charts as files: SVG here, PNG by matplotlib where that is installed.
+"""Writes charts as files: SVG by this module, PNG by matplotlib if it is installed.
 
-The background is white and opaque in both, so that they are legible on light and dark pages.
+The background is white and opaque in both, so that charts are legible on light and dark pages.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DARK_CURVES = (
     *("#6cb2eb", "#7fc29b", "#d9c25c", "#c39bd3", "#f0a35e", "#5fd0b8", "#a9b7c6", "#d2a8e0"),
     *("#8cc4f0", "#b5bdbd"),
 )
-# What a dark page shows in place of each colour of a chart.
+# Colour of a chart -> its colour on a dark page.
 DARK = {
     **{TEXT: "#e6e6e6", GRID: "#3d3d3d", LEVEL: "#ef8a7d"},
     **dict(zip(COLOURS, _DARK_CURVES, strict=True)),
@@ -32,8 +32,11 @@ DARK = {
 
 
 def check_path(path: str) -> None:
-    """InvalidArgument for another kind of file than SUFFIXES, MissingExtra for a PNG that nothing
-    here can write."""
+    """Check the name of a chart's file.
+
+    Raises InvalidArgument for a suffix outside SUFFIXES, and MissingExtra for a PNG without
+    matplotlib.
+    """
     suffix = Path(path).suffix.lower()
     if suffix not in SUFFIXES:
         raise InvalidArgument(f"plot: is {label(path)}, expected a name ending in .svg or .png")
@@ -55,8 +58,10 @@ def write(chart: Chart, path: str) -> None:
 
 
 def dark_style() -> str:
-    """CSS rules that turn charts inside a dark page dark. They select by the colours that ``svg``
-    writes, so that a chart in a file of its own stays as it is."""
+    """CSS rules that make inline charts dark on a dark page.
+
+    They select by the colours that ``svg`` writes. A chart in its own file is not affected.
+    """
     rules = [f'svg [fill="white"] {{ fill: {DARK_GROUND} }}']
     for light, dark in DARK.items():
         rules.append(f'svg [stroke="{light}"] {{ stroke: {dark} }}')
@@ -130,5 +135,5 @@ def _write_png(chart: Chart, file: BinaryIO) -> None:
                 fontsize=(TITLE_FONT if mark.title else FONT) * points,
                 fontweight="bold" if mark.title else "normal",
             )
-    # matplotlibrc may ask for another ground; ours is white wherever it is drawn.
+    # A matplotlibrc may set another background. This one is always white.
     figure.savefig(file, format="png", facecolor="white")

@@ -27,7 +27,7 @@ class Section:
     rows: Rows = ()
     notes: Sequence[str] = ()
     left: Collection[str] = ()
-    """Heads of columns of words, besides the first column. The other columns are numbers."""
+    """Heads of the columns that hold words, besides the first column. The others hold numbers."""
     fixed: bool = False
     """The notes are aligned by their spaces."""
 
@@ -38,7 +38,7 @@ def writers(
     records: Callable[[T], Sequence[Mapping[str, object]]],
     content: Callable[[T], object],
 ) -> dict[str, Callable[[T], str]]:
-    """The formats of a command's --format: table, md, csv and json. ``names`` are the columns of
+    """The writers for a command's --format: table, md, csv and json. ``names`` are the columns of
     CSV, ``records`` its rows."""
     return {
         "table": lambda report: text(sections(report)),

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-# dtype: (values in a block, bytes of a block). The quantised blocks are those of GGUF. The core has
-# the same in csrc/base/dtype.cpp; tests hold both against the gguf package.
+# dtype: (values in a block, bytes of a block). The quantised blocks are the blocks of GGUF. The
+# core has the same table in csrc/base/dtype.cpp; tests compare both with the gguf package.
 STORAGE: dict[str, tuple[int, int]] = {
     "F32": (1, 4),
     "F16": (1, 2),

@@ -1,13 +1,12 @@
-"""Reads the header of a GGUF file: metadata, and where each tensor lies.
+"""Reads the header of a GGUF file: the metadata, and the place of each tensor.
 
-Why not the ``gguf`` package: its reader trusts the counts in the file. A string array that claims
-2**60 elements makes it loop without end, and a shape whose product overflows passes; it also takes
-two seconds for the 49,000 tokens of SmolLM2, because each becomes a numpy array. A check of the
-counts beforehand would have to walk every entry, which is all that reading is. Here every count is
-held against the bytes that are left before anything is made of it.
+It does not use the ``gguf`` package, because the reader of that package trusts the counts in the
+file. A string array that claims 2**60 elements makes it loop without end, and a shape whose product
+overflows is accepted. It also takes two seconds for the 49,000 tokens of SmolLM2, because each
+becomes a numpy array. A separate check of the counts would have to visit every entry, which is the
+whole work of reading. Here every count is compared with the remaining bytes before it is used.
 
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3, little-endian.
-Knows nothing of models.
 """
 
 from __future__ import annotations

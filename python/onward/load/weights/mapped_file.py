@@ -1,7 +1,7 @@
-"""A file mapped read-only into memory. Knows nothing of what is in it.
+"""A file mapped read-only into memory.
 
-A file that another program shortens while it is mapped ends in SIGBUS on any system; nothing here
-guards against that.
+If another program shortens the file while it is mapped, reading it ends in SIGBUS on any system.
+This module does not prevent that.
 """
 
 from __future__ import annotations

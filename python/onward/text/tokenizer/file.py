@@ -1,8 +1,8 @@
-"""tokenizer.json -> a `tokenizers.Tokenizer` whose tokens have the ids that the file gives them.
+"""Reads tokenizer.json into a `tokenizers.Tokenizer` whose tokens have the ids of the file.
 
-The library numbers added tokens itself: after a gap in the vocabulary it gives them other ids than
-the file does, without a word. Here the ids of the file are compared with each other and then with
-those of the library.
+The library numbers added tokens itself: after a gap in the vocabulary their ids differ from the
+ids in the file, without a warning. Here the ids of the file are compared with each other and then
+with the ids of the library.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The tokenizer of a model folder: tokenizer.json and the files beside it.
+"""Reads the tokenizer of a model folder: tokenizer.json and the files beside it.
 
 tokenizer_config.json, special_tokens_map.json and added_tokens.json name special tokens and add
-tokens. They count as they do in transformers: where tokenizer_config.json has
-`added_tokens_decoder`, the other two are not read; otherwise their entries go before those of
-tokenizer_config.json. What tokenizer.json says of an id goes before all of them.
+tokens. The order is the same as in transformers. If tokenizer_config.json has
+`added_tokens_decoder`, the other two files are not read. Otherwise their entries have priority over
+the entries of tokenizer_config.json. An id in tokenizer.json has priority over all of them.
 """
 
 from __future__ import annotations
@@ -200,8 +200,8 @@ def _token(value: object, key: str, where: str) -> tuple[str, dict[str, bool]] |
 def _tokens_to_add(
     file: TokenizerFile, names: _Names, rows: int | None, where: str
 ) -> list[tokenizers.AddedToken]:
-    """The tokens to add to those of tokenizer.json, with their ids claimed. A token that is there
-    already takes the flags of the one that is added, as in transformers."""
+    """The tokens to add to the tokens of tokenizer.json, with their ids claimed. A token that
+    exists already takes the flags of the added token, as in transformers."""
     from tokenizers import AddedToken
 
     of_file = file.added_flags()

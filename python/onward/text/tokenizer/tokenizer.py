@@ -118,7 +118,7 @@ class Tokenizer:
         )
 
     @classmethod
-    def from_text(cls, text: str, *, where: str, **told: Any) -> Tokenizer:
+    def from_text(cls, text: str, *, where: str, **settings: Any) -> Tokenizer:
         """Of a tokenizer.json, and what the constructor takes besides.
 
         Raises:
@@ -126,7 +126,7 @@ class Tokenizer:
         """
         file = TokenizerFile.parse(text.encode("utf-8", "surrogatepass"), where)
         backend = file.build([])
-        return cls(backend, growth=file.growth, trial=file.trial, where=where, **told)
+        return cls(backend, growth=file.growth, trial=file.trial, where=where, **settings)
 
     @property
     def vocab_size(self) -> int:

@@ -57,7 +57,7 @@ class _Trial:
 def main() -> None:
     """Answer the requests of stdin until it ends: a line of JSON (kind, bytes, seconds), and then
     the bytes, JSON too. The answer is a line of JSON: an error's text, or null."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process when it wants to
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the parent ends this process
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPROF})
     trial: _Trial | None = None
