@@ -1,6 +1,6 @@
 // The constants of coded keys and values: the integers of each codebook, and the signs of the
-// rotation. Only data, because every instruction set's file includes it. cpu/kernels.h describes the
-// layout of codes in memory, and kv_codecs.h the codebook of each codec.
+// rotation. Data only, because every instruction set's file includes it. cpu/kernels.h describes
+// the layout of codes in memory, and kv_codecs.h the codebook of each codec.
 #pragma once
 
 #include <cstdint>

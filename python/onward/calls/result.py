@@ -130,7 +130,7 @@ class GeneratedSequence(Viewed):
 class Result(Viewed):
     """One finished generation. ``str(result)`` is the text.
 
-    ``text``, ``token_ids`` and so on belong to the first of ``sequences``, which is the best one.
+    ``text``, ``token_ids`` and so on belong to the first of ``sequences``.
     """
 
     text: str
