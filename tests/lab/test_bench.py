@@ -48,9 +48,9 @@ TINY = {
     "tie_word_embeddings": False,
     "sliding_window": None,
 }
-# Of a layer: q, k, v 16 + 8 + 8 rows, o 16, gate and up 96 of 16 columns, down 16 rows of 48.
+# A layer has q, k, v: 16 + 8 + 8 rows, o: 16, gate and up: 96, of 16 columns; down: 16 rows of 48.
 LAYER_MULTIPLY_ADDS = 32 * 16 + 16 * 16 + 96 * 16 + 16 * 48
-# Packed in bf16, the 8 rows of k and of v are 16; two norms of 16 floats.
+# Packed in bf16, the 8 rows of k and of v are padded to 16. There are two norms of 16 floats.
 LAYER_BYTES = 2 * (48 * 16 + 16 * 16 + 96 * 16 + 16 * 48) + 2 * 16 * 4
 HEAD_MULTIPLY_ADDS = 32 * 16
 HEAD_BYTES = 2 * 32 * 16 + 16 * 4  # and the last norm
@@ -61,7 +61,7 @@ KEY_BYTES = 2 * 8 * 2  # a layer's key and value of one head
 
 @pytest.fixture(autouse=True)
 def ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Probes cost time, and tell nothing here."""
+    """Replaces the probes, which take time and are not needed here."""
     monkeypatch.setattr(_core.kernels, "probe", lambda isa, kind, seconds, threads: 10.0)
 
 
@@ -84,12 +84,12 @@ def tiny_costs(name: str = "tiny") -> StepCosts:
 
 
 class TestCounts:
-    def test_bytes_of_the_weights_are_those_of_the_core(self, tiny: str) -> None:
+    def test_bytes_of_the_weights_equal_the_count_of_the_core(self, tiny: str) -> None:
         spec = synthetic_spec(tiny)
         packed = packed_bytes(spec, synthetic_dtypes(spec, "bf16"))
         assert packed["layers.1.qkv"] == 2 * 48 * 16
         assert sum(packed.values()) == LAYERS * LAYER_BYTES + HEAD_BYTES + 2 * 32 * 16
-        # Half a group of 32 takes the room of a whole one.
+        # Half a group of 32 takes the memory of a whole group.
         packed = packed_bytes(spec, synthetic_dtypes(spec, "int4"))
         assert packed["layers.0.down"] == 16 * 2 * 18
         assert packed["head"] == 32 * 34
@@ -101,7 +101,7 @@ class TestCounts:
         dtypes = synthetic_dtypes(spec, dtype, head_dtype)
         model = random_model(spec, dtypes, 1)
         lines = [-(-count // 64) for count in packed_bytes(spec, dtypes).values()]
-        assert 64 * sum(lines) == model.weight_bytes  # each begins on a cache line of its own
+        assert 64 * sum(lines) == model.weight_bytes  # each begins on its own cache line
         assert model.cache_dtype == dtypes.cache
 
     @pytest.mark.parametrize(
@@ -133,7 +133,9 @@ class TestCounts:
             ),
         ],
     )
-    def test_a_step_by_hand(self, tiny: str, slices: list[Slice], expected: Cost) -> None:
+    def test_a_step_matches_a_hand_calculation(
+        self, tiny: str, slices: list[Slice], expected: Cost
+    ) -> None:
         assert tiny_costs()(slices) == expected
 
     def test_a_window_hides_keys(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +156,7 @@ class TestCounts:
             3 * LAYERS * LAYER_MULTIPLY_ADDS + LAYERS * KEY_MULTIPLY_ADDS * 7,
         )
 
-    def test_bytes_of_one_dtype_and_of_another(self, tiny: str) -> None:
+    def test_bytes_of_two_dtypes_in_one_model(self, tiny: str) -> None:
         spec = synthetic_spec(tiny)
         vectors = 5 * 16 * 4
         dtypes = {dtype: synthetic_dtypes(spec, dtype) for dtype in HEAD_DTYPES}
@@ -166,7 +168,7 @@ class TestCounts:
             assert cache_bytes(spec, dtypes[dtype], 3) == LAYERS * KEY_BYTES * 3
 
     def test_prefill_is_counted_in_chunks(self, tiny: str) -> None:
-        """Three prompts of 200 tokens end to end: steps of 256, 256 and 88 tokens."""
+        """Three prompts of 200 tokens, one after the other: steps of 256, 256 and 88 tokens."""
         bench = tiny_bench()
         reading = Prefill(bench, Case("prefill", 3, 200)).run()
         assert reading.tokens == 600
@@ -187,7 +189,7 @@ class TestCases:
         ("batch", "depth"),
         [(1, 0), (5, 0), (1, 1), (64, 1), (3, 7), (64, 9), (16, 40), (64, 65), (5, 300), (2, 600)],
     )
-    def test_every_sequence_is_as_deep_as_was_asked(
+    def test_every_sequence_has_the_requested_depth(
         self, tiny: str, batch: int, depth: int
     ) -> None:
         bench = tiny_bench()
@@ -223,7 +225,7 @@ class TestCases:
         assert last.argmax() == chosen[-1]
         assert runs.logits_hash == hashlib.sha256(last.tobytes()).hexdigest()[:8]
 
-    def test_runs_that_differ_are_an_error(
+    def test_different_tokens_in_two_runs_are_an_error(
         self, tiny: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         prompt, calls = Bench.prompt, []
@@ -251,7 +253,7 @@ class TestReport:
         assert [line.logits_hash for line in again.lines] == hashes
         assert [line.logits_hash for line in alone.lines] == hashes
 
-    def test_figures_belong_together(self, tiny: str) -> None:
+    def test_figures_are_consistent(self, tiny: str) -> None:
         report = self.report("auto", 1)
         assert (report.dtype, report.threads, report.model) == ("bf16", 1, "synthetic tiny")
         assert [(line.what, line.batch, line.tokens) for line in report.lines] == [
@@ -299,14 +301,14 @@ class TestSynthetic:
         assert parameters(synthetic_spec(name)) == count
 
     @pytest.mark.parametrize("name", SHAPES)
-    def test_every_shape_is_one_that_the_core_takes(self, name: str) -> None:
+    def test_the_core_accepts_every_shape(self, name: str) -> None:
         from onward.load.loading import core_spec
 
         spec = synthetic_spec(name)
         assert core_spec(spec).vocab_size == spec.vocab_size
         assert spec.num_heads * spec.head_dim >= spec.hidden_size
 
-    def test_the_seed_decides_and_no_two_layers_are_the_same(self, tiny: str) -> None:
+    def test_weights_depend_on_the_seed_and_differ_between_layers(self, tiny: str) -> None:
         spec = synthetic_spec(tiny)
 
         def last_logits(model: _core.Model) -> bytes:
@@ -320,7 +322,7 @@ class TestSynthetic:
         assert last_logits(random_model(spec, dtypes, 2)) == first
         assert last_logits(random_model(spec, dtypes, 1, seed=1)) != first
 
-    def test_what_does_not_fit_is_refused_before_anything_is_allocated(
+    def test_a_model_that_does_not_fit_is_refused_before_allocation(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         def never(*arguments: object) -> None:
@@ -339,7 +341,7 @@ class TestSynthetic:
         assert main(["bench", *long]) == 2
         assert "cache 390." in capsys.readouterr().err
 
-    def test_a_loaded_model_has_to_have_room_for_its_cache(
+    def test_a_loaded_model_without_room_for_its_cache_is_refused(
         self, tiny: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         spec = synthetic_spec(tiny)
@@ -353,7 +355,7 @@ class TestSynthetic:
 
 
 class TestPlan:
-    def test_usual_lengths_end_at_the_context(self) -> None:
+    def test_default_lengths_end_at_the_context(self) -> None:
         cases = Plan(repetitions=1, decode_tokens=2, batches=(1, 2)).cases(515)
         assert [(case.what, case.batch, case.tokens) for case in cases] == [
             *(("prefill", batch, tokens) for tokens in (128, 512) for batch in (1, 2)),
@@ -379,7 +381,7 @@ class TestPlan:
             (["--model", "x"], "synthetic: is given together with a model"),
         ],
     )
-    def test_what_cannot_be_is_refused(
+    def test_impossible_plans_are_refused(
         self, tiny: str, capsys: pytest.CaptureFixture[str], flags: list[str], told: str
     ) -> None:
         assert main(["bench", "--synthetic", tiny, *flags]) == 2
@@ -387,7 +389,7 @@ class TestPlan:
         assert out == ""
         assert err.startswith("onward: " + told) and err.count("\n") == 1
 
-    def test_names_there_are_not(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_unknown_names_are_refused(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["bench", "--synthetic", "llama-9"]) == 2
         assert "'llama-9', expected one of smollm2-135m, " in capsys.readouterr().err
         assert main(["bench", "--model", "/does/not/exist"]) == 1
@@ -416,7 +418,7 @@ class TestOutput:
         ]
 
     @pytest.mark.parametrize("head_dtype", [None, "f16", "int4"])
-    def test_the_dtypes_that_were_asked_for(
+    def test_requested_dtypes_are_reported(
         self, tiny: str, head_dtype: str | None, capsys: pytest.CaptureFixture[str]
     ) -> None:
         flags = [] if head_dtype is None else ["--head-dtype", head_dtype]
@@ -465,7 +467,9 @@ class TestOutput:
         assert table[0].split() == " ".join(HEADER).split()
         assert len(table) == 3 and len({len(line) for line in table}) == 1
 
-    def test_a_model_of_a_folder(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_a_model_in_a_folder_needs_no_tokenizer(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         """No tokenizer is needed."""
         from closed_form import chain, write_table
 

@@ -1,5 +1,5 @@
-"""``onward bench --cache on|off|both``: the computations of each way, by the engine's own counter;
-refusals, output and plots. No test depends on time.
+"""``onward bench --cache on|off|both``: the computations with and without the cache, by the engine's
+own counter; refusals, output and plots. No test depends on time.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ CHUNK = 256  # tokens of one step
 
 @pytest.fixture(autouse=True)
 def ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Probes cost time, and tell nothing here."""
+    """Replaces the probes, which take time and are not needed here."""
     monkeypatch.setattr(_core.kernels, "probe", lambda isa, kind, seconds, threads: 10.0)
 
 
@@ -68,7 +68,7 @@ def shape(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def told(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
-    """What ``onward bench --json`` says of the tiny model."""
+    """The output of ``onward bench --json`` for the tiny model."""
 
     def run(*flags: str, name: str = "tiny") -> Any:
         assert main(["bench", "--synthetic", name, "--json", *flags]) == 0
@@ -85,11 +85,11 @@ def compare(lengths: list[int], counted: list[int], repetitions: int = 1) -> Com
     )
 
 
-class TestOneWay:
+class TestWithAndWithout:
     def rows(self, report: Any) -> list[tuple[str, int, int]]:
         return [(line["what"], line["batch"], line["tokens"]) for line in report["lines"]]
 
-    def test_without_the_cache_the_logits_are_the_same_bits(self, told: Callable[..., Any]) -> None:
+    def test_logits_without_the_cache_have_the_same_bits(self, told: Callable[..., Any]) -> None:
         flags = ("--prefill", "8", "--depth", "0,20,300", "--repetitions", "2")
         on, off = (told("--cache", cache, *flags) for cache in ("on", "off"))
         assert (on["cache"], off["cache"]) == (True, False)
@@ -99,7 +99,7 @@ class TestOneWay:
         assert hashes[0] == hashes[1]
         assert len(set(hashes[0])) == 4
 
-    def test_usual_rows(self, told: Callable[..., Any]) -> None:
+    def test_default_rows(self, told: Callable[..., Any]) -> None:
         flags = ("--repetitions", "1", "--decode-tokens", "1")
         assert self.rows(told("--cache", "on", *flags)) == [
             *(("prefill", 1, 128), ("prefill", 1, 512)),
@@ -110,7 +110,7 @@ class TestOneWay:
         ]
 
     @pytest.mark.parametrize("depth", [0, 1, 5, 254, 255, 300, 520])
-    def test_every_token_computes_all_before_it_anew(self, depth: int) -> None:
+    def test_every_token_computes_all_earlier_tokens_again(self, depth: int) -> None:
         lengths = range(depth + 1, depth + 5)
         found = {}
         for cache in (True, False):
@@ -142,7 +142,7 @@ class TestBoth:
         (count,) = compare([], [tokens]).counts
         assert count == Count(tokens, tokens, tokens * (tokens + 1) // 2)
 
-    def test_usual_lengths_and_counts_are_those_that_fit(self, told: Callable[..., Any]) -> None:
+    def test_default_lengths_and_counts_fit_the_context(self, told: Callable[..., Any]) -> None:
         report = told("--cache", "both")
         assert [line["tokens"] for line in report["lines"]] == [16, 64, 256]
         assert [count["tokens"] for count in report["counts"]] == [16, 64, 128]
@@ -151,14 +151,12 @@ class TestBoth:
         assert [line["tokens"] for line in report["lines"]] == [16]
         assert [count["tokens"] for count in report["counts"]] == [16, 64]
 
-    def test_times_belong_together(self) -> None:
+    def test_times_are_consistent(self) -> None:
         for line in compare([5, 300], [], 3).lines:
             assert line.with_cache_s > 0 and line.without_cache_s > 0
             assert line.ratio_min <= line.ratio <= line.ratio_max
 
-    def test_rounds_take_turns_after_one_that_warms_up(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_rounds_alternate_after_a_warm_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
         seen = []
         took = {True: [100.0, 16.0, 32.0], False: [900.0, 4.0, 4.0]}
 
@@ -170,15 +168,15 @@ class TestBoth:
         monkeypatch.setattr(recompute, "Decode", Watched)
         (line,) = compare([20], [], 2).lines
         assert seen == 3 * [(True, 16), (False, 1)]
-        # To a token: 1 and 2 seconds with the cache, 4 and 4 without.
+        # Seconds for a token: 1 and 2 with the cache, 4 and 4 without.
         assert line == Line(20, 1.5, 4.0, 3.0, 2.0, 4.0)
 
     @pytest.mark.parametrize("wrong", [True, False], ids=["with", "without"])
-    def test_a_count_that_the_formula_does_not_say_is_an_error(
+    def test_a_count_that_differs_from_the_formula_is_an_error(
         self, wrong: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         class Miscounting:
-            """An engine that computes a token more, now and then."""
+            """An engine that sometimes computes one token more."""
 
             def __init__(self, engine: _core.Engine) -> None:
                 self._engine, self._extra = engine, 0
@@ -210,7 +208,7 @@ class TestBoth:
     @pytest.mark.parametrize(
         ("lengths", "counted", "where"), [([20], [], "at length 20"), ([], [16], "of 16")]
     )
-    def test_other_tokens_are_an_error(
+    def test_different_tokens_without_the_cache_are_an_error(
         self,
         lengths: list[int],
         counted: list[int],
@@ -225,7 +223,9 @@ class TestBoth:
         with pytest.raises(Error, match=f"^bench: {where}: other tokens with the cache than"):
             compare(lengths, counted, 6)
 
-    def test_a_model_has_to_have_room_for_two_caches(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_model_without_room_for_two_caches_is_refused(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         spec = synthetic_spec("tiny")
         dtypes = synthetic_dtypes(spec, "bf16")
         loaded = subject.Subject("x", random_model(spec, dtypes, 1), spec, dtypes, 1)
@@ -239,17 +239,18 @@ class TestBoth:
 
 class TestCodes:
     @pytest.mark.parametrize("kv_dtype", ["int8", "turbo4", "int8/turbo3", "q4_0"])
-    def test_both_ways_choose_the_same_tokens(
+    def test_tokens_with_and_without_the_cache_are_the_same(
         self, kv_dtype: str, told: Callable[..., Any]
     ) -> None:
-        """At 300 tokens most of the cache is codes; an Error would say that tokens differ."""
+        """At 300 tokens most of the cache is coded. Different tokens would raise an Error."""
         flags = ("--depth", "300", "--count", "300", "--repetitions", "1")
         report = told("--cache", "both", "--kv-dtype", kv_dtype, *flags)
         assert report["kv_dtype"] == kv_dtype
         assert report["counts"] == [{"tokens": 300, "with_cache": 300, "without_cache": 45150}]
 
-    def test_logits_with_codes_and_without(self, told: Callable[..., Any]) -> None:
-        """Up to 128 tokens all is exact; beyond it they differ, but not by the cache."""
+    def test_logits_in_a_coded_and_an_exact_cache(self, told: Callable[..., Any]) -> None:
+        """Up to 128 tokens the cache is exact. Beyond that the logits differ by the codes, but not
+        by the use of the cache."""
         flags = (
             "--prefill",
             "none",
@@ -272,7 +273,7 @@ class TestCodes:
         exact, coded = hashes["bf16", "on"], hashes["turbo4", "on"]
         assert exact[0] == coded[0] and exact[1] != coded[1]
 
-    def test_the_window_is_taken(self, told: Callable[..., Any]) -> None:
+    def test_the_exact_window_has_an_effect(self, told: Callable[..., Any]) -> None:
         flags = (
             "--prefill",
             "none",
@@ -306,7 +307,7 @@ class TestRefusals:
             ("both --depth 0", "depth: is 0, expected"),
             ("both --count 0", "count: is 0, expected"),
             ("both --repetitions 0", "repetitions: is 0, expected"),
-            # 16 tokens in each of 4 rounds, and one more, follow a length.
+            # 4 rounds of 16 tokens, and one more, follow a length.
             ("both --depth 16,576", "depth: is 576, expected at most 575: what is written has to"),
             ("both --depth 608 --repetitions 1", "depth: is 608, expected at most 607: what is"),
             ("both --count 640", "count: is 640, expected at most 639: what is written has to"),
@@ -320,7 +321,7 @@ class TestRefusals:
             ("both --kv-dtype turbo9", "kv_dtype: is 'turbo9', expected"),
         ],
     )
-    def test_before_a_model_is_made(
+    def test_wrong_arguments_are_refused_before_a_model_is_made(
         self,
         flags: str,
         told: str,
@@ -336,7 +337,7 @@ class TestRefusals:
         assert out == ""
         assert err.startswith("onward: " + told) and err.count("\n") == 1
 
-    def test_the_longest_that_fits_is_measured(self) -> None:
+    def test_the_longest_depth_that_fits_is_measured(self) -> None:
         found = recompute.bench(recompute.Question([607], [639], 1), synthetic="tiny", threads=2)
         assert ([line.tokens for line in found.lines], found.counts[0].tokens) == ([607], 639)
 
@@ -408,7 +409,7 @@ class TestOutput:
         assert told["counts"][1] == {"tokens": 1000, "with_cache": 1000, "without_cache": 500500}
         assert [*told][:6] == ["model", "dtype", "kv_dtype", "isa", "threads", "repetitions"]
 
-    def test_a_part_that_was_not_measured_has_no_table(
+    def test_a_part_without_measurements_has_no_table(
         self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.undo()
@@ -434,7 +435,7 @@ class TestPlot:
         assert texts[-2:] == ["without the cache", "with the cache"]
         assert len(list(root.iter("{http://www.w3.org/2000/svg}circle"))) == 4
 
-    def test_the_command_draws_what_it_measured(
+    def test_the_command_draws_the_measured_points(
         self, tmp_path: Path, told: Callable[..., Any]
     ) -> None:
         path = tmp_path / "both.svg"
@@ -444,7 +445,7 @@ class TestPlot:
         report["counts"] = tuple(Count(**count) for count in report["counts"])
         assert path.read_text(encoding="utf-8") == svg(curves.chart(Comparison(**report)))
 
-    def test_the_table_comes_even_where_the_picture_cannot(
+    def test_the_table_is_printed_if_the_picture_cannot_be_written(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         path = tmp_path / "nowhere" / "both.svg"

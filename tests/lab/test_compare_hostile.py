@@ -72,7 +72,7 @@ def write(path: Path, contents: dict[str, bytes]) -> str:
     return str(path)
 
 
-def test_the_builder_writes_what_save_writes(tmp_path: Path) -> None:
+def test_the_builder_and_save_write_the_same_bytes(tmp_path: Path) -> None:
     save(SIDE, str(tmp_path / "saved.npz"))
     for path in (str(tmp_path / "saved.npz"), write(tmp_path / "built.npz", members())):
         found = load(path)
@@ -95,8 +95,8 @@ def central_header(name: bytes, data: bytes, at: int) -> bytes:
 
 
 def write_nested(path: Path, count: int, rows: int) -> int:
-    """A side whose arrays of logits each hold the files of all later ones: the bytes of logits
-    that the file claims to hold. Its sizes, checksums and shapes are right."""
+    """A side in which each array of logits contains the members of all later arrays. Sizes,
+    checksums and shapes are right. Returns the bytes of logits that the file claims."""
     vocab = 1024
     lengths = [rows + count - 1 - i for i in range(count)]
     side = replace(
@@ -112,7 +112,7 @@ def write_nested(path: Path, count: int, rows: int) -> int:
         assert len(data) == 128 + 4 * vocab * lengths[i]
         name = b"logits_%d.npy" % i
         front = local_header(name, data)
-        # The next array's bytes begin a row before this one's: what fills it up is zero.
+        # The bytes of the next array begin a row before the bytes of this one. The rest is zero.
         fill = bytes(4 * vocab - len(front) - 128)
         tail = fill + front + data
     whole = write_central(tail, lengths, vocab, members(side)["side.json.npy"])
@@ -121,7 +121,7 @@ def write_nested(path: Path, count: int, rows: int) -> int:
 
 
 def write_central(tail: bytes, lengths: list[int], vocab: int, head: bytes) -> bytes:
-    """The nested members behind the head, and the directory of them all."""
+    """The nested members after the head, and the directory of all members."""
     first = local_header(b"side.json.npy", head) + head
     whole = first + tail
     entries = central_header(b"side.json.npy", head, 0)
@@ -148,7 +148,7 @@ def test_members_that_share_bytes_are_refused_without_memory(tmp_path: Path) -> 
     assert peak_growth(refused) < 12 << 20
 
 
-def test_one_member_under_two_names(tmp_path: Path) -> None:
+def test_two_names_of_one_member_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     with zipfile.ZipFile(path, "w") as archive:
         for name, data in members().items():
@@ -160,7 +160,7 @@ def test_one_member_under_two_names(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [173, 1 << 31, 1 << 62])
 @pytest.mark.parametrize("both", [True, False])
-def test_a_size_beyond_the_file(tmp_path: Path, size: int, both: bool) -> None:
+def test_a_size_beyond_the_file_is_refused(tmp_path: Path, size: int, both: bool) -> None:
     path = tmp_path / "a.npz"
     with zipfile.ZipFile(path, "w") as archive:
         for name, data in members().items():
@@ -175,7 +175,7 @@ def test_a_size_beyond_the_file(tmp_path: Path, size: int, both: bool) -> None:
 @pytest.mark.parametrize(
     "method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA], ids=str
 )
-def test_one_compressed_member(tmp_path: Path, method: int) -> None:
+def test_a_compressed_member_is_refused(tmp_path: Path, method: int) -> None:
     path = tmp_path / "a.npz"
     with zipfile.ZipFile(path, "w") as archive:
         for name, data in members().items():
@@ -184,7 +184,7 @@ def test_one_compressed_member(tmp_path: Path, method: int) -> None:
         load(str(path))
 
 
-# What stands in front of an array
+# Headers of arrays
 
 
 def with_header(text: bytes, data: bytes, version: bytes = b"\x01\x00") -> bytes:
@@ -217,7 +217,7 @@ HEADERS = {
 }
 
 
-def test_the_good_header_is_taken(tmp_path: Path) -> None:
+def test_a_good_header_is_accepted(tmp_path: Path) -> None:
     path = write(tmp_path / "a.npz", {**members(), "logits_0.npy": with_header(GOOD, DATA)})
     assert load(path).logits[0].tobytes() == DATA
 
@@ -231,7 +231,7 @@ def test_a_damaged_header(tmp_path: Path, header: bytes) -> None:
 
 
 @pytest.mark.parametrize("version", [b"\x02\x00", b"\x03\x00", b"\x00\x00", b"\xff\xff"])
-def test_another_version_of_the_header(tmp_path: Path, version: bytes) -> None:
+def test_another_version_of_the_header_is_refused(tmp_path: Path, version: bytes) -> None:
     bad = with_header(GOOD, DATA, version)
     path = write(tmp_path / "a.npz", {**members(), "logits_0.npy": bad})
     with pytest.raises(LoadError, match=r"^a\.npz: member logits_0\.npy is not an array"):
@@ -255,14 +255,14 @@ def test_another_version_of_the_header(tmp_path: Path, version: bytes) -> None:
     ],
     ids=lambda array: f"{array.dtype.str}-{array.shape}-{array.flags.f_contiguous}",
 )
-def test_another_shape_or_type(tmp_path: Path, array: Any) -> None:
+def test_another_shape_or_type_is_refused(tmp_path: Path, array: Any) -> None:
     path = write(tmp_path / "a.npz", {**members(), "logits_0.npy": array_bytes(array)})
     with pytest.raises(LoadError, match=r"logits_0\.npy is .*, expected <f4 of \(2, 4\)$"):
         load(path)
 
 
 @pytest.mark.parametrize("data", [DATA[:-1], DATA[:-4], DATA + b"\0", b""])
-def test_another_number_of_bytes(tmp_path: Path, data: bytes) -> None:
+def test_another_number_of_bytes_is_refused(tmp_path: Path, data: bytes) -> None:
     path = write(tmp_path / "a.npz", {**members(), "logits_0.npy": with_header(GOOD, data)})
     with pytest.raises(LoadError, match=r"logits_0\.npy has \d+ bytes, expected 32 and a header$"):
         load(path)
@@ -283,11 +283,11 @@ def zipped(data: bytes) -> bytes:
     return file.getvalue()
 
 
-# What the description says
+# Fields of the description
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "1" * 5000])
-def test_numbers_that_are_not_finite(tmp_path: Path, number: str) -> None:
+def test_numbers_that_are_not_finite_are_refused(tmp_path: Path, number: str) -> None:
     head = head_bytes(SIDE).replace(b'"load_s": 1.0', f'"load_s": {number}'.encode())
     array = array_bytes(np.frombuffer(head, np.uint8))
     path = write(tmp_path / "a.npz", {**members(), "side.json.npy": array})
@@ -299,8 +299,8 @@ WRONG = (None, True, -1, 1.5, "x", [], {}, [None], [{}], [[]], [1.5], {"a": 1})
 
 
 @pytest.mark.parametrize("record", ["description", "footprint", "texts", "rounds"])
-def test_every_field_of_every_wrong_type(tmp_path: Path, record: str) -> None:
-    """Each value is taken only where the field's type is the value's."""
+def test_a_field_of_a_wrong_type_is_refused(tmp_path: Path, record: str) -> None:
+    """A value is accepted only in a field of the same type."""
     run = Round(4, 1.0, 2.0, 3.0, 4.0, 0.5, None)
     head = json.loads(head_bytes(replace(SIDE, rounds=(run,))))
     whole = head[record]
@@ -323,7 +323,7 @@ def test_every_field_of_every_wrong_type(tmp_path: Path, record: str) -> None:
     assert refused > loaded
 
 
-def test_a_description_of_4_mib_and_one_byte_more(tmp_path: Path) -> None:
+def test_a_description_may_have_4_mib_and_no_more(tmp_path: Path) -> None:
     head = head_bytes(SIDE)
     for more, fits in ((0, True), (1, False)):
         padded = head + b" " * ((4 << 20) - len(head) - 128 + more)
@@ -356,7 +356,7 @@ def test_many_members_are_refused(tmp_path: Path) -> None:
     ],
     ids=["load time", "weights", "decode", "prefill"],
 )
-def test_numbers_that_a_report_divides_by(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_a_divisor_of_zero_or_less_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     path = str(tmp_path / "side.npz")
     save(replace(SIDE, **change), path)
     with pytest.raises(LoadError, match="expected more than 0"):

@@ -36,7 +36,7 @@ class Pair:
         self.random = random
 
     def write(self, noise: float = 0.006, flip: float | None = None) -> tuple[str, str]:
-        """``flip``: A's margin where B prefers token 1."""
+        """``flip``: A's margin at the position where B prefers token 1."""
         if flip is not None:
             self.a[1][4, 1] = np.float32(12 - flip)
         b = [
@@ -162,15 +162,13 @@ class TestPage:
         assert len(list(root.iter("table"))) == 4
         assert "<One> & only" in {cell.text for cell in root.iter("td")}
 
-    def test_it_needs_nothing_from_elsewhere(
-        self, pair: Pair, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_it_has_no_external_files(self, pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
         page = self.page(pair, capsys, flip=0.001)
         assert set(re.findall(r"https?://[^\"\s]+", page)) == {"http://www.w3.org/2000/svg"}
         for reference in ("src=", "href=", "url(", "@import", "<script", "<link", "<iframe"):
             assert reference not in page
 
-    def test_a_file_beside_the_report(
+    def test_the_page_is_written_in_addition_to_the_report(
         self, pair: Pair, capsys: pytest.CaptureFixture[str], tmp_path: Path
     ) -> None:
         paths = pair.write()
@@ -179,7 +177,7 @@ class TestPage:
         assert report.startswith("result\n")
         assert (tmp_path / "p.html").read_text(encoding="utf-8") == page
 
-    def test_the_same_bits_leave_nothing_to_draw_of_noise(
+    def test_identical_sides_have_no_chart_of_noise(
         self, pair: Pair, capsys: pytest.CaptureFixture[str]
     ) -> None:
         a, _ = pair.write()
@@ -190,7 +188,7 @@ class TestPage:
     def test_a_side_has_one_colour_and_its_name(
         self, pair: Pair, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        """B is the faster one here: the curve that ends higher does not take A's colour."""
+        """B is faster here. The curve that ends higher must not get the colour of A."""
         root = ElementTree.fromstring(self.page(pair, capsys).split("\n", 1)[1])
         pictures = [picture for picture in root.iter(f"{SVG}svg")]
         for picture in pictures[:2]:
@@ -213,9 +211,12 @@ class TestPage:
 class TestExitCodes:
     def test_a_suspected_fault(self, pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
         out = told(capsys, *pair.write(noise=0.1), code=1)
-        assert "A FAULT IS SUSPECTED: text " in out and "times the 0.0087 that these dtypes" in out
+        assert (
+            "A FAULT IS SUSPECTED: text " in out
+            and "times the 0.0087 measured for these dtypes" in out
+        )
 
-    def test_a_clear_choice_that_flips(
+    def test_a_clear_choice_that_flips_is_a_suspected_fault(
         self, pair: Pair, capsys: pytest.CaptureFixture[str]
     ) -> None:
         out = told(capsys, *pair.write(flip=3), code=1)
@@ -242,12 +243,12 @@ class TestExitCodes:
         if failed:
             assert f"failed on {failed[0]}" in told(capsys, *arguments, code=3)
 
-    def test_a_fault_outweighs_a_condition(
+    def test_a_fault_has_priority_over_a_condition(
         self, pair: Pair, capsys: pytest.CaptureFixture[str]
     ) -> None:
         told(capsys, *pair.write(noise=0.1), "--fail-on", "noise>0.01", code=1)
 
-    def test_a_figure_that_was_not_measured(
+    def test_a_condition_on_an_unmeasured_figure_is_an_error(
         self, pair: Pair, capsys: pytest.CaptureFixture[str]
     ) -> None:
         a, b = pair.write()

@@ -28,7 +28,7 @@ class TestSettings:
             "prefix_cache": False,
         }
 
-    def test_a_device_alone_leaves_the_dtype_to_the_file(self) -> None:
+    def test_a_device_without_a_dtype_takes_the_dtype_of_the_file(self) -> None:
         assert parse_setting("cuda-host").dtype == "auto"
         assert parse_setting("cpu:cache=off").dtype == "auto"
 
@@ -37,7 +37,7 @@ class TestSettings:
         assert (setting.device, setting.dtype, setting.cache) == ("cuda:1", "bf16", False)
         assert parse_setting("cuda:1").device == "cuda:1"
 
-    def test_keys_reach_the_llm(self) -> None:
+    def test_keys_become_arguments_of_the_llm(self) -> None:
         text = "cpu:int8:kv=int8/turbo4:window=64:threads=1:head=f16:model=a/b"
         found = parse_setting(text).llm_arguments("m")
         assert found == {
@@ -123,7 +123,7 @@ class TestQuestion:
         assert Question().depths_in(529) == [0, 512]
         assert Question().depths_in(528) == [0]
 
-    def test_what_exceeds_the_context(self) -> None:
+    def test_depths_beyond_the_context_are_refused(self) -> None:
         with pytest.raises(InvalidArgument, match="depths: is 512"):
             Question(depths=(512,)).depths_in(528)
 
@@ -148,7 +148,7 @@ class TestQuestion:
         ),
     ],
 )
-def test_what_is_refused_at_once(
+def test_wrong_arguments_are_refused_before_a_model_is_loaded(
     flags: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["compare", *flags]) == 2
@@ -157,7 +157,9 @@ def test_what_is_refused_at_once(
     assert err.startswith("onward: " + told) and err.count("\n") == 1
 
 
-def test_a_file_in_the_way_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_existing_other_file_is_not_overwritten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "mine.npz"
     path.write_bytes(b"not yours")
     assert main(["compare", "cpu:f32", "--save-a", str(path)]) == 2

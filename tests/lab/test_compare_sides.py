@@ -72,7 +72,7 @@ class TestLocal:
         assert rows.tobytes() == whole[len(prompt) - 1 : -1].tobytes()
 
     @pytest.mark.parametrize("cache", ["on", "off"])
-    def test_it_follows_other_tokens_than_its_own(
+    def test_it_computes_logits_for_given_tokens(
         self, opened: Any, open_llm: Any, folder: str, cache: str
     ) -> None:
         side = opened(f"cpu:f32:threads=1:cache={cache}")
@@ -82,7 +82,7 @@ class TestLocal:
         assert rows.tobytes() == whole[2:-1].tobytes()
         assert tuple(rows.argmax(axis=1)) != text.written
 
-    def test_without_the_cache_everything_is_computed_anew(self, opened: Any) -> None:
+    def test_without_the_cache_everything_is_computed_again(self, opened: Any) -> None:
         text = Text((5, 6, 7), (250, 3, 3, 77, 9))
         computed = []
         for cache in ("on", "off"):
@@ -91,7 +91,7 @@ class TestLocal:
             computed.append(side._llm.stats()["kv_computations"])
         assert computed == [3 + 4, 3 + 4 + 5 + 6 + 7]
 
-    def test_the_models_own_options_have_no_say(self, opened: Any, tmp_path: Path) -> None:
+    def test_the_models_own_options_have_no_effect(self, opened: Any, tmp_path: Path) -> None:
         rows = []
         for name, fields in (("plain", {}), ("odd", {"repetition_penalty": 1.9, "top_k": 3})):
             path = write_seeded(tmp_path / name, hidden_size=32)
@@ -101,13 +101,13 @@ class TestLocal:
             rows.append(side.write((1, 2, 3), 8)[1].tobytes())
         assert rows[0] == rows[1]
 
-    def test_a_description_tells_what_was_asked(self, opened: Any) -> None:
+    def test_a_description_has_the_requested_settings(self, opened: Any) -> None:
         found = opened("cpu:int8:kv=f32:threads=1:cache=off").describe()
         assert (found.dtype, found.kv_dtype, found.threads) == ("int8", "f32", 1)
         assert (found.device, found.cache, found.vocab_size) == ("cpu", False, 256)
         assert set(found.weight_dtypes) == {"q8_0"}
 
-    def test_the_llm_has_the_last_word_on_devices(self, opened: Any) -> None:
+    def test_the_llm_refuses_unknown_devices(self, opened: Any) -> None:
         with pytest.raises(InvalidArgument, match="device: is 'toaster'"):
             opened("toaster:f32")
 
@@ -127,7 +127,7 @@ class TestLocal:
 
 
 class TestRemote:
-    def test_another_interpreter_says_the_same(self, opened: Any) -> None:
+    def test_another_interpreter_gives_the_same_results(self, opened: Any) -> None:
         here = opened("cpu:f32:threads=1")
         there = opened(f"python={sys.executable},cpu:f32:threads=1", RemoteSide)
         assert there.tokenize(["ab", ""]) == [(97, 98), ()]
@@ -139,14 +139,14 @@ class TestRemote:
         told = there.describe()
         assert told.core == here.describe().core
         assert told.setting.startswith("python=")
-        # What goes wrong there is raised here, and the side goes on.
+        # An error of the child is raised here, and the side stays usable.
         with pytest.raises(InvalidArgument, match=r"^compare: python=.*: prompt"):
             there.write((1, 2, 999), 5)
         assert there.tokenize(["c"]) == [(99,)]
         there.close()
         assert there._child.returncode == 0
 
-    def test_a_process_that_dies(self, opened: Any) -> None:
+    def test_a_child_process_that_dies_is_an_error(self, opened: Any) -> None:
         there = opened(f"python={sys.executable},cpu:f32:threads=1", RemoteSide)
         there._child.kill()
         with pytest.raises(Error, match="exit code -9 before it answered, expected an answer"):
@@ -159,11 +159,11 @@ class TestRemote:
         text, rows = here.write((1, 2, 3), 5)
         assert there.follow(text).tobytes() == rows.tobytes()
 
-    def test_errors_while_it_loads(self, opened: Any) -> None:
+    def test_errors_of_loading_are_raised_here(self, opened: Any) -> None:
         with pytest.raises(InvalidArgument, match="device: is 'toaster'"):
             opened(f"python={sys.executable},toaster:f32", RemoteSide)
 
-    def test_what_is_no_interpreter(self, opened: Any, tmp_path: Path) -> None:
+    def test_a_path_that_is_not_an_interpreter(self, opened: Any, tmp_path: Path) -> None:
         with pytest.raises(Error, match="cannot start"):
             opened(f"python={tmp_path}/python,cpu:f32", RemoteSide)
         with pytest.raises(Error, match="ended with exit code 1 before it answered"):
@@ -190,7 +190,7 @@ class TestRemote:
             b'{"body": 1, "bytes": [5]}\nthere',
         ],
     )
-    def test_what_is_no_message(self, line: bytes) -> None:
+    def test_a_line_that_is_not_a_message(self, line: bytes) -> None:
         with pytest.raises(LoadError, match=r"^x: "):
             receive(io.BytesIO(line), "x")
 
@@ -204,7 +204,7 @@ class TestRemote:
 
 
 class TestFiles:
-    def test_there_and_back(self, folder: str, tmp_path: Path) -> None:
+    def test_a_saved_side_is_read_unchanged(self, folder: str, tmp_path: Path) -> None:
         question = Question(QUESTION.prompts, 6, depths=(0, 4), repetitions=2)
         saved = measure(parse_setting("cpu:f32:threads=1"), folder, question)
         save(saved, str(tmp_path / "a.npz"))
@@ -216,7 +216,9 @@ class TestFiles:
             assert a.tobytes() == b.tobytes() and a.shape == b.shape == (6, 256)
         save(saved, str(tmp_path / "a.npz"))  # a saved result may be replaced
 
-    def test_against_the_setting_it_was_saved_from(self, folder: str, saved_path: Path) -> None:
+    def test_a_saved_side_compared_with_its_setting_is_identical(
+        self, folder: str, saved_path: Path
+    ) -> None:
         saved, live = (parse_setting(text) for text in (str(saved_path), "cpu:f32:threads=1"))
         for a, b, writer in ((saved, live, "A"), (live, saved, "B"), (saved, saved, "A")):
             found = compare(a, b, folder, QUESTION).comparison
@@ -224,19 +226,21 @@ class TestFiles:
             assert found.judgement.verdict == "bit-identical"
         assert found.texts == load(str(saved_path)).texts
 
-    def test_other_tokens(self, folder: str, saved_path: Path, tmp_path: Path) -> None:
+    def test_a_side_saved_for_other_tokens_is_refused(
+        self, folder: str, saved_path: Path, tmp_path: Path
+    ) -> None:
         other = tmp_path / "b.npz"
         question = Question(("else",), 6, depths=())
         save(measure(parse_setting("cpu:f32:threads=1"), folder, question), str(other))
         with pytest.raises(InvalidArgument, match=r"^b\.npz: was saved for other tokens"):
             compare(parse_setting(str(saved_path)), parse_setting(str(other)), None, QUESTION)
 
-    def test_another_vocabulary(self, saved_path: Path, tmp_path: Path) -> None:
+    def test_another_vocabulary_is_refused(self, saved_path: Path, tmp_path: Path) -> None:
         path = write_seeded(tmp_path / "wide", hidden_size=32, vocab_size=300)
         with pytest.raises(InvalidArgument, match="B has 300 tokens in its vocabulary"):
             compare(parse_setting(str(saved_path)), parse_setting("cpu:f32"), str(path), QUESTION)
 
-    def test_it_computes_nothing_new(self, saved_path: Path) -> None:
+    def test_it_refuses_to_compute(self, saved_path: Path) -> None:
         side = SavedSide(str(saved_path))
         for ask in (
             lambda: side.write((1,), 2),
@@ -247,7 +251,7 @@ class TestFiles:
             with pytest.raises(InvalidArgument, match="is a saved result"):
                 ask()
 
-    def test_no_file(self) -> None:
+    def test_a_missing_file_is_an_error(self) -> None:
         with pytest.raises(IoError, match=r"^a\.npz: cannot read"):
             load("/does/not/exist/a.npz")
 
@@ -261,7 +265,7 @@ class TestFiles:
     def test_damaged_headers_are_an_error_or_harmless(
         self, saved_path: Path, tmp_path: Path
     ) -> None:
-        """Bytes of zip's and numpy's headers, where damage is not a checksum's matter alone."""
+        """Bytes of the headers of zip and numpy, which no checksum covers."""
         data, random = saved_path.read_bytes(), np.random.default_rng(0)
         starts = [match.start() for match in re.finditer(rb"PK(\x01\x02|\x03\x04|\x05\x06)", data)]
         places = [place for start in starts for place in range(start, min(start + 200, len(data)))]
@@ -331,10 +335,10 @@ class TestFiles:
         with pytest.raises(LoadError, match="is not a saved result"):
             load(str(path))
 
-    def test_sizes_are_believed_only_if_the_bytes_are_there(
+    def test_memory_is_allocated_only_for_bytes_in_the_file(
         self, saved_path: Path, tmp_path: Path
     ) -> None:
-        """An array that claims to be as large as the description says, in a few bytes."""
+        """A few bytes, with an array header that claims the size in the description."""
         header = io.BytesIO()
         np.lib.format.write_array_header_1_0(
             header, {"descr": "<f4", "fortran_order": False, "shape": (6, 256)}
@@ -347,7 +351,9 @@ class TestFiles:
         with pytest.raises(LoadError, match="expected 6144 and a header"):
             load(str(path))
 
-    def test_a_limit_on_what_is_kept(self, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_logits_beyond_the_limit_of_memory_are_refused(
+        self, folder: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         from onward.lab.compare import comparison
 
         monkeypatch.setattr(comparison, "_LOGITS_BYTES", 4 * 2 * 6 * 256 - 1)

@@ -1,6 +1,7 @@
-"""``onward compare`` on SmolLM2: rounding is a coin flip, a frequency that is off a fault.
+"""``onward compare`` on SmolLM2: rounding is a coin flip, a wrong rotary frequency is a fault.
 
-One comparison of float32 and bf16 is made by the command and saved; the others are held against it.
+One comparison of float32 and bf16 is made by the command and saved. The other tests compare with
+its sides.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ TOKENS = "12"
 
 @contextmanager
 def frequency_off(pair: int, factor: float) -> Iterator[None]:
-    """While it lasts, the core is told one frequency of the rotary positions wrongly. The spec that
-    a description is made from is the right one: nothing but the logits can tell."""
+    """During the block, the core gets one wrong rotary frequency.
+
+    The description is made from the right spec, so that only the logits show the fault."""
     hand_over = loading.core_spec
 
     def wrong(spec: DecoderSpec) -> _core.DecoderSpec:
@@ -50,7 +52,7 @@ def frequency_off(pair: int, factor: float) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """What float32 wrote, and the page of its comparison with bf16."""
+    """The saved side in float32, and the page of its comparison with bf16."""
     folder = tmp_path_factory.mktemp("compare")
     saved, page = folder / "f32.npz", folder / "page.html"
     command = ["compare", "cpu:f32", "cpu:bf16", "--no-speed", "--max-new-tokens", TOKENS]
@@ -77,11 +79,11 @@ def test_rounding_to_bf16_is_a_coin_flip(
     assert all("a coin flip, not a fault" in reason for reason in judgement["reasons"])
     assert judgement["worst_text_noise"] < 1.5 * judgement["expected_noise"]
     assert found["agreement"]["tokens"] == 4 * int(TOKENS)
-    # The same comparison, made by the command in one go.
+    # The same comparison, made by the command in one run.
     assert "No fault is suspected: the noise of" in reference[1].read_text(encoding="utf-8")
 
 
-def test_the_cache_does_not_move_a_bit(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_cache_changes_no_bit(capsys: pytest.CaptureFixture[str]) -> None:
     flags = ("--prompt", "The lighthouse keeper climbed", "--max-new-tokens", "8")
     found = verdict(capsys, "cpu:bf16", "cpu:bf16:cache=off", *flags)
     assert found["judgement"]["verdict"] == "bit-identical"
@@ -90,13 +92,14 @@ def test_the_cache_does_not_move_a_bit(capsys: pytest.CaptureFixture[str]) -> No
 
 
 @pytest.mark.slow
-def test_a_frequency_that_is_off_by_a_hundredth(
+def test_a_frequency_that_is_wrong_by_a_hundredth_is_a_fault(
     reference: tuple[str, Path],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Against another build, of which no bits are promised: noise alone has to tell. This
-    frequency is off by 3e-5 radians a token, a hundredth of a radian over the longest text."""
+    """Compared with another build, so that no bits are promised and only noise can show the fault.
+    This frequency is wrong by 3e-5 radians a token, a hundredth of a radian over the longest
+    text."""
     monkeypatch.setattr(noise, "same_bits", lambda a, b: False)
     with frequency_off(16, 1.01):
         found = verdict(capsys, reference[0], "cpu:f32", code=1)
@@ -107,7 +110,7 @@ def test_a_frequency_that_is_off_by_a_hundredth(
 
 
 @pytest.mark.slow
-def test_a_frequency_that_is_off_hides_behind_no_rounding(
+def test_a_wrong_frequency_is_found_in_bf16_too(
     reference: tuple[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with frequency_off(0, 1.1):

@@ -29,7 +29,7 @@ SIGNS = np.where(np.arange(VOCAB) % 2 == 0, 1.0, -1.0)
 
 
 def first_logits() -> NDArray[np.float64]:
-    """Token 0 is the likeliest by 3, and token 2 the next."""
+    """Token 0 is the most likely by 3, and token 2 is the second."""
     rows = np.random.default_rng(3).standard_normal((ROWS, VOCAB))
     rows[:, 0], rows[:, 2] = 12, 9
     return rows
@@ -72,7 +72,7 @@ def test_a_token_may_flip_within_five_times_the_noise(times: float, fault: bool)
     b = a + level[:, None] * SIGNS
     noise = math.sqrt(2) * level[7]
     a[7, 1] = a[7, 0] - times * noise
-    b[7, 1] = b[7, 0] + 1e-4  # this one alone, which the noise over the vocabulary hardly sees
+    b[7, 1] = b[7, 0] + 1e-4  # only this logit, which hardly changes the noise over the vocabulary
     b[7, 3:] = a[7, 3:] + level[7] * SIGNS[3:] * math.sqrt(1 - times**2 * 2 / VOCAB)
     rows = [x.astype(np.float32) for x in (a, b)]
     found = positions(rows[0], rows[1], TEXT.written)
@@ -89,7 +89,7 @@ def comparison(
     ratios: tuple[Ratios, ...] = (),
     **more: Any,
 ) -> Comparison:
-    """Of ``Comparison`` what headlines and conditions read."""
+    """The parts of ``Comparison`` that headlines and conditions read."""
     agreement = {"tokens": 192, "identical": False, "top1": top1}
     agreement["perplexity_ratio"] = perplexity_ratio
     found = cast(Any, object.__new__(Agreement))
@@ -128,13 +128,13 @@ TWO_DEPTHS = (Ratios(0, None, 2.1), Ratios(512, 0.8, 1.2), Ratios(2048, 0.9, 1.6
         ("weight_ratio>1", False),
     ],
 )
-def test_ratios_are_b_over_a_and_the_least_of_all_depths(condition: str, holds: bool) -> None:
+def test_ratios_are_b_over_a_at_the_worst_depth(condition: str, holds: bool) -> None:
     found = failures(parse_conditions(condition), comparison(ratios=TWO_DEPTHS))
     assert bool(found) is holds
 
 
-def test_the_first_sentence_says_what_the_difference_costs() -> None:
-    """A model in four bits beside its float original: not a coin flip, but a price."""
+def test_the_first_sentence_gives_the_costs() -> None:
+    """A model in four bits compared with its float original: a cost, not a coin flip."""
     found = comparison(top1=0.69, perplexity_ratio=1.19, ratios=TWO_DEPTHS)
     assert headline(found) == (
         "cpu:bf16 picks the same token as cpu:f32 in 69.0 % of 192 places; perplexity +19 %; "
@@ -151,11 +151,11 @@ def test_the_first_sentence_says_what_the_difference_costs() -> None:
         (1.5, "perplexity +50 %"),
     ],
 )
-def test_perplexity_is_said_in_percent(ratio: float, said: str) -> None:
+def test_perplexity_is_given_in_percent(ratio: float, said: str) -> None:
     assert f"; {said};" in headline(comparison(perplexity_ratio=ratio))
 
 
-def test_one_place_of_many_is_not_rounded_away() -> None:
+def test_one_difference_in_many_tokens_is_not_rounded_to_zero() -> None:
     assert "in 99.9 % of 192 places" in headline(comparison(top1=0.99999))
     assert "in all 192 places" in headline(comparison(top1=1.0))
 
@@ -166,7 +166,7 @@ def test_equal_settings_are_called_a_and_b() -> None:
     assert names(found) == ("A, cpu:f32", "B, cpu:f32")
 
 
-def test_coin_flips_are_no_fault_and_are_counted() -> None:
+def test_coin_flips_are_counted_and_are_not_a_fault() -> None:
     flip = Divergence(0, 5, 0, 0, 1, 0.1, 0.1, 1, 0.1, 1.25)
     found = comparison(top1=0.69)
     judgement = Judgement("coin flip", ("x",), 0.3, 0.29, 0.5, None, (flip,) * 3)

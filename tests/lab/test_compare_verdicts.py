@@ -27,10 +27,13 @@ class TestAgreement:
     B = np.log(np.array([[0.75, 0.25], [0.25, 0.75]])).astype(np.float32)
     KL = (0.5 * math.log(0.5 / 0.75) + 0.5 * math.log(0.5 / 0.25), 0.5 * math.log(3))
 
-    def test_by_hand(self) -> None:
+    def test_figures_match_a_hand_calculation(self) -> None:
         found = positions(self.A, self.B, [0, 0])
         assert found.divergence == pytest.approx(self.KL, rel=1e-6)
-        assert found.same.tolist() == [True, False]  # the first of equal ones is the likeliest
+        assert found.same.tolist() == [
+            True,
+            False,
+        ]  # of equal logits the first is the most likely token
         assert found.loss_a == pytest.approx([math.log(2), -math.log(0.75)], rel=1e-6)
         assert found.loss_b == pytest.approx([-math.log(0.75), math.log(4)], rel=1e-6)
         assert found.largest == pytest.approx([math.log(2), math.log(3)], rel=1e-6)
@@ -50,9 +53,9 @@ class TestAgreement:
     def test_the_same_bits(self) -> None:
         total = summary(positions(self.A, self.A.copy(), [1, 0]))
         assert total.identical and total.top1 == 1 and total.kl_max == 0 and total.noise == 0
-        assert total.top1_error == 0.5  # one of two tokens, not no error
+        assert total.top1_error == 0.5  # one of two tokens, instead of no error
 
-    def test_a_sign_of_zero_is_a_bit(self) -> None:
+    def test_the_sign_of_a_zero_counts_as_a_bit(self) -> None:
         zeros = np.zeros((1, 2), np.float32)
         assert not positions(zeros, -zeros, [0]).identical
 
@@ -62,16 +65,16 @@ class TestAgreement:
         assert found.divergence == pytest.approx([0, 0], abs=1e-6)
         assert found.largest == pytest.approx([2, 2])
 
-    def test_rows_of_several_texts(self) -> None:
+    def test_figures_cover_the_rows_of_several_texts(self) -> None:
         parts = [positions(self.A[:1], self.B[:1], [0]), positions(self.A[1:], self.B[1:], [0])]
         assert summary(joined(parts)) == summary(positions(self.A, self.B, [0, 0]))
 
-    def test_more_rows_than_are_summed_at_once(self) -> None:
+    def test_more_rows_than_one_step_sums(self) -> None:
         a = np.tile(self.A, (20, 1))
         found = positions(a, np.tile(self.B, (20, 1)), [0] * 40)
         assert found.divergence == pytest.approx(self.KL * 20, rel=1e-6)
 
-    def test_what_cannot_be_compared(self) -> None:
+    def test_different_shapes_and_bad_logits_are_refused(self) -> None:
         with pytest.raises(InvalidArgument, match="logits: are "):
             positions(self.A, self.B[:, :1], [0, 0])
         wrong = self.B.copy()
@@ -81,7 +84,7 @@ class TestAgreement:
 
 
 class TestExpectation:
-    def test_the_larger_side_counts(self) -> None:
+    def test_the_larger_noise_of_both_sides_is_expected(self) -> None:
         bf16 = replace(FIRST, dtype="bf16", weight_dtypes=("bf16",), kv_dtype="bf16", core="d")
         assert noise.expected(FIRST, bf16) == noise.of_side(bf16)
         assert noise.expected(bf16, FIRST) == noise.of_side(bf16)
@@ -114,11 +117,11 @@ class TestExpectation:
         assert noise.same_bits(a, b) is same
         assert (noise.expected(a, b) == 0) is same
 
-    def test_instruction_sets_multiply_bf16_their_own_way(self) -> None:
+    def test_instruction_sets_differ_in_bf16(self) -> None:
         a = replace(FIRST, weight_dtypes=("bf16",))
         assert not noise.same_bits(a, replace(a, isa="avx512"))
 
-    def test_codes_are_promised_with_the_cache_alone(self) -> None:
+    def test_coded_caches_promise_bits_only_with_the_cache(self) -> None:
         a = replace(FIRST, kv_dtype="int8/f16")
         assert noise.same_bits(a, a) and not noise.same_bits(a, replace(a, cache=False))
 
@@ -189,14 +192,14 @@ class TestVerdicts:
 
     def test_a_clear_choice_that_flips_is_suspected(self, logits: Logits) -> None:
         b = logits.noisy(EXPECTED)
-        b[0][3, 0] = 8  # one logit alone: no measure over the vocabulary sees it
+        b[0][3, 0] = 8  # only one logit, which no figure over the vocabulary shows
         judgement = logits.judge(b)
         assert judgement.verdict == "suspected fault" and judgement.fault
         assert not judgement.divergences[0].coin_flip
         assert any("far above it" in reason for reason in judgement.reasons)
 
-    def test_a_flip_is_not_excused_by_noise_everywhere(self, logits: Logits) -> None:
-        """A fault in all positions makes its own noise; what is expected does not grow."""
+    def test_noise_in_all_positions_does_not_excuse_a_flip(self, logits: Logits) -> None:
+        """A fault in all positions adds noise, but the expected noise does not grow with it."""
         b = logits.noisy(0.5)
         b[0][3, :2] = 9, 12
         judgement = logits.judge(b)
@@ -208,7 +211,7 @@ class TestVerdicts:
         assert judgement.fault and judgement.divergences == ()
         assert "times the 0.01 measured for these dtypes" in judgement.reasons[0]
 
-    def test_one_text_is_enough(self, logits: Logits) -> None:
+    def test_noise_in_one_text_is_a_fault(self, logits: Logits) -> None:
         b = logits.noisy(EXPECTED / 10)
         b[1] = logits.noisy(noise.LEVEL_FACTOR * EXPECTED * 1.2)[1]
         judgement = logits.judge(b)
@@ -217,14 +220,14 @@ class TestVerdicts:
         assert judgement.growth is not None and judgement.growth > 10
         assert "rotary positions" in judgement.reasons[-1]
 
-    def test_one_position_is_enough(self, logits: Logits) -> None:
+    def test_noise_at_one_position_is_a_fault(self, logits: Logits) -> None:
         b = logits.noisy(EXPECTED)
         b[0][5] = logits.noisy(noise.PEAK_FACTOR * EXPECTED * 1.2)[0][5]
         judgement = logits.judge(b)
         assert judgement.fault
         assert any(reason.startswith("one position: noise ") for reason in judgement.reasons)
 
-    def test_a_broken_promise_of_bits(self, logits: Logits) -> None:
+    def test_different_bits_where_equal_bits_are_promised_are_a_fault(self, logits: Logits) -> None:
         b = [a.copy() for a in logits.a]
         b[0][0, 5] = np.nextafter(b[0][0, 5], np.float32(100))
         judgement = logits.judge(b, expected=0.0)

@@ -1,4 +1,4 @@
-"""``onward kv --check``: predictions held against a model that runs."""
+"""``onward kv --check``: predictions compared with a running model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from onward.lab.kv.tables import CHECK_WRITERS
 from onward.options.kv_dtypes import KV_DTYPES
 
 MIB = 2**20
-# Codes on both sides, and a side of floats beside a side of codes; the others are slow.
+# Codes for keys and values, and floats with codes. The other pairs are slow tests.
 QUICK_KV_DTYPES = ("int8", "f16/turbo4")
 needs_kv_dtype = pytest.mark.skipif(
     "kv_dtype" not in inspect.signature(onward.LLM).parameters,
@@ -48,7 +48,7 @@ def checked(model: str | None, *kv_dtypes: str, policy: Policy | None = None) ->
 
 @needs_proc
 @pytest.mark.parametrize("context", [300, 700])
-def test_the_default_model_takes_what_was_predicted(
+def test_the_default_model_takes_the_predicted_bytes(
     context: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flags = ["--check", "--kv-dtype", "auto", "--context", str(context), "--json"]
@@ -62,7 +62,7 @@ def test_the_default_model_takes_what_was_predicted(
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*has no weights here")
-def test_the_cache_of_a_model_whose_weights_are_not_here() -> None:
+def test_a_stand_in_is_measured_for_a_model_without_weights() -> None:
     (line,) = checked("qwen3-0.6b", "auto")
     assert line.kv_dtype == "bf16" and line.agrees
     assert line.predicted == 94 * 16 * 2 * 28 * 8 * 128 * 2
@@ -128,7 +128,7 @@ def test_a_stand_in_has_the_attention_of_its_model(tmp_path: Path, stored: str) 
 
 
 class Scripted:
-    """An LLM whose counters are given, before and after the prompt."""
+    """An LLM with given counters before and after the prompt."""
 
     spec = read_subject("smollm2-135m", "auto").spec
 
@@ -151,7 +151,7 @@ class Scripted:
         return iter(["a"])
 
 
-def test_what_was_held_before_is_not_the_sequence_s(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_earlier_blocks_are_not_counted_for_the_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cache of prefixes keeps 1,000 bytes of the warm-up."""
     monkeypatch.setattr(checking, "resident_bytes", iter([10_000, 13_000]).__next__)
     stats = [
@@ -164,7 +164,7 @@ def test_what_was_held_before_is_not_the_sequence_s(monkeypatch: pytest.MonkeyPa
     assert measure(Scripted, "", {"stats": stats}, 400) == Measured(400, 3600, None)
 
 
-def test_what_differs_is_told_and_fails(
+def test_a_difference_is_reported_and_fails(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(
@@ -176,7 +176,7 @@ def test_what_differs_is_told_and_fails(
     assert err == "onward: check: the engine's bytes differ from the prediction for f16\n"
 
 
-def test_options_are_passed_on_where_they_are_not_the_usual_ones(
+def test_only_options_that_differ_from_the_defaults_are_passed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     calls = []
@@ -206,7 +206,7 @@ def test_options_are_passed_on_where_they_are_not_the_usual_ones(
     ]
 
 
-def test_lengths_leave_room_to_write() -> None:
+def test_lengths_must_leave_room_for_output() -> None:
     with pytest.raises(InvalidArgument, match="context: is 9000, expected an integer from 1 to 81"):
         check(
             onward.LLM,
@@ -218,12 +218,12 @@ def test_lengths_leave_room_to_write() -> None:
         )
 
 
-def test_nothing_is_drawn(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_with_plot_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["kv", "--check", "--plot", "x.svg"]) == 2
     assert "plot: is given together with check" in capsys.readouterr().err
 
 
-def test_a_model_without_text_is_an_error(tmp_path: Path) -> None:
+def test_a_model_without_a_tokenizer_is_an_error(tmp_path: Path) -> None:
     folder = write_seeded(tmp_path / "mute")  # no tokenizer
     with pytest.raises(Error, match="64 tokens gave no text"):
         measure(onward.LLM, str(folder), {}, 100)

@@ -27,7 +27,7 @@ LLAMA = ("llama-3.1-8b", "--memory", "32GiB", "--weights-bytes", "16GiB")
 
 
 class Printed:
-    """Runs the command, which has to succeed without a word on stderr."""
+    """Runs the command, which must succeed and write nothing to stderr."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
@@ -49,14 +49,14 @@ def printed(capsys: pytest.CaptureFixture[str]) -> Printed:
 
 
 def squeezed(text: str) -> list[str]:
-    """Lines without the room between columns."""
+    """Lines without the spaces between columns."""
     return [" ".join(line.split()) for line in text.splitlines()]
 
 
 class TestNumbers:
-    """The figures of the explanation on which this project is based."""
+    """Figures that are calculated by hand from the formula."""
 
-    def test_the_formula_step_by_step(self, printed: Printed) -> None:
+    def test_the_formula_in_steps(self, printed: Printed) -> None:
         out = printed(*LLAMA, "--context", "4096,128000")
         start = squeezed(out).index("the formula, with the model's own cache dtype (bf16):") + 1
         assert squeezed(out)[start : start + 8] == [
@@ -71,7 +71,7 @@ class TestNumbers:
             "it would be 4 times as large",
         ]
 
-    def test_a_batch_is_as_large_as_the_weights(self, printed: Printed) -> None:
+    def test_the_cache_of_a_batch_is_as_large_as_the_weights(self, printed: Printed) -> None:
         out = printed(*LLAMA, "--context", "4096", "--kv-dtype", "f16,int8")
         assert "4,096 x 1 512 MiB 270 MiB" in squeezed(out)
         assert "4,096 x 32 16 GiB 8.43 GiB" in squeezed(out)
@@ -83,7 +83,7 @@ class TestNumbers:
         lines = squeezed(printed(*LLAMA, "--context", "4096"))
         start = lines.index("kv dtype B a key B a value a token of bf16 longest of 4,096") + 1
         blocks = {name: 16 * kib for name, kib in (("int8", 65), ("turbo2", 17))}
-        # Ten blocks are exact, and a step has room for 17 more and one of codes.
+        # Ten blocks are exact. A step needs memory for 17 more exact blocks and a coded one.
         longest = {
             name: 16 * (10 + (16 * GIB // KIB - 27 * 16 * 128 - size) // size)
             for name, size in blocks.items()
@@ -120,11 +120,11 @@ class TestModels:
         for dtype in ("auto", "int8"):
             model = random_model(spec, synthetic_dtypes(spec, dtype), 2)
             subject = read_subject("smollm2-135m", dtype)
-            # Each weight begins on a cache line of its own.
+            # Each weight begins on its own cache line.
             assert 0 <= model.weight_bytes - subject.weight_bytes < 64 * 1000
             assert model.cache_dtype == subject.weights.cache
 
-    def test_of_the_default_model_the_header_alone_is_read(
+    def test_only_the_header_of_the_default_model_is_read(
         self, printed: Printed, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def never(*arguments: object) -> None:
@@ -138,12 +138,14 @@ class TestModels:
         path = str(find_model(None).path)
         assert printed.json(path, "--memory", "1GiB") == told
 
-    def test_a_folder_and_its_config_alone(self, printed: Printed, tmp_path: Path) -> None:
+    def test_a_folder_and_its_config_give_the_same_figures(
+        self, printed: Printed, tmp_path: Path
+    ) -> None:
         folder = write_seeded(tmp_path / "seeded", dtype="F16")
         told = printed.json(str(folder), "--memory", "1GiB")
         assert (told["model"], told["head_dim"], told["num_kv_heads"]) == ("seeded", 16, 2)
         assert (told["textbook"]["dtype"], told["weights"]) == ("f16", "f16")
-        # Without weights it is what the config says they are, else bf16.
+        # Without weights the dtype is the one in the config, else bf16.
         (folder / "model.safetensors").unlink()
         told = printed.json(str(folder), "--memory", "1GiB")
         assert (told["textbook"]["dtype"], told["weights"]) == ("bf16", "bf16")
@@ -249,11 +251,11 @@ class TestOutput:
         for part in parts[2:4]:
             assert len({len(line) for line in part.splitlines()}) == 1
 
-    def test_names_of_the_same_are_one(self, printed: Printed) -> None:
+    def test_several_names_of_one_kv_dtype_are_one_row(self, printed: Printed) -> None:
         told = printed.json(*LLAMA, "--kv-dtype", "auto,bf16,turbo8v4", "--kv-dtype", "int8/turbo4")
         assert [codec["kv_dtype"] for codec in told["codecs"]] == ["bf16", "turbo8v4"]
 
-    def test_the_machine_s_memory_is_the_usual_one(
+    def test_the_default_memory_is_the_memory_of_the_machine(
         self, printed: Printed, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(onward.machine.memory, "available_memory_bytes", lambda: 20 * GIB)
@@ -292,16 +294,20 @@ class TestRefusals:
         assert err.startswith(("onward: " + told, "onward kv: " + told)) and err.count("\n") == 1
 
     @pytest.mark.parametrize("name", ["llama-9", "x" * 5000, "a\0b", ""])
-    def test_no_such_model(self, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_an_unknown_model_is_an_error(
+        self, name: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         assert main(["kv", name]) == 1
         err = capsys.readouterr().err
         assert ": no such file or folder, expected a model folder" in err and len(err) < 600
 
-    def test_a_folder_of_nothing(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_an_empty_folder_is_an_error(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         assert main(["kv", str(tmp_path)]) == 1
         assert "holds nothing, expected config.json or a .gguf file" in capsys.readouterr().err
 
-    def test_a_config_that_cannot_be(
+    def test_an_impossible_config_is_an_error(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         path = tmp_path / "config.json"
@@ -309,7 +315,7 @@ class TestRefusals:
         assert main(["kv", str(path)]) == 1
         assert "config.json" in capsys.readouterr().err
 
-    def test_numbers_that_are_none(self) -> None:
+    def test_texts_that_are_not_numbers_are_refused(self) -> None:
         assert main(["kv", "llama-3.1-8b", "--context", "x"]) == 2
 
     def test_from_python(self) -> None:
@@ -317,7 +323,7 @@ class TestRefusals:
             calculate(read_subject("llama-3.1-8b", "auto"), contexts=[0])
 
 
-def test_the_document_shows_what_is_printed(printed: Printed) -> None:
+def test_the_document_shows_the_printed_output(printed: Printed) -> None:
     text = (Path(__file__).parents[2] / "docs" / "kv.md").read_text(encoding="utf-8")
     shown = [part for part in text.split("```") if part.startswith("text\n")]
     command = "onward kv llama-3.1-8b --memory 24GiB --context 4096,128000 --batch 1,32"

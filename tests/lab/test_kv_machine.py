@@ -1,4 +1,4 @@
-"""The memory that a process may still take, from system files that each test writes."""
+"""The memory that a process may use, from system files that each test writes."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def group_v1(path: str, limit: int, usage: int, inactive: int = 0) -> dict[str, 
     }
 
 
-def test_without_groups_it_is_what_the_kernel_says(tmp_path: Path) -> None:
+def test_without_control_groups_it_is_the_memory_of_the_kernel(tmp_path: Path) -> None:
     root = system(tmp_path, {"proc/meminfo": MEMINFO})
     assert available_memory_bytes(root) == 24 * GIB
     assert memory_bytes(root) == {"total": 32 * GIB, "available": 24 * GIB}
 
 
-def test_where_nothing_is_told(tmp_path: Path) -> None:
+def test_the_memory_is_unknown_without_system_files(tmp_path: Path) -> None:
     assert available_memory_bytes(tmp_path) is None
     assert memory_bytes(tmp_path) == {"total": None, "available": None}
     assert resident_bytes(tmp_path) is None
@@ -62,7 +62,7 @@ def test_where_nothing_is_told(tmp_path: Path) -> None:
         (group_v2("a/b", 100 * GIB, 3 * GIB), 24 * GIB),
         (group_v2("a/b", 2 * GIB, 3 * GIB), 0),
         (group_v2("a/b", 2 * GIB, GIB, 3 * GIB), 2 * GIB),
-        # The group above has less left, or the one above that.
+        # The parent group has less memory left, or its parent.
         (group_v2("a/b", 8 * GIB, GIB) | group_v2("a", 9 * GIB, 7 * GIB), 2 * GIB),
         (group_v2("a/b", "max", GIB) | group_v2("", 4 * GIB, GIB), 3 * GIB),
         # The limit of a sibling group does not matter.
@@ -70,12 +70,12 @@ def test_where_nothing_is_told(tmp_path: Path) -> None:
         ({"sys/fs/cgroup/a/b/memory.max": "1000\n"}, 24 * GIB),  # and no memory.current
     ],
 )
-def test_version_2(tmp_path: Path, groups: dict[str, str], expected: int) -> None:
+def test_control_groups_version_2(tmp_path: Path, groups: dict[str, str], expected: int) -> None:
     root = system(tmp_path, {"proc/meminfo": MEMINFO, "proc/self/cgroup": "0::/a/b\n", **groups})
     assert available_memory_bytes(root) == expected
 
 
-def test_the_groups_alone_are_enough(tmp_path: Path) -> None:
+def test_control_groups_without_meminfo(tmp_path: Path) -> None:
     files = {"proc/self/cgroup": "0::/\n", **group_v2("", 4 * GIB, GIB)}
     assert available_memory_bytes(system(tmp_path, files)) == 3 * GIB
 
@@ -87,17 +87,19 @@ def test_the_groups_alone_are_enough(tmp_path: Path) -> None:
         (group_v1("docker/x", 8 * GIB, 3 * GIB, GIB), 6 * GIB),
         (group_v1("docker/x", 9223372036854771712, 3 * GIB), 24 * GIB),  # no limit
         (group_v1("docker/x", 8 * GIB, GIB) | group_v1("docker", 4 * GIB, GIB), 3 * GIB),
-        # Inside the container its own group is the root of what is mounted.
+        # Inside a container its own group is the root of the mounted tree.
         (group_v1("", 6 * GIB, 2 * GIB), 4 * GIB),
     ],
 )
-def test_version_1(tmp_path: Path, groups: dict[str, str], expected: int) -> None:
+def test_control_groups_version_1(tmp_path: Path, groups: dict[str, str], expected: int) -> None:
     lines = "11:cpu,cpuacct:/docker/x\n4:memory:/docker/x\n1:name=systemd:/y\n0::/\n"
     root = system(tmp_path, {"proc/meminfo": MEMINFO, "proc/self/cgroup": lines, **groups})
     assert available_memory_bytes(root) == expected
 
 
-def test_bench_refuses_what_the_group_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bench_refuses_a_model_beyond_the_limit_of_the_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(onward.machine.memory, "available_memory_bytes", lambda root: GIB)
     with pytest.raises(InvalidArgument, match=r"^x: needs 1\.5 GiB .* the 1\.0 GiB of memory"):
         require_memory("x", cache=GIB)
@@ -116,7 +118,7 @@ def test_resident_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/meminfo").exists(), reason="reads /proc")
-def test_this_machine() -> None:
+def test_the_memory_of_this_machine_is_known() -> None:
     memory, resident = memory_bytes(), resident_bytes()
     assert memory["total"] is not None and memory["available"] is not None
     assert 0 < memory["available"] <= memory["total"]

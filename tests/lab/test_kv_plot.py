@@ -41,12 +41,12 @@ def test_curves_are_the_bytes_of_sequences() -> None:
     assert found.levels[1][0] == "beside the weights"
 
 
-def test_one_length_has_an_axis_too() -> None:
+def test_a_single_length_has_an_axis() -> None:
     (curve,) = plotted(contexts=[4096], kv_dtypes=["f16"]).curves
     assert [tokens for tokens, _ in curve.points] == [256, 512, 1024, 2048, 4096]
 
 
-def test_equal_lines_are_one_with_both_names() -> None:
+def test_equal_lines_are_drawn_once_with_both_names() -> None:
     found = plotted(kv_dtypes=["f16", "bf16", "turbo4"])
     assert [mark.text for mark in marks(found) if isinstance(mark, Words)][-2:] == [
         "f16, bf16",
@@ -54,7 +54,7 @@ def test_equal_lines_are_one_with_both_names() -> None:
     ]
 
 
-def test_everything_is_inside_the_frame_and_no_name_on_another() -> None:
+def test_marks_are_inside_the_frame_and_names_do_not_overlap() -> None:
     places = []
     for mark in marks(plotted()):
         points = mark.points if isinstance(mark, Stroke) else ((mark.x, mark.y),)
@@ -80,7 +80,7 @@ def test_the_command_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert path.read_text() == svg(plotted())
 
 
-def test_the_document_s_picture_is_the_one_that_is_drawn() -> None:
+def test_the_picture_in_the_document_is_up_to_date() -> None:
     path = Path(__file__).parents[2] / "docs" / "plots" / "kv-llama-3.1-8b.svg"
     assert path.read_text(encoding="utf-8") == svg(plotted())
 

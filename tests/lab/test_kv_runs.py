@@ -84,7 +84,7 @@ def tokens_of(count: int) -> Any:
 
 
 def written(engine: _core.Engine, prompt: Any, count: int) -> tuple[list[int], int]:
-    """The tokens after a prompt, and how many of it were kept."""
+    """The tokens after a prompt, and the number of its tokens that came from the cache."""
     request = engine.submit(prompt, max_new_tokens=count, sampling=_core.SamplingOptions())
     events: list[_core.Event] = []
     while len(events) < count:
@@ -96,16 +96,16 @@ def written(engine: _core.Engine, prompt: Any, count: int) -> tuple[list[int], i
 class TestFilling:
     @pytest.mark.parametrize("kv_dtype", CODES)
     @pytest.mark.parametrize("length", [528, 1024, 2000])
-    def test_all_of_it_is_kept(self, subjects: Any, kv_dtype: str, length: int) -> None:
+    def test_a_filled_cache_is_kept_completely(
+        self, subjects: Any, kv_dtype: str, length: int
+    ) -> None:
         (subject,) = subjects(kv_dtype)
         engine, tokens = new_engine(subject), tokens_of(length + 1)
         fill(engine, tokens[:length])
         assert written(engine, tokens, 3)[1] == length
 
     @pytest.mark.parametrize("kv_dtype", CODES)
-    def test_it_takes_the_bytes_of_a_prompt_that_was_read(
-        self, subjects: Any, kv_dtype: str
-    ) -> None:
+    def test_a_filled_cache_takes_the_bytes_of_a_prompt(self, subjects: Any, kv_dtype: str) -> None:
         sizes = []
         for how in ("filled", "read"):
             (subject,) = subjects(kv_dtype)
@@ -120,7 +120,7 @@ class TestFilling:
             engine.cancel(request)
         assert sizes[0] == sizes[1] > 0
 
-    def test_a_short_one_is_what_was_read(self, subjects: Any) -> None:
+    def test_a_short_filled_cache_equals_a_prompt(self, subjects: Any) -> None:
         (subject,) = subjects("bf16")
         filled, fresh, tokens = new_engine(subject), new_engine(subject), tokens_of(257)
         fill(filled, tokens[:256])
@@ -128,7 +128,7 @@ class TestFilling:
         assert kept == 256
         assert written(fresh, tokens, 8) == (found, 0)
 
-    def test_half_a_block_is_refused(self, subjects: Any) -> None:
+    def test_a_length_that_is_not_whole_blocks_is_refused(self, subjects: Any) -> None:
         (subject,) = subjects("bf16")
         with pytest.raises(ValueError, match=r"^token_ids: are 1000, expected a multiple of 16$"):
             fill(new_engine(subject), tokens_of(1000))
@@ -151,22 +151,20 @@ class TestDepth:
         assert all(line["step_ms"] > 0 for line in found["lines"])
         assert [line["step_ratio"] for line in found["lines"]][::2] == [1, 1]
 
-    def test_a_cache_that_was_not_kept_is_an_error(
-        self, subjects: Any, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_lost_cache_is_an_error(self, subjects: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(depth, "fill", lambda engine, tokens: None)
         with pytest.raises(RuntimeError, match=r"^bf16: 0 of 512 kept$"):
             Deep(subjects("bf16")[0], [512], read=False).steps(512, 1)
 
     def test_ratios_are_taken_within_a_round(self) -> None:
-        """The machine is half as fast in the second round, and the ratios are not."""
+        """The machine is half as fast in the second round, and the ratios stay the same."""
         deep, near = [[4.0, 8.0], [3.0, 6.0]], [[2.0, 4.0], [2.0, 4.0]]
         line = depth._line("x", 512, 1, deep, near[1:] * 2)
         assert (line.step_ms, line.attention_ms) == (4500, 1500)
         assert line.step_ratio == pytest.approx(4 / 3)
         assert (line.attention_ratio, line.attention_ratio_min) == (2, 2)
 
-    def test_attention_that_is_lost_in_the_noise_has_no_ratio(self) -> None:
+    def test_attention_below_the_noise_has_no_ratio(self) -> None:
         line = depth._line("x", 16, 1, [[4.0, 4.0], [3.0, 1.9]], [[2.0, 2.0], [2.0, 2.0]])
         assert line.attention_ratio is line.attention_ratio_max is None
         assert depth._rows([line])[1][-3:] == ("", "", "")
@@ -185,7 +183,7 @@ class TestReading:
             assert line["times_min"] <= line["times"] <= line["times_max"]
 
     @pytest.mark.parametrize("kv_dtype", CODES)
-    def test_it_is_the_chunk_alone_that_is_read(self, subjects: Any, kv_dtype: str) -> None:
+    def test_only_the_chunk_is_computed(self, subjects: Any, kv_dtype: str) -> None:
         reader = reading.Reader(subjects(kv_dtype)[0])
         reader.fill(1024)
         for index in range(3):
@@ -197,14 +195,14 @@ class TestReading:
                 computed = after["kv_computations"] - before["kv_computations"]
                 assert 254 <= computed <= 256
 
-    def test_a_prefix_that_was_not_kept_is_an_error(self, subjects: Any) -> None:
+    def test_a_lost_prefix_is_an_error(self, subjects: Any) -> None:
         reader = reading.Reader(subjects("bf16")[0])
         reader.fill(1024)
         reader._engine.forget_prefixes()
         with pytest.raises(RuntimeError, match=r"^bf16: -1 of 1024 kept, or several steps$"):
             reader.seconds(0, deep=True)
 
-    def test_figures_are_taken_within_a_round(self) -> None:
+    def test_figures_compare_runs_of_one_round(self) -> None:
         line = reading._line("x", 512, [2.0, 4.0, 8.0], [1.0, 2.0, 4.0], [0.5, 0.5, 1.0])
         assert line == reading.Line("x", 512, 2000 / 256, 4, 2, 4, 2)
         assert reading._rows([line])[1] == ("512", "x", "7.81", "4.00", "2.00", "4.00", "2.00")
@@ -216,14 +214,14 @@ def talking(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 class TestPrefix:
-    def test_all_but_the_new_tokens_are_kept(self, told: Any, talking: str) -> None:
+    def test_all_tokens_except_the_new_ones_are_reused(self, told: Any, talking: str) -> None:
         flags = ("--model", talking, "--dtype", "bf16", "--kv-dtype", "f32", "turbo4")
         code, found = told("prefix", *flags, "--tokens", "400", "--new", "7", "--rounds", "2")
         assert code == 0
         assert [line["kv_dtype"] for line in found["lines"]] == ["f32", "turbo4"]
         exact, coded = found["lines"]
         assert exact["prompt_tokens"] == coded["prompt_tokens"] == 400
-        # A new token may be the old one by chance; codes go on from where prompts parted.
+        # A new token may equal the old one by chance. Codes are reused up to the difference.
         assert 393 <= exact["kept_tokens"] <= 395
         assert 0 < coded["kept_tokens"] <= exact["kept_tokens"]
         for line in found["lines"]:
@@ -250,16 +248,16 @@ class TestChats:
         (line,) = found["lines"]
         return code, line
 
-    def test_a_crowd_computes_its_system_prompt_once(self, told: Any, talking: str) -> None:
+    def test_many_chats_compute_their_system_prompt_once(self, told: Any, talking: str) -> None:
         code, line = self.run(told, talking)
         assert (code, line["lost"], line["differing"], line["compared"]) == (0, 0, 0, 6)
         assert line["system_tokens"] >= 100
         asked = line["prompt_tokens"] - 5 * line["system_tokens"]
-        # Each writes three tokens, of which the last one is not computed.
+        # Each generates three tokens; the last one is not computed.
         assert line["computed_tokens"] <= asked + 6 * 2
         assert line["limit_bytes"] == 8 << 20 >= line["peak_bytes"]
 
-    def test_an_answer_that_differs_from_the_one_alone_fails(
+    def test_an_answer_that_differs_from_a_run_alone_is_an_error(
         self, told: Any, talking: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         class Forgetful(chats.onward.LLM):  # type: ignore[misc]
@@ -272,7 +270,7 @@ class TestChats:
         assert (code, line["lost"]) == (1, 0)
         assert line["differing"] > 0
 
-    def test_what_all_begin_with(self) -> None:
+    def test_the_common_prefix_of_all_chats(self) -> None:
         assert chats.shared_length([[1, 2, 3], [1, 2, 4], [1, 2, 3, 5]]) == 2
 
 
@@ -291,16 +289,16 @@ class TestPrinting:
             *("8,192", "x", "4000.00", "2000.00", "1.00", "1.00", "1.00", "1.00")
         ]
 
-    def test_progress_is_no_part_of_the_output(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_progress_is_not_part_of_the_output(self, capsys: pytest.CaptureFixture[str]) -> None:
         printing.say("round 1")
         assert capsys.readouterr() == ("", "round 1\n")
 
 
 class TestCrowd:
-    """Sequences in just the bytes that they are said to take."""
+    """Sequences in a cache of exactly the predicted bytes."""
 
     @pytest.mark.parametrize("kv_dtype", CODES)
-    def test_as_many_fit_as_predicted_and_no_more(
+    def test_the_predicted_number_of_sequences_fits_and_one_more_does_not(
         self, kv_dtype: str, capsys: pytest.CaptureFixture[str]
     ) -> None:
         flags = [*("--synthetic", "tiny", "--dtype", "bf16", "--kv-dtype", kv_dtype)]
@@ -313,7 +311,7 @@ class TestCrowd:
         codes = kv_dtype != "bf16"
         assert (line["budget"] > line["predicted"]) == codes
 
-    def test_what_does_not_fit_is_told(self) -> None:
+    def test_a_wrong_figure_fails_the_check_of_a_crowd(self) -> None:
         good = crowd.Line("int8", 4, 1024, 1000, 1100, 1050, 1000, 4, 0, 3)
         assert crowd.fits(good)
         for field, value in [
@@ -337,7 +335,7 @@ def test_every_run_is_a_subcommand_with_its_defaults() -> None:
 
 
 @pytest.mark.parametrize("flags", [[], ["nothing"], ["depth", "-o", "csv"], ["chats", "--depth"]])
-def test_what_there_is_not(flags: list[str]) -> None:
+def test_unknown_arguments_are_refused(flags: list[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         kv_cache.parser().parse_args(flags)
     assert stop.value.code == 2

@@ -1,4 +1,4 @@
-"""Bytes of vectors, blocks and sequences, against figures by hand and a count block by block.
+"""Bytes of vectors, blocks and sequences, compared with hand calculations and a count of blocks.
 
 Llama 3.1 8B: 32 layers, 32 query heads on 8 kv heads of 128.
 """
@@ -84,7 +84,7 @@ class TestVectors:
 
 
 class TestTextbook:
-    """The explanation's own numbers."""
+    """The numbers of the usual formula."""
 
     def test_one_token(self) -> None:
         assert kv_cache_bytes(1, 1, 128, 1, 2) == 512
@@ -97,7 +97,7 @@ class TestTextbook:
         assert 32 * kv_cache_bytes(32, 8, 128, 4_096, 2) == 16 * GIB
         assert kv_cache_bytes(32, 32, 128, 4_096, 2) == 2_048 * MIB
 
-    def test_it_is_the_core_s(self) -> None:
+    def test_the_formula_equals_the_core(self) -> None:
         for tokens, size in [(1, 2), (4_096, 4), (128_000, 2)]:
             assert kv_cache_bytes(30, 3, 64, tokens, size) == onward.kv_cache_bytes(
                 num_layers=30, num_kv_heads=3, head_dim=64, tokens=tokens, bytes_per_value=size
@@ -112,8 +112,8 @@ class TestSequences:
         assert sequence_bytes(LLAMA_8B, exact, 4_096, USUAL) == 512 * MIB
         assert sequence_bytes(LLAMA_8B, exact, 128_000, USUAL) == 16_777_216_000
 
-    def test_ten_blocks_stay_exact_beside_codes(self) -> None:
-        """128 tokens are 8 blocks; one more that is being written, and the first."""
+    def test_ten_blocks_stay_exact_in_a_coded_cache(self) -> None:
+        """128 tokens are 8 blocks. The block in progress and the first block stay exact too."""
         coded = parse_kv_dtype("int8", "f16")
         for blocks in range(1, 11):
             expected = blocks * 16 * 128 * KIB
@@ -126,15 +126,15 @@ class TestSequences:
         odd = Policy(window_tokens=17)  # two blocks
         assert sequence_bytes(LLAMA_8B, coded, 4_096, odd) == 16 * KIB * (4 * 128 + 252 * 65)
 
-    def test_windows_hold_what_the_next_token_sees(self) -> None:
-        # About to write position 100, 33 keys are seen: positions 68 and later, blocks 4, 5, 6.
+    def test_windows_hold_the_positions_that_the_next_token_sees(self) -> None:
+        # Position 100 is next. A window of 33 sees positions 68 and later: blocks 4, 5, 6.
         assert blocks_held(100, 33, False, USUAL) == Blocks(3, 0)
-        # And with 36 keys positions 65 and later; with 37 it is 64, with 38 one block more.
+        # A window of 36 sees positions 65 and later, of 37 from 64, of 38 one block more.
         assert blocks_held(100, 37, False, USUAL) == Blocks(3, 0)
         assert blocks_held(100, 38, False, USUAL) == Blocks(4, 0)
         assert blocks_held(100, 1000, False, USUAL) == Blocks(7, 0)
-        # Of 100 blocks the last 40; 9 of them exact. The first one stays where it is exact beside
-        # codes, though no token sees it any more, and otherwise leaves.
+        # The last 40 of 100 blocks are held, 9 of them exact. Block 0 is also held in a coded cache
+        # with sinks, although no token sees it any more. Otherwise it is returned.
         assert blocks_held(1600, 641, True, USUAL) == Blocks(10, 31)
         assert blocks_held(1600, 641, False, USUAL) == Blocks(40, 0)
         assert blocks_held(1600, 641, True, Policy(sinks=False)) == Blocks(9, 31)
@@ -147,12 +147,12 @@ class TestSequences:
         assert blocks_held(1600, 641, True, without_sinks) == Blocks(9, 32)
 
     def test_chunks_hold_the_chunk_of_the_next_token(self) -> None:
-        # About to write position 100, chunks of 32 hold positions 96 and later; with 112 all of
-        # them leave.
+        # Position 100 is next: chunks of 32 hold positions 96 and later. At 112 tokens all blocks
+        # of the last chunk are returned.
         assert blocks_held(100, 0, False, USUAL, chunk=32) == Blocks(1, 0)
         assert blocks_held(112, 0, False, USUAL, chunk=16) == Blocks(0, 0)
         assert blocks_held(100, 33, False, USUAL, chunk=1000) == Blocks(3, 0)
-        # Block 0 stays where codes refer to it. A streaming policy leaves chunks as they are.
+        # Block 0 is held if codes refer to it. A streaming policy does not change chunks.
         assert blocks_held(1600, 0, True, USUAL, chunk=1024) == Blocks(10, 27)
         streaming = Policy(attention_window=641)
         assert blocks_held(1600, 0, False, streaming, chunk=1024) == Blocks(36, 0)
@@ -190,7 +190,7 @@ class TestSequences:
         # 16 layers hold 1,000 blocks, 16 layers 256 of them: positions 11,905 and later.
         half_token = 64 * KIB
         assert sequence_bytes(spec, exact, 16_000, USUAL) == 16 * half_token * (1000 + 256)
-        # With at most 1,024 tokens and the first block it is 65 for all.
+        # With a window of 1,024 tokens and the first block, all layers hold 65 blocks.
         streaming = Policy(attention_window=1024)
         assert sequence_bytes(spec, exact, 16_000, streaming) == 16 * 128 * KIB * (64 + 1)
 
@@ -223,7 +223,7 @@ dtype_pairs = st.sampled_from(
 
 
 def counted(spec: DecoderSpec, dtypes: KvDtypes, tokens: int, policy: Policy) -> int:
-    """Computed group by group and block by block from the documented rules."""
+    """The bytes, computed for each group and block from the documented rules."""
     total = 0
     blocks = -(-tokens // 16)
     exact_newest = -(-policy.window_tokens // 16) + 1
@@ -251,7 +251,7 @@ def counted(spec: DecoderSpec, dtypes: KvDtypes, tokens: int, policy: Policy) ->
 
 @given(small_specs, dtype_pairs, st.integers(0, 700), policies)
 @settings(max_examples=400, deadline=None)
-def test_bytes_are_those_of_a_count(
+def test_bytes_equal_a_count_of_blocks(
     spec: DecoderSpec, dtypes: KvDtypes, tokens: int, policy: Policy
 ) -> None:
     assert sequence_bytes(spec, dtypes, tokens, policy) == counted(spec, dtypes, tokens, policy)
@@ -270,7 +270,7 @@ class TestWhatFits:
         exact, coded = (parse_kv_dtype(name, "f16") for name in ("f16", "turbo4"))
         assert longest_sequence(LLAMA_8B, exact, 16 * GIB, USUAL) == 131_072
         assert longest_sequence(LLAMA_8B, exact, 16 * GIB - 1, USUAL) == 131_056
-        # Ten exact blocks, the rest in blocks of 16 x 33 KiB.
+        # Ten blocks are exact; the other blocks have 16 x 33 KiB.
         blocks = 10 + (16 * GIB - 10 * 16 * 128 * KIB) // (16 * 33 * KIB)
         assert longest_sequence(LLAMA_8B, coded, 16 * GIB, USUAL) == 16 * blocks
         assert longest_sequence(LLAMA_8B, coded, 0, USUAL) == 0
@@ -278,18 +278,19 @@ class TestWhatFits:
         assert sequences_that_fit(512 * MIB, 16 * GIB - 1) == 31
         assert sequences_that_fit(512 * MIB, -1) == 0
 
-    def test_windows_in_all_layers_have_no_end(self) -> None:
+    def test_windows_in_all_layers_bound_the_memory(self) -> None:
         spec = dataclasses.replace(LLAMA_8B, windows=(4096,) * 32)
         exact = parse_kv_dtype("f16", "f16")
-        # 257 blocks where the 4,095 keys seen begin inside one.
+        # 257 blocks, because the 4,095 visible keys begin inside a block.
         assert longest_sequence(spec, exact, 257 * 16 * 128 * KIB, USUAL) is None
         assert longest_sequence(spec, exact, 257 * 16 * 128 * KIB - 1, USUAL) == 4096
         streaming = Policy(attention_window=1024)
         assert longest_sequence(LLAMA_8B, exact, 70 * 16 * 128 * KIB, streaming) is None
 
     def test_a_peak_before_the_first_block_is_coded(self) -> None:
-        """Kept out of sight, it stops being exact when nine blocks are newer: three exact blocks
-        are more than any longer sequence takes, and the room has to hold them."""
+        """Block 0 is held outside the window and stops being exact when there are nine newer
+        blocks. Three exact blocks take more than any longer sequence, and the room must hold
+        them."""
         coded = parse_kv_dtype("turbo2", "f16")
         streaming = Policy(sinks=False, attention_window=16)
         sizes = [sequence_bytes(LLAMA_8B, coded, 16 * n + 1, streaming) for n in range(100)]
@@ -299,7 +300,7 @@ class TestWhatFits:
 
     @given(small_specs, dtype_pairs, st.integers(0, 1 << 19), policies)
     @settings(max_examples=150, deadline=None)
-    def test_the_longest_is_that_of_a_search(
+    def test_the_longest_sequence_equals_a_linear_search(
         self, spec: DecoderSpec, dtypes: KvDtypes, room: int, policy: Policy
     ) -> None:
         found = longest_sequence(spec, dtypes, room, policy)
@@ -320,13 +321,13 @@ class TestAmounts:
             *(("1G", GIB), ("512m", 512 * MIB)),
         ],
     )
-    def test_read(self, text: str, expected: int) -> None:
+    def test_amounts_are_read(self, text: str, expected: int) -> None:
         assert read_amount("memory", text) == expected
 
     @pytest.mark.parametrize(
         "text", ["", "GiB", "-1GiB", "1e9", "16 GiB of it", "0x10", "1Gi", "\u0661"]
     )
-    def test_refused(self, text: str) -> None:
+    def test_wrong_amounts_are_refused(self, text: str) -> None:
         with pytest.raises(InvalidArgument, match=r"^memory: is .*, expected bytes, or a number"):
             read_amount("memory", text)
 
@@ -338,15 +339,15 @@ class TestAmounts:
             *((10 * GIB, "10 GiB"), (1000 * GIB, "1,000 GiB"), (5 * 2**39, "2.5 TiB")),
         ],
     )
-    def test_written(self, count: int, expected: str) -> None:
+    def test_amounts_are_written(self, count: int, expected: str) -> None:
         assert amount(count) == expected
 
-    def test_written_in_a_unit(self) -> None:
+    def test_amounts_are_written_in_a_given_unit(self) -> None:
         assert amount(2 * GIB, "MiB") == "2,048 MiB"
         assert amount(64 * KIB, "MiB") == "0.06 MiB"
 
 
-def test_usual_contexts_end_at_the_model_s() -> None:
+def test_usual_contexts_end_at_the_context_of_the_model() -> None:
     assert usual_contexts(131072) == [1024, 4096, 8192, 32768, 131072]
     assert usual_contexts(40960) == [1024, 4096, 8192, 32768, 40960]
     assert usual_contexts(512) == [512]
@@ -359,6 +360,6 @@ def test_usual_contexts_end_at_the_model_s() -> None:
         (Policy(attention_window=0), "attention_window: is 0, expected an integer from 1"),
     ],
 )
-def test_policies_that_cannot_be(policy: Policy, told: str) -> None:
+def test_impossible_policies_are_refused(policy: Policy, told: str) -> None:
     with pytest.raises(InvalidArgument, match=told):
         policy.check()

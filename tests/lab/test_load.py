@@ -32,7 +32,9 @@ def measured(environment: dict[str, str], *arguments: object, timeout: float = 1
     return json.loads(found.stdout)
 
 
-def test_threads_leave_little_behind(tmp_path: Path, child_environment: dict[str, str]) -> None:
+def test_memory_is_returned_after_many_threads(
+    tmp_path: Path, child_environment: dict[str, str]
+) -> None:
     pytest.importorskip("llguidance")
     model = write_talking(tmp_path / "m")
     given = ["--threads", 24, "--seconds", 2, "--kv-cache-bytes", CACHE_MIB << 20]
@@ -42,7 +44,7 @@ def test_threads_leave_little_behind(tmp_path: Path, child_environment: dict[str
     assert found["outcomes"]["answered"] > 50
     assert phases["idle"]["engine: cache_bytes"] <= CACHE_MIB
     assert phases["under load"]["resident"] - loaded < CACHE_MIB + 56  # 30 were seen
-    assert phases["closed"]["resident"] - loaded < 28  # 16 were seen, modules among them
+    assert phases["closed"]["resident"] - loaded < 28  # 16 were seen, including modules
     if "malloc: in use" in phases["loaded"]:
         assert phases["idle"]["malloc: in use"] - phases["loaded"]["malloc: in use"] < 8
 
@@ -57,8 +59,9 @@ def test_threads_leave_little_behind(tmp_path: Path, child_environment: dict[str
 def test_two_hundred_threads_for_three_minutes(
     child_environment: dict[str, str], seconds: int
 ) -> None:
-    """On the default model: weights and steps take 132 MiB of what is resident when it is loaded.
-    The grammars and sessions of 200 threads may take as much again while they run."""
+    """The default model: weights and steps take 132 MiB of the resident memory after loading.
+
+    The grammars and sessions of 200 running threads may take the same amount again."""
     pytest.importorskip("llguidance")
     given = ["--threads", 200, "--seconds", seconds, "--kv-cache-bytes", 256 << 20]
     phases = measured(child_environment, *given, timeout=600)["phases"]
@@ -68,7 +71,7 @@ def test_two_hundred_threads_for_three_minutes(
     assert phases["closed"]["resident"] - start < 160
 
 
-def test_threads_that_need_a_vocabulary_at_the_same_time_make_it_once(
+def test_concurrent_threads_build_a_vocabulary_once(
     tmp_path: Path, open_llm: Callable[..., LLM], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("llguidance")

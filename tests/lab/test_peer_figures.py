@@ -35,7 +35,7 @@ def by_engine(readings: list[Reading]) -> dict[str, Line]:
 
 
 def test_ratios_are_taken_within_a_round() -> None:
-    """The machine is half as fast in the second round, and the ratio is not."""
+    """The machine is half as fast in the second round, and the ratio stays the same."""
     lines = by_engine(
         [
             *(reading(OWN, 100), reading(PEER, 50)),
@@ -48,7 +48,7 @@ def test_ratios_are_taken_within_a_round() -> None:
     assert lines[OWN.name].ratio is None
 
 
-def test_heats_do_not_mix() -> None:
+def test_ratios_are_taken_within_a_group_of_engines() -> None:
     lines = by_engine(
         [reading(OWN, 100), reading(PEER, 50), reading(OWN, 10, heat=1), reading(LATER, 5, heat=1)]
     )
@@ -64,7 +64,7 @@ def test_a_round_that_onward_missed_has_no_ratio() -> None:
     assert (alone.ratio, alone.same_tokens) == (None, None)
 
 
-def test_tokens_are_the_same_up_to_the_first_that_is_not() -> None:
+def test_the_number_of_equal_tokens_ends_at_the_first_difference() -> None:
     lines = by_engine(
         [
             *(reading(OWN, 1, tokens=(1, 2, 3, 4)), reading(PEER, 1, tokens=(1, 2, 9, 4))),
@@ -83,8 +83,8 @@ def test_tokens_are_the_same_up_to_the_first_that_is_not() -> None:
     ],
     ids=str,
 )
-def test_what_the_times_of_a_request_say(case: Case, expected: dict[str, float]) -> None:
-    """The first token after 2 seconds, the others in 4 more."""
+def test_rates_follow_from_the_times_of_a_request(case: Case, expected: dict[str, float]) -> None:
+    """The first token comes after 2 seconds, the others in 4 more seconds."""
     timed = Timed([0] * case.new, 2.0, 2.0 if case.new == 1 else 6.0)
     assert case.rates(timed) == expected
 
@@ -98,7 +98,7 @@ def test_peers_share_memory_with_onward_in_heats() -> None:
     assert [len(heat) for heat in heats(own, peers, parameters, 0)] == [1, 1, 1, 1]
 
 
-def test_only_who_has_the_weights_and_the_instructions() -> None:
+def test_only_engines_with_the_weights_and_instructions_are_listed() -> None:
     own, peers = lineup("int4", list(WEIGHTS), "native")
     assert own.variables == {}
     assert [peer.name for peer in peers] == ["llama.cpp Q4_0", "OpenVINO int4"]

@@ -39,7 +39,7 @@ def test_both_axes_are_logarithmic() -> None:
     ]
 
 
-def test_ticks_are_powers_of_the_step_that_reach_around() -> None:
+def test_ticks_are_powers_of_the_step_around_all_numbers() -> None:
     chart = replace(CHART, step=2, levels=(), curves=(Curve("a", ((1, 0.3), (2, 3.0))),))
     assert words(chart)[1:6] == ["0.25 B", "0.5 B", "1 B", "2 B", "4 B"]
     ends = [mark.points for mark in marks(chart) if isinstance(mark, Stroke)]
@@ -154,7 +154,7 @@ def overlapping(chart: Chart) -> list[str]:
     return found
 
 
-def test_the_check_sees_texts_that_overlap() -> None:
+def test_the_check_finds_texts_that_overlap() -> None:
     names = tuple(Curve(f"{index}", ((1, 4), (4, 16 + index))) for index in range(60))
     assert overlapping(replace(CHART, curves=names))  # more names than the frame has lines
 
@@ -163,9 +163,9 @@ def test_the_check_sees_texts_that_overlap() -> None:
 @pytest.mark.parametrize("reach", [1.01, 3, 1e3, 1e9])
 @pytest.mark.parametrize("step", [2, 4, 10])
 @pytest.mark.parametrize("curves", [1, 2, 9])
-def test_no_text_lies_on_another(low: float, reach: float, step: int, curves: int) -> None:
+def test_no_text_overlaps_another(low: float, reach: float, step: int, curves: int) -> None:
     """Curves that end close together at the top, in the middle or at the bottom, and levels close
-    to each other: where a model is small against the memory, all names lie in one corner."""
+    to each other. For a small model in a large memory, all names lie in one corner."""
     for end in (low, low * math.sqrt(reach), low * reach):
         lines = tuple(
             Curve(f"curve {index}", ((1, low), (131072, end * (1 + index / 1000))))
@@ -183,7 +183,8 @@ def test_a_long_name_is_cut_to_the_margin() -> None:
 
 
 def test_a_fixed_colour_stays_with_its_curve() -> None:
-    """Whichever ends higher; equal lines stay two, the second dashed over the first."""
+    """The colour does not depend on the order of the ends. Equal lines of two colours stay two, the
+    second dashed over the first."""
     a, b = Curve("a", ((1, 4), (4, 64)), "#111111"), Curve("b", ((1, 4), (4, 16)), "#222222")
     for pair in ((a, b), (replace(a, points=b.points), replace(b, points=a.points))):
         drawn = list(marks(replace(CHART, curves=pair, levels=())))
