@@ -1,5 +1,5 @@
-"""LayerNorm, activations, soft-caps and scaled sums: every instruction set has the same bits, and
-these are close to numpy in double precision."""
+"""LayerNorm, activations, soft-caps and scaled sums: every instruction set gives the same bits,
+close to numpy in double precision."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from builders.kernel_arrays import F32, assert_bits
 from builders.kernel_places import CUDA_HOST, PLACES, beside_generic, need
 
 CODECS = ("exact", "int8", "q4_0", "turbo4", "turbo3", "turbo2")
-# Of the largest |value|. Queries and weights are rounded to 15 bits; everything else is finer.
+# Relative to the largest |value|. Queries and weights are rounded to 15 bits; the rest is finer.
 TOLERANCE = 4e-4
 
 
@@ -85,8 +85,8 @@ def test_codecs_shapes_and_windows(
     exact_first: bool,
     kv_heads: int,
 ) -> None:
-    """Every two of these values meet in some row. ``part``: the positions, and the number of
-    tokens at their end that attend."""
+    """Every pair of these values occurs in a row. ``part``: the positions, and the number of tokens
+    at their end that attend."""
     positions, tokens = part
     cache = CodedCache(
         positions,
@@ -116,7 +116,7 @@ def test_short_contexts(places: list[str], last: int) -> None:
 @pytest.mark.parametrize("codec", CODECS[1:])
 def test_chunks_token_by_token_and_threads_do_not_move_a_bit(places: list[str], codec: str) -> None:
     """Across the edges of two spans: 1,100 positions. The cuts around an edge run on several
-    threads; all cuts are held against the whole, whose last tokens are held against generic."""
+    threads. All cuts are compared with the whole, and its last tokens with generic."""
     for window, kv_heads in ((0, 1), (700, 2)):
         cache = CodedCache(
             1100, codec, codec, head_dim=32, kv_heads=kv_heads, group=2, window=window
@@ -155,7 +155,7 @@ def test_slices_of_one_step_do_not_see_each_other(threads: int, device: str) -> 
 @pytest.mark.parametrize("key_codec", CODECS)
 @pytest.mark.parametrize("broken", [np.nan, np.inf])
 def test_a_broken_query_gives_nan(places: list[str], key_codec: str, broken: float) -> None:
-    """And no other row changes."""
+    """The other rows do not change."""
     value_codec = "turbo4" if key_codec == "exact" else key_codec
     cache = CodedCache(70, key_codec, value_codec, group=2)
     q = cache.queries(65, 4).copy()
@@ -174,13 +174,13 @@ def test_a_broken_value_gives_nan(places: list[str], codec: str) -> None:
     cache._codes[2, 0, False][1][0, 3] = np.nan
     for place in ["generic", *places]:
         found = on(place, cache, 69, 1)
-        # Groups have scales of their own, but the rotation back spreads them.
+        # Each group has its own scale, but the inverse rotation spreads the NaN.
         assert np.isnan(found[..., :32]).all(), place
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])
 def test_nothing_divides_by_zero(places: list[str], codec: str) -> None:
-    """A query of zeros weighs all keys alike; values with scale 0 are zeros."""
+    """A query of zeros gives all keys the same weight. Values with scale 0 are zeros."""
     cache = CodedCache(80, codec, codec, group=2, exact_first=False)
     for block in range(4):
         cache._codes[block, 0, False][1][:] = 0

@@ -1,4 +1,4 @@
-"""What a layer may change between scores and their softmax: a soft-cap, ALiBi slopes, one more
+"""Variants of attention between scores and softmax: a soft-cap, ALiBi slopes, one more
 logit for each head, chunks of positions, and values of another size than keys.
 
 The generic instruction set is compared with float64; the others must give its bits.
@@ -28,7 +28,7 @@ FEATURES: dict[str, dict[str, Any]] = {
     "all": {"softcap": 1.5, "has_sink_logits": True, "has_slopes": True},
 }
 TOLERANCE = 3e-6
-"""Of an exact cache: of the largest value."""
+"""The largest error with an exact cache, relative to the largest value."""
 
 
 @pytest.fixture

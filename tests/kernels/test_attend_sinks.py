@@ -26,7 +26,7 @@ def places(request: pytest.FixtureRequest) -> list[str]:
 
 @pairwise(codecs=CODES, sinks=[1, 4, 16], group=[1, 3])
 def test_sinks(places: list[str], codecs: tuple[str, str], sinks: int, group: int) -> None:
-    """From before the first token that has a gap to far behind it, in one call and alone."""
+    """From before the first token with a gap to far after it, in one call and one by one."""
     cache = CodedCache(120, *codecs, group=group, window=WINDOW, sink_tokens=sinks)
     check(places, cache, 30, 90)
     for place in places:
@@ -49,7 +49,7 @@ def test_before_the_gap_there_is_no_window(places: list[str], codecs: tuple[str,
 def test_small_windows_beside_the_sinks(
     places: list[str], codecs: tuple[str, str], window: int
 ) -> None:
-    """The window may begin within block 0, right behind the sinks."""
+    """The window may begin within block 0, right after the sinks."""
     cache = CodedCache(50, *codecs, group=2, window=window, sink_tokens=4, window_blocks=1)
     check(places, cache, 0, 50)
 
@@ -65,7 +65,7 @@ def test_threads_and_cuts_do_not_move_a_bit(places: list[str], codecs: tuple[str
 
 
 def test_the_query_for_the_sinks_is_turned() -> None:
-    """By no angle at all, sinks are keys like others."""
+    """Turned by an angle of 0, sinks are ordinary keys."""
     cache = CodedCache(90, group=2, window=WINDOW, sink_tokens=4)
     found = cache.attend(80, 1)
     still = type(

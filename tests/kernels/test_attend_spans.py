@@ -113,8 +113,8 @@ def by_generic(
 
 @pairwise(dtype=DTYPES, shape=[(1, 64), (3, 24), (4, 128)], spread=[1.0, 40.0])
 def test_one_token(places: list[str], dtype: str, shape: tuple[int, int], spread: float) -> None:
-    """Contexts of all lengths in ROWS_AT. Spread: the largest score lies in any span, so that
-    either side of a merge is rescaled."""
+    """Contexts of all lengths in ROWS_AT. With a large spread the largest score may be in any span,
+    so that either side of a merge is rescaled."""
     dtype = promised(places, dtype)
     for length in ROWS_AT:
         expected = by_generic(dtype, *shape, (length - 1, length), spread=spread)
@@ -132,7 +132,7 @@ def test_one_token(places: list[str], dtype: str, shape: tuple[int, int], spread
 def test_windows_across_span_edges(
     places: list[str], dtype: str, window: int, shape: tuple[int, int], part: Part
 ) -> None:
-    """They begin inside a span, and end inside another."""
+    """The windows begin inside one span and end inside another."""
     dtype = promised(places, dtype)
     expected = by_generic(dtype, *shape, part, window)
     for place in places:
@@ -160,8 +160,8 @@ def test_decode_gives_the_bits_of_prefill(
 
 
 def test_spans_are_merged_as_the_rule_says(places: list[str]) -> None:
-    """Equal scores in every key: all factors are 1, the sums are whole numbers, the output their
-    mean; and one key far above the others in each span takes all the weight of its span."""
+    """With equal scores all factors are 1, the sums are whole numbers, and the output is the mean.
+    With one key far above the others in each span, that key has the whole weight of its span."""
     zeros, count = np.zeros((1300, 16), np.float32), np.arange(1300, dtype=np.float32)
     values = count.repeat(16).reshape(1300, 16)
     for place in ["generic", *places]:
@@ -178,7 +178,7 @@ def test_spans_are_merged_as_the_rule_says(places: list[str]) -> None:
 
 @pairwise(dtype=DTYPES, last=[511, 512, 513, 1024, 1030], tokens=[1, 16])
 def test_stale_slots_stay_invisible(places: list[str], dtype: str, last: int, tokens: int) -> None:
-    """NaN behind the last position changes nothing."""
+    """NaN after the last position changes nothing."""
     dtype = promised(places, dtype)
     q, keys, values = inputs(dtype, 3, 24)
     first = last - tokens
@@ -192,14 +192,14 @@ def test_stale_slots_stay_invisible(places: list[str], dtype: str, last: int, to
 
 
 def test_a_nan_in_an_early_span_is_passed_on(places: list[str]) -> None:
-    """No merge hides it behind a larger maximum."""
+    """A merge with a larger maximum does not hide it."""
     q, keys, values = (x.copy() for x in inputs("f32", 1, 16))
     keys[3, 5] = np.nan
     for place in ["generic", *places]:
         assert np.isnan(attend(place, (q, keys, values), 1299, 1300)).all(), place
 
 
-# --- the engine, which shares the spans of a row out over threads ---
+# --- the engine, which distributes the spans of a row over threads ---
 
 DEPTH = 1540
 WINDOWS = {"full": (), "mixed": (700, 0)}
@@ -256,7 +256,8 @@ def test_decoding_gives_the_logits_of_prefill(threads: int) -> None:
 
 @pytest.mark.parametrize("threads", [2, 5])
 def test_deep_and_short_contexts_share_a_step(threads: int) -> None:
-    """Of one step some rows are cut and others not; states of several rows lie side by side."""
+    """Some rows of a step are cut into spans and others are not. The states of several rows are
+    stored side by side."""
     prompts = [random_prompt(length, seed=length) for length in (1100, 3, 1540, 600, 513)]
     alone = new_engine(model("f32", "mixed"), threads=1)
     expected = [complete(alone, [prompt], max_new_tokens=8)[0] for prompt in prompts]

@@ -1,4 +1,4 @@
-"""Every block format of GGUF: what the core reads is what the gguf package reads, bit for bit."""
+"""Every block format of GGUF: the core reads the same values as the gguf package, bit for bit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ gguf = pytest.importorskip("gguf")
 
 COLUMNS = 1024
 """Four of the largest blocks; a power of four, so that the norm of a one-hot row is exact."""
-MIXES = {  # which formats a model's matrices take in turn
+MIXES = {  # the formats of a model's matrices, in turn
     **{dtype: (dtype,) for dtype in BLOCKS},
     "K, mixed as files are": ("Q4_K", "Q6_K", "Q4_K", "Q5_K", "F16"),
     "all": tuple(BLOCKS),
@@ -42,7 +42,7 @@ MIXES = {  # which formats a model's matrices take in turn
 
 
 def dequantised(tensor: Stored) -> NDArray[np.float32]:
-    """By the gguf package."""
+    """The values by the gguf package."""
     raw = np.frombuffer(tensor.data, np.uint8).reshape(tensor.shape[0], -1)
     if tensor.dtype == "F16":
         raw = raw.view(np.float16)
@@ -50,7 +50,7 @@ def dequantised(tensor: Stored) -> NDArray[np.float32]:
 
 
 def head_as_read(head: Stored) -> NDArray[np.float32]:
-    """A matrix (n, COLUMNS) as the core has it in float32: the logits of a model with this head.
+    """A matrix (n, COLUMNS) as read by the core, in float32: the logits of a model with this head.
 
     Attention and MLP are zero and the embeddings one-hot, so that the logits after token ``i`` are
     column ``i``.
@@ -94,7 +94,7 @@ def test_the_formats_are_those_of_the_package() -> None:
 
 @pytest.mark.parametrize("dtype", BLOCKS)
 def test_every_value_is_that_of_the_package(dtype: str) -> None:
-    """All bytes of the blocks are random, so that every field of the layout takes part."""
+    """All bytes of the blocks are random, so that every field of the layout has an effect."""
     head = random_blocks(dtype, (64, COLUMNS), np.random.default_rng(1))
     expected = dequantised(head)
     assert np.isfinite(expected).all()
@@ -104,7 +104,7 @@ def test_every_value_is_that_of_the_package(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", BLOCKS)
 def test_scales_at_the_ends_of_their_range(dtype: str) -> None:
-    """Zero, the smallest and the largest f16, of either sign."""
+    """Zero, the smallest and the largest f16, with either sign."""
     head = random_blocks(dtype, (64, COLUMNS), np.random.default_rng(2))
     blocks = np.frombuffer(bytearray(head.data), np.uint8).reshape(-1, STORAGE[dtype][1])
     extremes = np.array([0, 1, 0x3FF, 0x400, 0x7BFF], np.uint16)
@@ -117,7 +117,7 @@ def test_scales_at_the_ends_of_their_range(dtype: str) -> None:
 
 
 def test_every_exponent_and_code_of_mxfp4() -> None:
-    """From float32 subnormals to where the largest codes overflow."""
+    """From float32 subnormals to an overflow of the largest codes."""
     codes = np.tile(np.arange(16, dtype=np.uint8) * 17, (256, 1))
     exponents = np.arange(256, dtype=np.uint8)[:, None]
     blocks = np.concatenate([exponents, codes], axis=1)
@@ -134,7 +134,8 @@ def test_every_exponent_and_code_of_mxfp4() -> None:
 def llama_of(
     mix: tuple[str, ...],
 ) -> tuple[dict[str, Any], dict[str, Stored], dict[str, NDArray[np.float32]]]:
-    """Config, tensors of a GGUF file, and the float32 weights that a folder of the same has."""
+    """The config, the tensors of a GGUF file, and the float32 weights of the same model in a
+    folder."""
     config = config_of(hidden_size=256, intermediate_size=512, vocab_size=48, rope_theta=500.0)
     generator = np.random.default_rng(3)
     tensors: dict[str, Stored] = {}
@@ -150,7 +151,7 @@ def llama_of(
             tensor = stored(array / 16, dtype)
         tensors[gguf_name(name)], weights[name] = tensor, dequantised(tensor)
         heads = {"q_proj": 2, "k_proj": 1}.get(name.split(".")[-2])
-        if heads is not None:  # rows of a GGUF file stand in another order
+        if heads is not None:  # a GGUF file has another order of rows
             weights[name] = weights[name][
                 each_head(half_split_from_pairs(array.shape[0] // heads), heads)
             ]
@@ -165,7 +166,7 @@ def llama_of(
     ],
 )
 def test_a_model_is_that_of_its_dequantised_weights(tmp_path: Path, mix: str, dtype: str) -> None:
-    """Every format with one dtype, in turns; all formats together with every dtype."""
+    """Every format with one dtype, in turn, and all formats together with every dtype."""
     config, tensors, weights = llama_of(MIXES[mix])
     path = tmp_path / "blocks.gguf"
     sizes = {"llama.embedding_length": 256, "llama.feed_forward_length": 512}
@@ -180,7 +181,7 @@ def test_a_model_is_that_of_its_dequantised_weights(tmp_path: Path, mix: str, dt
     assert np.array_equal(*logits)
 
 
-def test_the_core_refuses_what_is_no_row_of_blocks() -> None:
+def test_the_core_refuses_rows_that_are_not_whole_blocks() -> None:
     shape = Shape(hidden_size=96)
     columns, rows = shape.hidden_size, shape.vocab_size
     builder = _core.ModelBuilder(spec_of(shape), "f32", 1)

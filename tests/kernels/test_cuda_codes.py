@@ -1,7 +1,6 @@
-"""Coded caches and attention sinks on the CUDA kernels: an engine gives the logits and tokens that
-it gives on the processor, to the bit, in float32.
-
-Kernels by themselves: test_kv_encode.py, test_attend_codes.py, test_attend_sinks.py.
+"""Coded caches and attention sinks on the CUDA kernels: in float32 an engine gives the same bits of
+logits and the same tokens as on the processor. Tests of single kernels: test_kv_encode.py,
+test_attend_codes.py, test_attend_sinks.py.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ def test_an_engine_gives_the_bits_of_the_processor(cache: str) -> None:
 
 
 def test_layers_that_see_other_windows() -> None:
-    """Two groups of layers, each with encodings of its own."""
+    """Two groups of layers, each with its own codes."""
     device, windows = need(CUDA_HOST), (48, 0)
     expected, found = (
         new_engine(where, CACHES["turbo4"], 64, windows) for where in ("cpu", device)
@@ -73,8 +72,8 @@ def test_layers_that_see_other_windows() -> None:
 
 
 def test_a_long_context_is_cut_and_decoding_is_replayed() -> None:
-    """Rows of several spans, whose units different blocks compute; steps of one shape, whose
-    launches are recorded while codes are made in between; and a longer prompt amid them."""
+    """Rows of several spans, computed by different blocks; steps of one shape, whose launches are
+    recorded while blocks are encoded between them; and a longer prompt in the middle."""
     device = need(CUDA_HOST)
     expected, found = (
         new_engine(where, CACHES["int8 and turbo4"], 512) for where in ("cpu", device)

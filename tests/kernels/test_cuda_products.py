@@ -1,8 +1,8 @@
 """Matrix products of the CUDA kernels, run on the processor: every dtype against the CPU backend.
 
-float32 and quantised weights have to give its very bits. bf16 and f16 go through tensor cores in
-another order: they are held against float64, and a row has to give the same bits alone and among
-others, though few rows and many go through different kernels.
+float32 and quantised weights must give the same bits as the CPU. bf16 and f16 use tensor cores with
+another order of sums. They are compared with float64, and a row must give the same bits alone and
+in a batch, although few rows and many rows use different kernels.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 DEVICE = "cuda-host"
 EXACT = ("f32", "q8_0", "q4_0", "q4_1")
 HALVES = ("bf16", "f16")
-TOLERANCE = 1e-6  # of the sum of |x| |w|
+TOLERANCE = 1e-6  # relative to the sum of |x| |w|
 SHAPES = [(16, 16), (48, 100), (130, 77), (64, 576), (200, 1568)]  # outputs and k
 ROWS = (1, 7, 8, 9, 17, 33, 65, 131)  # one tile, several, few and many
 

@@ -1,8 +1,8 @@
-"""Tokens that the device chooses: those of the sampler on the processor, and nothing else of the
-logits comes to the host.
+"""Tokens that the device chooses: the same as by the sampler on the processor, and the host
+receives nothing else of the logits.
 
-The kernel runs on the processor here (device "cuda-host"), its blocks and threads in an order that
-every launch changes.
+The kernel runs on the processor here (device "cuda-host"). The order of its blocks and threads is
+different in every launch.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ EVERY_WAY = (
     {"repetition_penalty": 1.2, "logit_bias": {5: 2.0, 7: -math.inf}, "suppress_tokens": [3, 9]},
     {"temperature": 2.0, "top_k": 3, "seed": 6, "stop_token_ids": [11], "min_new_tokens": 20},
 )
-"""All that a device can sample: greedy and not, every filter, penalty and ban."""
+"""All options that a device can sample: greedy and not, every filter, penalty and ban."""
 ON_THE_HOST: tuple[dict[str, Any], ...] = (
     {"logprobs": 5},
     {"temperature": 0.9, "typical_p": 0.9},
@@ -59,7 +59,7 @@ ON_THE_HOST: tuple[dict[str, Any], ...] = (
 
 @pytest.fixture(scope="module", autouse=True)
 def device() -> str:
-    """Skips where the test build of the kernels is not there."""
+    """Skips the test without the test build of the kernels."""
     if DEVICE not in [name for name, _, why_not in _core.devices() if not why_not]:
         pytest.skip("the CUDA kernels are not built for the processor (-DONWARD_CUDA_HOST=ON)")
     return DEVICE
@@ -135,7 +135,7 @@ def random_options(generator: np.random.Generator, size: int) -> _core.SamplingO
 
 
 def on_host(logits: NDArray[np.float32], options: Any, tokens: Any) -> Any:
-    """None where every token is banned, as a device tells that."""
+    """None if every token is banned, as a device reports it."""
     try:
         return onward_kernels.sample_rows("cpu", logits[None], [options], [tokens])[0]
     except ValueError:
@@ -272,7 +272,7 @@ class TestEngine:
         assert counters(engines["cpu"]) == (0, chosen + read)
 
     def test_samples_of_one_prompt(self, engines):
-        """Their first tokens are drawn from one row of logits."""
+        """The first tokens of all samples are drawn from one row of logits."""
         said = {}
         for name, engine in engines.items():
             request = submit(
@@ -322,7 +322,8 @@ class TestEngine:
 class TestBadWeights:
     @pytest.mark.parametrize("temperature", [0.0, 0.7])
     def test_the_error_is_that_of_the_processor(self, tmp_path, open_llm, device, temperature):
-        """3 and 4 lead to each other, 5 to 6, whose row of the embedding holds a NaN."""
+        """3 is followed by 4, and 4 by 3. 5 is followed by 6, whose row of the embedding has a
+        NaN."""
         config = base_config(eos_token_id=None)
         tensors = table_tensors(config, chain(8, {3: 4, 4: 3, 5: 6}))
         tensors["model.embed_tokens.weight"][6, 2] = np.nan

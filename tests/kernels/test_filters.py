@@ -1,4 +1,4 @@
-"""Filters of the draw on distributions whose filtered form is known."""
+"""Filters of the sampler on distributions whose filtered form is known."""
 
 from __future__ import annotations
 
@@ -69,13 +69,14 @@ class TestTopNSigma:
         assert possible([4, 2, 1, 1], temperature=temperature, top_n_sigma=1.7) == {0, 1}
 
     def test_banned_tokens_do_not_count(self):
-        """4 2 alone: deviation 1, and 2 is 2 of it away."""
+        """Logits 4 and 2 alone: the deviation is 1, and 2 is two deviations away."""
         banned = {"suppress_tokens": [2, 3], "temperature": 3.0}
         assert possible([4, 2, 1, 1], top_n_sigma=1.9, **banned) == {0}
         assert possible([4, 2, 1, 1], top_n_sigma=2.1, **banned) == {0, 1}
 
     def test_it_looks_at_the_whole_vocabulary(self):
-        """After top_k = 2 the deviation would be 1, and 1.7 of it would drop the second."""
+        """After top_k = 2 the deviation would be 1, and a limit of 1.7 would drop the second
+        token."""
         assert possible([4, 2, 1, 1], temperature=3.0, top_k=2, top_n_sigma=1.7) == {0, 1}
 
 
@@ -118,7 +119,7 @@ class TestXtc:
         assert possible(P, xtc_probability=1.0, xtc_threshold=0.9) == {0, 1, 2, 3}
 
     def test_so_often_as_asked(self):
-        """Half the time P, half the time .75 and .25: .25, .15, .075 + .375, .025 + .125."""
+        """Half of the draws from P, half from .75 and .25: .25, .15, .075 + .375, .025 + .125."""
         drawn = draws_along_steps(P, xtc_probability=0.5, xtc_threshold=0.12)
         assert_distribution(drawn, {0: 0.25, 1: 0.15, 2: 0.45, 3: 0.15})
 
@@ -129,7 +130,7 @@ class TestXtc:
         assert 0.85 < (struck == plain).mean() < 0.99
 
     def test_after_the_other_filters(self):
-        """k = 2 leaves 5/8 and 3/8; both reach .35, so the second alone stays."""
+        """k = 2 leaves 5/8 and 3/8. Both reach .35, so only the second stays."""
         assert possible(P, top_k=2, xtc_probability=1.0, xtc_threshold=0.35) == {1}
 
 
@@ -158,7 +159,7 @@ class TestDynamicTemperature:
         assert_distribution(drawn, self.expected(1.0, spread, exponent))
 
     def test_a_certainty_gets_the_lowest(self):
-        """Entropy 0 in all but name: temperature 1 - 1 = 0."""
+        """The entropy is practically 0: temperature 1 - 1 = 0."""
         assert possible([30.0, 0, 0, 0], dynatemp_range=1.0) == {0}
         assert possible([0, 1], dynatemp_range=1e308, temperature=1.7e308) == {0, 1}
 
@@ -174,8 +175,8 @@ class TestMirostat:
             assert found == set(range(kept))
 
     def test_the_cut_follows_what_was_chosen(self):
-        """The rule once more, followed along the drawn tokens. Surprises are 1, 2, 2 bits and the
-        cut begins at 1.2, so it comes to keep one token and all three, never two."""
+        """A second implementation of the rule follows the drawn tokens. Surprises are 1, 2, 2 bits
+        and the cut begins at 1.2, so the filter keeps one token or all three, never two."""
         p = [0.5, 0.25, 0.25]
         tau, eta = 0.6, 0.7
         logits = log_probabilities(p)
@@ -198,8 +199,8 @@ class TestMirostat:
         assert kept_sizes == {1, 3}
 
     def test_the_mean_surprise_comes_to_tau(self):
-        """400 tokens of 7.9 bits together. The mean surprise among the kept comes to tau, for the
-        cut moves by each difference and stays within bounds."""
+        """400 tokens with an entropy of 7.9 bits. The mean surprise of the chosen tokens converges
+        to tau, because the cut changes by each difference and stays within bounds."""
         logits = np.random.default_rng(0).standard_normal(400).astype(np.float32)
         p = np.exp(logits) / np.exp(logits).sum()
         tau, eta = 5.0, 0.1
@@ -295,7 +296,8 @@ class TestAgainstAFullSort:
             kept, _ = kernels.filter(row, [("typical_p", p)])
             distance = np.abs(-np.log(np.maximum(oracle.p, 1e-300)) - oracle.entropy)
             last = distance[np.isin(oracle.ids, kept)].max()
-            # All that is nearer by more than a rounding, and nothing that is farther.
+            # All tokens that are nearer by more than a rounding error, and no token that is
+            # farther.
             nearer = oracle.ids_where(distance < last - 1e-5)
             assert set(nearer) <= set(kept.tolist())
             assert oracle.p[np.isin(oracle.ids, kept)].sum() >= p - 1e-6
@@ -390,14 +392,14 @@ def test_a_row_of_bans_alone_has_no_best():
 
 
 def test_a_tiny_temperature_late_in_the_chain_keeps_the_best_that_is_left():
-    """XTC has dropped the best; the scores of the others, divided by 1e-40, are no floats."""
+    """XTC has dropped the best. The scores of the others, divided by 1e-40, overflow a float."""
     steps = [("xtc_threshold", 0.12), ("temperature", 1e-40)]
     assert kernels.filter(P, steps)[0].tolist() == [2]
     assert kernels.draws(P, steps, [0.0, 0.5, 0.99]) == [2, 2, 2]
 
 
 def test_a_chain_has_the_same_bits_on_every_instruction_set(run_python):
-    """Each in a process of its own, because a process chooses its scans once."""
+    """Each runs in its own process, because a process chooses its scans once."""
     source = """
 import hashlib, test_filters
 for row in test_filters.rows(20011).values():

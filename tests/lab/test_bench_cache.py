@@ -1,5 +1,5 @@
-"""``onward bench --cache on|off|both``: the computations with and without the cache, by the engine's
-own counter; refusals, output and plots. No test depends on time.
+"""``onward bench --cache on|off|both``: the computations with and without the cache, by the
+engine's own counter; refusals, output and plots. No test depends on time.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def engine(core):
 
 
 def python_tokens(model, prompt, **options):
-    """Of every sequence, by the extension module and an engine of its own."""
+    """The ids of every sequence, by the extension module and a separate engine."""
     engine = new_engine(model)
     request = submit(engine, prompt, **options)
     return [output.tokens for output in drain_all(engine, [request])[request]]
@@ -87,7 +87,7 @@ def test_the_same_ids_as_python(model, engine, name):
 
 
 @pytest.mark.parametrize("order", ["hf", "vllm", "llama.cpp"])
-def test_orders_of_the_chain(model, engine, order):
+def test_orders_of_the_sampler_chain(model, engine, order):
     options = {"temperature": 1.5, "top_p": 0.5, "top_k": 30, "seed": 2}
     found = engine.complete(PROMPT, sampling={**options, "order": order.encode()})
     expected = python_tokens(model, PROMPT, max_new_tokens=256, sampling_order=order, **options)
@@ -142,7 +142,7 @@ def test_logprobs(model, engine):
     assert len(events) == 6 and all(len(e.top) == 3 for e in events)
 
 
-def test_no_logprobs_where_none_are_asked_for(engine):
+def test_no_logprobs_without_a_request_for_them(engine):
     request = engine.submit(PROMPT, max_new_tokens=2)
     for event in engine.drain([request])[request][0].events:
         assert math.isnan(event.logprob) and math.isnan(event.chain_logprob)
@@ -165,7 +165,7 @@ def test_stop_tokens_and_the_models_own(model, core, engine):
         assert (output.tokens, output.finish) == (tokens[:9], "length")
 
 
-def test_min_new_tokens_holds_the_end_tokens_back(model, core):
+def test_min_new_tokens_delays_the_end_tokens(model, core):
     (tokens,) = python_tokens(model, PROMPT, max_new_tokens=20)
     with CEngine.of(core, eos=[tokens[4]]) as knowing:
         found = knowing.complete(PROMPT, min_new_tokens=10, max_new_tokens=15)
@@ -175,7 +175,7 @@ def test_min_new_tokens_holds_the_end_tokens_back(model, core):
     assert len(found[0]) >= 10 and found != [tokens[:15]]
 
 
-def test_lookup_guesses_change_nothing(model, engine):
+def test_guesses_by_lookup_change_no_token(model, engine):
     prompt = np.tile(random_prompt(8, seed=1), 4)
     assert engine.complete(prompt, lookup_tokens=4, max_new_tokens=40) == python_tokens(
         model, prompt, max_new_tokens=40
@@ -190,7 +190,7 @@ def test_without_cache(model, engine):
     assert engine.stats()["kv_computations"] - before == sum(len(PROMPT) + i for i in range(5))
 
 
-def test_a_score_rule_changes_scores(engine):
+def test_a_rule_can_change_scores(engine):
     seen = []
 
     @SCORE_RULE
@@ -208,7 +208,7 @@ def test_a_score_rule_changes_scores(engine):
     assert seen == [(0xABC, [1, 2] + [7] * n, SHAPE.vocab_size) for n in range(3)]
 
 
-def test_an_end_rule_ends(engine):
+def test_a_rule_can_end_a_request(engine):
     (tokens,) = engine.complete(PROMPT, max_new_tokens=9)
 
     @END_RULE
@@ -221,7 +221,7 @@ def test_an_end_rule_ends(engine):
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 3, 5])
-def test_a_small_array_loses_no_event(model, engine, capacity):
+def test_no_event_is_lost_in_a_small_array(model, engine, capacity):
     requests = [
         engine.submit(
             PROMPT, max_new_tokens=7, num_sequences=4, sampling={"temperature": 1.0, "seed": seed}
@@ -240,7 +240,7 @@ def test_cached_tokens_are_reported_once(engine):
     engine.complete(prompt, max_new_tokens=1)
     request = engine.submit(prompt, max_new_tokens=3)
     told = [event.cached_tokens for event in engine.drain([request])[request][0].events]
-    assert told == [63, -1, -1]  # all but the one whose logits are wanted
+    assert told == [63, -1, -1]  # all tokens except the one whose logits are requested
 
 
 def test_score_and_logits(model, engine):
@@ -250,7 +250,7 @@ def test_score_and_logits(model, engine):
     assert engine.score([5]).shape == (0,)
 
 
-def test_cancelled_requests_say_nothing_more(engine):
+def test_a_cancelled_request_has_no_further_events(engine):
     keep = engine.submit(PROMPT, max_new_tokens=6)
     drop = engine.submit(PROMPT, max_new_tokens=6)
     engine.step(1)  # the other event stays in the mailbox
@@ -262,7 +262,7 @@ def test_cancelled_requests_say_nothing_more(engine):
     assert engine.stats()["running"] == 0
 
 
-def test_a_cancelled_sequence_leaves_the_others(model, engine):
+def test_a_cancelled_sequence_does_not_affect_the_others(model, engine):
     request = engine.submit(
         PROMPT, max_new_tokens=6, num_sequences=3, sampling={"temperature": 1.0, "seed": 3}
     )
@@ -285,7 +285,7 @@ def test_a_cancelled_sequence_leaves_the_others(model, engine):
 
 
 def test_the_end_of_a_request_is_passed_on_to_its_last_sequence(engine):
-    """Both ends are in the mailbox; the one that says so is given up."""
+    """Both ends are in the mailbox. The event that reports the end of the request is discarded."""
     other = engine.submit(PROMPT, max_new_tokens=1)
     request = engine.submit(PROMPT[::-1], max_new_tokens=1, num_sequences=2)
     (first,) = engine.step(1)
@@ -295,7 +295,7 @@ def test_the_end_of_a_request_is_passed_on_to_its_last_sequence(engine):
     assert (last.request, last.sequence, last.ends_request) == (request, 0, True)
 
 
-def test_a_model_and_an_engine_of_ones_own(model, engine):
+def test_a_model_and_an_engine_made_through_the_c_interface(model, engine):
     with engine.model() as handle:
         info = handle.info()
         assert (info.vocab_size, info.num_layers, info.hidden_size) == (300, 2, 96)
@@ -309,7 +309,7 @@ def test_a_model_and_an_engine_of_ones_own(model, engine):
         assert engine.stats()["steps"] == 0, "they are two engines"
 
 
-def test_the_options_of_an_engine_are_pythons():
+def test_the_options_of_an_engine_are_the_same_as_in_python():
     """Coded keys and values, which change the output: the same ids as Python's engine."""
     model = seeded_model("f32", Shape(num_layers=2, head_dim=32))
     codes = {"kv_keys": "turbo2", "kv_values": "q4_0", "kv_window_tokens": 0, "kv_sinks": False}
@@ -338,7 +338,7 @@ def test_the_end_tokens_of_the_model(core):
             assert list(ids) == ([4, 5, 6][:capacity] + [-7] * 8)[:8]
 
 
-def test_an_engine_goes_on_when_its_model_and_pythons_engine_are_gone(model):
+def test_an_engine_outlives_the_handles_of_its_model_and_of_python(model):
     core = new_engine(model)
     engine = CEngine.of(core)
     with engine.model() as handle:
@@ -361,7 +361,9 @@ def test_traces_add_up_to_the_counters(engine, core):
     engine.set_trace(trace)
     engine.submit(PROMPT, max_new_tokens=4)
     events = sum(len(engine.step()) for _ in range(6))
-    submit(core, PROMPT[::-1], max_new_tokens=3)  # of another handle, whose steps are traced, too
+    submit(
+        core, PROMPT[::-1], max_new_tokens=3
+    )  # a request of another handle, whose steps are traced too
     while core.stats()["running"]:
         events += len(core.step())
     stats = engine.stats()
@@ -378,7 +380,7 @@ def test_traces_add_up_to_the_counters(engine, core):
     assert len(steps) == 7
 
 
-def test_an_interrupt_moves_nothing_and_loses_nothing(model, engine):
+def test_an_interrupt_changes_and_loses_no_token(model, engine):
     expected = python_tokens(model, PROMPT, max_new_tokens=6)
     request = engine.submit(PROMPT, max_new_tokens=6)
     first = engine.step()
@@ -392,8 +394,8 @@ def test_an_interrupt_moves_nothing_and_loses_nothing(model, engine):
     assert [first[0].token, *rest] == expected[0]
 
 
-def test_an_interrupt_is_heard_between_two_verbs_of_a_step(model, engine):
-    """One that comes while the step runs: a rule sends it, and the next step hears it."""
+def test_an_interrupt_from_a_rule_is_reported_once_and_loses_no_token(model, engine):
+    """The rule interrupts while a step runs."""
 
     @SCORE_RULE
     def rule(context, tokens, num_tokens, scores, vocab_size):
@@ -420,8 +422,8 @@ def test_statuses_have_names():
 
 
 @pytest.mark.parametrize("compiler", ["cc", "c++"])
-def test_the_header_in_c_and_in_cpp_and_the_sizes_of_its_structs(tmp_path, compiler):
-    """As C99, and as C++11; ctypes' picture of every struct is the compiler's."""
+def test_the_header_compiles_as_c_and_cpp_with_the_expected_struct_sizes(tmp_path, compiler):
+    """As C99 and as C++11. The sizes of structs in ctypes equal the compiler's sizes."""
     if shutil.which(compiler) is None:
         pytest.skip(f"no {compiler} here")
     lines = []
@@ -451,13 +453,13 @@ def test_the_header_in_c_and_in_cpp_and_the_sizes_of_its_structs(tmp_path, compi
             assert int(found[f"{name}.{field}"]) == getattr(kind, field).offset, (name, field)
 
 
-def test_structs_are_whole_words():
-    """What grows begins at a multiple of 8, so no padding of an older caller is read."""
+def test_sizes_of_structs_are_multiples_of_eight():
+    """New fields begin at a multiple of 8, so that no padding of an older caller is read."""
     for name, kind in STRUCTS.items():
         assert ctypes.sizeof(kind) % 8 == 0, name
 
 
-def test_a_request_may_come_from_memory_that_is_gone_afterwards(model, engine):
+def test_the_memory_of_a_request_may_be_freed_after_submit(model, engine):
     made = request_of(PROMPT, max_new_tokens=5, sampling={"suppress_tokens": [1, 2, 3]})
     request = engine.submit_struct(made)
     for array in made.kept:

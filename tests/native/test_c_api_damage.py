@@ -53,16 +53,16 @@ def refusal(work: Any) -> CError:
 
 
 def functions_of_a(kind: str) -> list[str]:
-    """Those that take such a handle."""
+    """The functions that take a handle of this kind."""
     found = [name for name in FUNCTIONS if name.startswith(f"onward_{kind}_")]
     made_of_a_model = ["onward_engine_open"] if kind == "model" else []
     return [n for n in found if not n.endswith(("_init_sized", "_open"))] + made_of_a_model
 
 
 @pytest.mark.parametrize("kind", ["engine", "model"])
-def test_handles_that_are_none(core, kind):
-    """Null, garbage, closed, and of the other kind: every function says so, whatever else it is
-    given, and reads none of it."""
+def test_invalid_handles_are_refused(core, kind):
+    """Null, garbage, closed, and of the other kind: every function reports it and reads no other
+    argument."""
     engine = CEngine.of(core)
     model = engine.model()
     closed, other = CEngine.of(core), engine.handle.value
@@ -93,7 +93,7 @@ def test_handles_that_are_none(core, kind):
     model.close()
 
 
-def test_a_second_close(core):
+def test_a_second_close_is_an_error(core):
     engine = CEngine.of(core)
     model = engine.model()
     for handle in (engine, model):
@@ -101,7 +101,7 @@ def test_a_second_close(core):
         assert refusal(handle.close).status == "ONWARD_CLOSED"
 
 
-def test_the_last_error_is_each_threads_own(engine):
+def test_the_last_error_belongs_to_its_thread(engine):
     assert refusal(lambda: engine.submit([])).message.startswith("prompt:")
     told = []
     thread = threading.Thread(target=lambda: told.append(lib.onward_last_error()))
@@ -141,7 +141,7 @@ SAMPLING = [
 
 
 @pytest.mark.parametrize("name, value", SAMPLING)
-def test_sampling_options_that_cannot_be(engine, name, value):
+def test_impossible_sampling_options_are_refused(engine, name, value):
     error = refusal(lambda: engine.submit(PROMPT, sampling={name: value}))
     assert error.status == "ONWARD_INVALID_ARGUMENT"
     assert error.message.startswith(f"{name}: found") and "expected" in error.message
@@ -160,14 +160,14 @@ REQUESTS = [
 
 
 @pytest.mark.parametrize("name, value", REQUESTS)
-def test_request_options_that_cannot_be(engine, name, value):
+def test_impossible_request_options_are_refused(engine, name, value):
     error = refusal(lambda: engine.submit(PROMPT, **{name: value}))
     assert error.status == "ONWARD_INVALID_ARGUMENT"
     assert error.message.startswith(f"{name}: found") and "expected" in error.message
 
 
 @pytest.mark.parametrize("name", ["max_new_tokens", "min_new_tokens", "lookup_tokens", "logprobs"])
-def test_numbers_of_any_size_where_they_change_nothing(engine, name):
+def test_unused_numbers_may_have_any_size(engine, name):
     values = {"max_new_tokens": 2, **({"lookup_tokens": 0} if name != "lookup_tokens" else {})}
     values[name] = INT64[1]
     request = engine.submit(PROMPT, **values)
@@ -196,19 +196,19 @@ def test_sampling_numbers_of_any_size(engine):
         ({"num_beams": 4, "early_stopping": -1}, "early_stopping"),
     ],
 )
-def test_beams_that_cannot_be(engine, beams, named):
+def test_impossible_beams_are_refused(engine, beams, named):
     error = refusal(lambda: engine.submit(PROMPT, beams=beams))
     assert error.status == "ONWARD_INVALID_ARGUMENT"
     assert error.message.startswith(f"{named}: found")
 
 
-def test_beams_and_several_sequences(engine):
+def test_beams_with_several_sequences_are_refused(engine):
     error = refusal(lambda: engine.submit(PROMPT, num_sequences=2, beams={"num_beams": 2}))
     assert error.message == "num_sequences: found 2, expected 1 with beams"
 
 
 @pytest.mark.parametrize("token", [-1, VOCAB, 2**31 - 1, -(2**31)])
-def test_ids_outside_the_vocabulary(engine, token):
+def test_ids_outside_the_vocabulary_are_refused(engine, token):
     bad = [1, token, 2]
     for work in (
         lambda: engine.submit(bad),
@@ -220,13 +220,13 @@ def test_ids_outside_the_vocabulary(engine, token):
         assert f"token id {token} is outside the vocabulary" in error.message
 
 
-def test_no_ids(engine):
+def test_an_empty_prompt_is_refused(engine):
     for work in (lambda: engine.submit([]), lambda: engine.score([]), lambda: engine.logits([], 1)):
         assert "no token ids" in refusal(work).message
 
 
 def test_counts_beyond_all_memory_are_refused_before_they_are_read(engine):
-    """More ids than the engine takes: whatever the pointer is."""
+    """More ids than the engine accepts are refused before the pointer is read."""
     most = 2**64 - 1
     request = request_of(PROMPT)
     request.prompt_tokens = most
@@ -248,7 +248,7 @@ def test_counts_beyond_all_memory_are_refused_before_they_are_read(engine):
 # Pointers
 
 
-def test_null_pointers_with_counts(engine):
+def test_null_pointers_with_counts_are_refused(engine):
     request = request_of(PROMPT)
     request.prompt = None
     assert refusal(lambda: engine.submit_struct(request)).message == (
@@ -262,19 +262,19 @@ def test_null_pointers_with_counts(engine):
         assert error.message.startswith(f"{name}: is null")
 
 
-def test_an_empty_list_of_allowed_tokens(engine):
+def test_an_empty_list_of_allowed_tokens_is_refused(engine):
     error = refusal(lambda: engine.submit(PROMPT, sampling={"allowed_token_ids": []}))
     assert error.message.startswith("allowed_token_ids: found an empty list")
 
 
-def test_a_token_that_is_biased_twice(engine):
+def test_a_token_with_two_biases_is_refused(engine):
     pair = STRUCTS["onward_logit_bias"]
     sampling = {"logit_bias": (pair * 2)(pair(5, 1.0), pair(5, 2.0)), "num_logit_bias": 2}
     error = refusal(lambda: engine.submit(PROMPT, sampling=sampling))
     assert error.message == "logit_bias: names token 5 twice, expected once"
 
 
-def test_null_results(engine):
+def test_null_pointers_for_results_are_refused(engine):
     handle, none = engine.handle, ctypes.c_void_p()
     size, event = ctypes.c_size_t, STRUCTS["onward_event"]
     count, one = ctypes.c_size_t(77), event()
@@ -310,7 +310,7 @@ def test_null_results(engine):
     assert (count.value, id_.value) == (77, 77), "results are left alone"
 
 
-def test_init_of_nothing():
+def test_init_of_a_null_struct():
     for name in FUNCTIONS:
         if name.endswith("_init_sized"):
             getattr(lib, name)(None, ctypes.c_size_t(64))
@@ -319,14 +319,14 @@ def test_init_of_nothing():
             assert tiny.raw == b"\x55" * 8, name
 
 
-def test_no_room_for_events(engine):
+def test_an_array_without_space_for_events_is_refused(engine):
     request = engine.submit(PROMPT, max_new_tokens=1)
     assert refusal(lambda: engine.step(0)).message == "capacity: found 0, expected at least 1"
     assert engine.stats()["decode_tokens"] >= 0
     assert [event.request for event in engine.step()] == [request]
 
 
-def test_a_key_that_is_not_there(engine):
+def test_an_unknown_key_is_refused(engine):
     with engine.model() as model:
         count = ctypes.c_size_t(5)
         arguments = (b"tokenizer.json", None, ctypes.c_size_t(0), ctypes.byref(count))
@@ -355,14 +355,14 @@ ENGINES = [
 
 
 @pytest.mark.parametrize("name, value", ENGINES)
-def test_engine_options_that_cannot_be(engine, name, value):
+def test_impossible_engine_options_are_refused(engine, name, value):
     with engine.model() as model:
         error = refusal(lambda: model.engine(**{name: value}))
     assert error.status == "ONWARD_INVALID_ARGUMENT"
     assert error.message.startswith(f"{name}: found") and "expected" in error.message
 
 
-def test_a_request_that_can_never_fit(engine):
+def test_a_request_that_can_never_fit_is_refused(engine):
     with engine.model() as model, model.engine(threads=1, kv_cache_bytes=1000) as small:
         error = refusal(lambda: small.submit(PROMPT))
         assert error.message.startswith("kv_cache_bytes: 1 x (12 + 256) tokens")
@@ -372,7 +372,7 @@ def test_a_request_that_can_never_fit(engine):
 
 
 @pytest.mark.parametrize("path", [b"", b"/nowhere/at/all.onward", b"."])
-def test_a_model_that_cannot_be_opened(path):
+def test_a_model_that_cannot_be_opened_is_an_error(path):
     value = ctypes.c_void_p(77)
     status = lib.onward_model_open(path, None, ctypes.byref(value))
     assert status in (3, 4)
@@ -380,7 +380,7 @@ def test_a_model_that_cannot_be_opened(path):
     assert lib.onward_last_error()
 
 
-def test_a_model_option_that_cannot_be(tmp_path):
+def test_impossible_model_options_are_refused(tmp_path):
     for name, wrong in {"threads": -1, "verify": 2, "copy": -1}.items():
         options = struct("model_options", **{name: wrong})
         found = ctypes.c_void_p()

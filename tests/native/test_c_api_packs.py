@@ -65,7 +65,7 @@ def test_the_same_ids_as_python(path, options):
 
 
 def test_an_output_ends_at_the_packs_end_tokens(path):
-    """Bias makes one of them certain, as it does in Python."""
+    """A bias makes an end token certain, as in Python."""
     with open_pack(path) as model, model.engine(threads=1) as engine:
         biased = {"logit_bias": {301: 1000.0}}
         request = engine.submit(PROMPT, sampling=biased, max_new_tokens=5)
@@ -76,7 +76,7 @@ def test_an_output_ends_at_the_packs_end_tokens(path):
         ]
 
 
-def test_what_a_pack_tells_of_itself(path):
+def test_the_metadata_of_a_pack(path):
     with open_pack(path) as model, LLM(path) as llm:
         info = model.info()
         assert (info.vocab_size, info.num_layers, info.hidden_size) == (320, 1, 32)
@@ -112,7 +112,7 @@ def test_a_model_outlives_its_handle_and_its_name(path, tmp_path):
         assert engine.complete(PROMPT, max_new_tokens=8) == other.complete(PROMPT, max_new_tokens=8)
 
 
-def test_what_is_no_pack(path, tmp_path):
+def test_files_that_are_not_packs_are_refused(path, tmp_path):
     whole = path.read_bytes()
     damaged = {
         "empty": b"",

@@ -37,7 +37,7 @@ def refusal(work) -> CError:
 
 
 def longer(made: ctypes.Structure, extra: bytes) -> ctypes.Array[ctypes.c_char]:
-    """The struct of a caller that knows more fields than the library."""
+    """The struct of a caller with more fields than the library has."""
     size = ctypes.sizeof(made)
     buffer = ctypes.create_string_buffer(bytes(made) + extra, size + len(extra))
     ctypes.c_size_t.from_buffer(buffer).value = size + len(extra)
@@ -52,7 +52,7 @@ def test_a_longer_request_whose_new_fields_are_zero(engine):
 
 
 @pytest.mark.parametrize("at", [0, 7, 23])
-def test_a_longer_request_that_asks_for_what_is_not_known(engine, at):
+def test_a_longer_request_with_an_unknown_field_set_is_refused(engine, at):
     made = request_of(PROMPT)
     extra = bytearray(24)
     extra[at] = 1
@@ -61,8 +61,8 @@ def test_a_longer_request_that_asks_for_what_is_not_known(engine, at):
     assert f"request: byte {ctypes.sizeof(made) + at} is set" in error.message
 
 
-def test_a_shorter_request_has_the_defaults_of_what_it_lacks(engine):
-    """As a caller of a time before rules, priorities and log-probabilities."""
+def test_a_shorter_request_has_defaults_for_missing_fields(engine):
+    """The caller's header is older than rules, priorities and log-probabilities."""
     made = request_of(PROMPT, max_new_tokens=4, logprobs=5, cache=0, priority=10**9)
     made.size = type(made).logprobs.offset
     request = engine.submit_struct(made)
@@ -74,7 +74,7 @@ SIZES = [0, 1, 7, 8, 4097, 4104, 2**63, 2**64 - 1, 2**64 - 8]
 
 
 @pytest.mark.parametrize("size", [*SIZES, 13, 20])
-def test_sizes_that_cannot_be(engine, size):
+def test_impossible_sizes_are_refused(engine, size):
     with engine.model() as model:
         options = struct("engine_options")
         stats, info = struct("stats"), struct("model_info")
@@ -115,7 +115,7 @@ def test_sizes_that_cannot_be(engine, size):
         assert count.value == 77
 
 
-def test_results_of_callers_that_know_less_and_more(engine):
+def test_results_for_callers_with_shorter_and_longer_structs(engine):
     whole = engine.stats()
     for size in (24, ctypes.sizeof(STRUCTS["onward_stats"]) + 16):
         buffer = ctypes.create_string_buffer(b"\x55" * 256, 256)
@@ -127,8 +127,9 @@ def test_results_of_callers_that_know_less_and_more(engine):
 
 
 @pytest.mark.parametrize("size", [16, 40, 160])
-def test_events_of_another_size(engine, size):
-    """An older caller's are cut off, a newer one's filled with zeros; nothing beyond is written."""
+def test_events_for_callers_with_structs_of_another_size(engine, size):
+    """Events for an older caller are shortened, events for a newer one are filled with zeros. No
+    byte after them is written."""
     expected = engine.complete(PROMPT, max_new_tokens=1, num_sequences=2)
     request = engine.submit(PROMPT, max_new_tokens=1, num_sequences=2)
     buffer = ctypes.create_string_buffer(b"\x55" * 512, 512)
@@ -155,7 +156,7 @@ def test_events_of_another_size(engine, size):
     assert buffer.raw[2 * size :] == b"\x55" * (512 - 2 * size)
 
 
-def test_defaults_are_written_into_the_callers_size_alone():
+def test_defaults_are_written_only_up_to_the_callers_size():
     for name in FUNCTIONS:
         if not name.endswith("_init_sized"):
             continue
@@ -171,7 +172,7 @@ def test_defaults_are_written_into_the_callers_size_alone():
             assert ctypes.c_size_t.from_buffer(buffer).value == size
 
 
-def test_defaults_are_those_of_the_core():
+def test_defaults_equal_the_core():
     sampling, core = struct("sampling"), _core.SamplingOptions()
     for name, _ in sampling._fields_:
         if hasattr(core, name) and name not in ("logit_bias", "suppress_tokens"):

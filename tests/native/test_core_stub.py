@@ -1,4 +1,4 @@
-"""The stubs in ``_core`` against the built module: the same names, the same parameters."""
+"""The stubs in ``_core`` and the built module have the same names and parameters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from onward import _core
 FOLDER = Path(onward.__file__).with_name("_core")
 KERNELS = Path(__file__).parents[1] / "kernel_module" / "onward_kernels.pyi"
 MODULES = {"__init__": _core, "kernels": _core.kernels, "onward_kernels": onward_kernels}
-# What pybind11 and Python put into every module or class.
+# Names that pybind11 and Python add to every module or class.
 BORN_WITH = re.compile(r"__(?!init__|version__).*__|_pybind11_conduit_v1_")
 
 ATTRIBUTES_OF_TABLES = {

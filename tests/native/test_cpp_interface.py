@@ -72,7 +72,7 @@ def outputs(lines: list[str]) -> list[list[int]]:
     return [found[i] for i in sorted(found)]
 
 
-def test_what_a_model_tells(run: Run, llm: onward.LLM) -> None:
+def test_the_facts_of_a_model(run: Run, llm: onward.LLM) -> None:
     numbers, eos, name, tokenizer = run("info")
     bos = llm.tokenizer.bos_token_id
     assert numbers == f"{llm.spec.vocab_size} {llm.context} {bos}"
@@ -113,7 +113,7 @@ def test_log_probabilities(run: Run, llm: onward.LLM) -> None:
     lines = [line.split(" ") for line in run("logprobs")]
     assert [int(line[0]) for line in lines] == list(result.token_ids)
     assert [int(line[2]) for line in lines] == [2, 2, 2]
-    assert [line[3] for line in lines] == [line[0] for line in lines]  # greedy: the likeliest
+    assert [line[3] for line in lines] == [line[0] for line in lines]  # greedy: the most likely
     told = [float(line[1]) for line in lines]
     scored = llm.score([*PROMPT, *result.token_ids]).log_probabilities[-3:]
     np.testing.assert_allclose(told, scored, rtol=1e-6)
@@ -123,15 +123,15 @@ def test_rules_see_the_prompt_and_the_output(run: Run) -> None:
     assert outputs(run("rules")) == [[103, 104, 105, 106]]
 
 
-def test_what_a_rule_throws_ends_its_request_alone(run: Run) -> None:
+def test_an_exception_in_a_rule_ends_only_its_request(run: Run) -> None:
     assert run("throwing") == ["2 3"]
 
 
-def test_a_trace_is_told_every_step(run: Run) -> None:
+def test_a_trace_receives_every_step(run: Run) -> None:
     assert run("trace") == ["6"]
 
 
-def test_scores_and_logits_are_those_of_python(run: Run, llm: onward.LLM) -> None:
+def test_scores_and_logits_equal_python(run: Run, llm: onward.LLM) -> None:
     values = np.array([float(line) for line in run("values")])
     np.testing.assert_array_equal(values[:2], llm.score(PROMPT).log_probabilities)
     np.testing.assert_array_equal(values[2:].astype(np.float32), llm.logits(PROMPT).ravel())
@@ -143,8 +143,8 @@ def test_an_interrupted_step_loses_nothing(run: Run, llm: onward.LLM) -> None:
 
 
 @pytest.mark.parametrize("case", ["lifetimes", "closed"])
-def test_holds_by_itself(run: Run, case: str) -> None:
-    """The program requires it line by line."""
+def test_a_case_without_python_passes(run: Run, case: str) -> None:
+    """The program checks each line itself."""
     assert run(case) == []
 
 

@@ -1,5 +1,5 @@
-"""examples/native/ against an installation: they are found, configured, built and run as a stranger
-would, and give the ids that Python gives for the same pack."""
+"""examples/native/ with an installation of onward: each is configured, built and run as a user
+would, and gives the ids that Python gives for the same pack."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXAMPLES = ROOT / "examples" / "native"
 PROMPTS = [[5, 17, 200], [9], [42] * 40, [7, 8, 9, 10]]
 COUNT = 20
 
-# The first test builds a wheel where none is installed.
+# The first test builds a wheel if none is installed.
 pytestmark = pytest.mark.timeout(1500)
 
 
@@ -72,7 +72,7 @@ def words(ids: list[int]) -> list[str]:
 
 
 def expected(model: Path, prompt: list[int], count: int = COUNT) -> list[int]:
-    """Python's ids, alone, greedy."""
+    """The ids of a greedy run in Python, alone."""
     with onward.LLM(model, threads=2) as llm:
         return list(llm.generate(prompt, max_new_tokens=count, temperature=0).token_ids)
 
@@ -103,7 +103,7 @@ class TestFinding:
         assert {p.name: p.read_text() for p in (native.include / "onward").iterdir()} == ours
 
     def test_the_package_may_be_moved(self, native: Installation, tmp_path: Path) -> None:
-        """No file that finds the others names the folder that it was installed to."""
+        """No file for finding the package contains the folder of its installation."""
         for path in [*native.cmake.iterdir(), native.lib / "pkgconfig" / "onward.pc"]:
             assert str(native.lib.parent) not in path.read_text(), path
         moved = tmp_path / "moved"
@@ -132,18 +132,18 @@ class TestFinding:
 
 class TestC:
     @pytest.mark.parametrize("prompt", PROMPTS, ids=len)
-    def test_gives_the_ids_of_python(self, build: Build, model: Path, prompt: list[int]) -> None:
+    def test_it_gives_the_ids_of_python(self, build: Build, model: Path, prompt: list[int]) -> None:
         command = [str(build("c") / "generate"), str(model), "-n", str(COUNT), *words(prompt)]
         assert from_lines(run(command)) == expected(model, prompt)
 
-    def test_begins_with_bos_where_nothing_is_given(self, build: Build, model: Path) -> None:
+    def test_an_empty_text_begins_with_bos(self, build: Build, model: Path) -> None:
         with onward.LLM(model) as llm:
             bos = llm.tokenizer.bos_token_id
         assert bos is not None
         output = run([str(build("c") / "generate"), str(model), "-n", "5"])
         assert from_lines(output) == expected(model, [bos], 5)
 
-    def test_a_file_that_is_no_pack_is_an_error(self, build: Build, tmp_path: Path) -> None:
+    def test_a_file_that_is_not_a_pack_is_an_error(self, build: Build, tmp_path: Path) -> None:
         (tmp_path / "x.onward").write_bytes(b"\x00" * 100)
         command = [str(build("c") / "generate"), str(tmp_path / "x.onward")]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -166,7 +166,9 @@ class TestC:
 
 
 class TestCpp:
-    def test_several_prompts_at_once_are_each_as_alone(self, build: Build, model: Path) -> None:
+    def test_several_prompts_at_once_give_the_ids_of_each_alone(
+        self, build: Build, model: Path
+    ) -> None:
         prompts = [" ".join(words(prompt)) for prompt in PROMPTS]
         output = run([str(build("cpp") / "generate"), str(model), "-n", str(COUNT), *prompts])
         assert by_prompt(output) == {i: expected(model, p) for i, p in enumerate(PROMPTS)}
@@ -184,7 +186,7 @@ class TestCpp:
         for place, ids in found.items():
             assert ids == expected(endless, [[5], [6, 7]][place], len(ids))
 
-    def test_what_is_wrong_is_said(self, build: Build, model: Path) -> None:
+    def test_errors_are_reported(self, build: Build, model: Path) -> None:
         command = [str(build("cpp") / "generate"), str(model), "5 999999"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 1
@@ -192,16 +194,14 @@ class TestCpp:
 
     @pytest.mark.slow
     def test_address_sanitizer_finds_nothing(self, build: Build, model: Path) -> None:
-        """Of the headers and the example; and no leak of the library's, whose memory is seen."""
+        """No error in the headers and the example, and no leak of memory of the library."""
         folder = build("cpp", "-DCMAKE_CXX_FLAGS=-fsanitize=address,undefined -g")
         output = run([str(folder / "generate"), str(model), "-n", "5", "5 17 200"])
         assert by_prompt(output) == {0: expected(model, PROMPTS[0], 5)}
 
 
 class TestText:
-    def test_an_answer_is_that_of_python(
-        self, native: Installation, build: Build, model: Path
-    ) -> None:
+    def test_an_answer_equals_python(self, native: Installation, build: Build, model: Path) -> None:
         done = subprocess.run(
             [str(build("text") / "chat"), str(model)],
             input="hello there\nand\n",
@@ -285,7 +285,7 @@ def test_ctypes_gives_the_ids_of_python(native: Installation, model: Path) -> No
 def test_valgrind_finds_nothing(
     native: Installation, build: Build, model: Path, example: str
 ) -> None:
-    """Also inside the library: no read of uninitialised or foreign memory, and no leak."""
+    """The library too has no read of uninitialised or invalid memory, and no leak."""
     command = [
         str(build(example) / "generate"),
         str(model),
@@ -301,7 +301,7 @@ def test_valgrind_finds_nothing(
 
 @pytest.mark.slow
 def test_the_library_installs_without_python(model: Path, tmp_path: Path) -> None:
-    """As a distribution would build it, in the folders that it has for such things."""
+    """As a Linux distribution would build it, in the folders of the distribution."""
     prefix, tree = tmp_path / "usr", str(tmp_path / "build")
     run(["cmake", "-S", str(ROOT), "-B", tree, "-DCMAKE_INSTALL_LIBDIR=lib/multiarch"])
     run(["cmake", "--build", tree, "--parallel", str(os.cpu_count() or 1)])

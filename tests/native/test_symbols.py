@@ -1,5 +1,5 @@
-"""What libonward.so lets others see: the C interface, the same in the header, in the version script
-and in the library; the extension module's own door; and nothing else."""
+"""The exported symbols of libonward.so: the C interface, which is the same in the header, the
+version script and the library; the symbols for the extension module; and no others."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def symbols(library: Path | str, *options: str) -> list[tuple[str, str, str]]:
 
 
 def exported() -> list[tuple[str, str, str]]:
-    """Without the names of the versions themselves."""
+    """The symbols without the names of versions."""
     return [symbol for symbol in symbols(LIBRARY, "--defined-only") if symbol[2] != "A"]
 
 
@@ -48,7 +48,7 @@ def demangled(names: list[str]) -> list[str]:
     return run.stdout.splitlines()
 
 
-def test_the_public_functions_are_those_of_the_header_and_of_the_script() -> None:
+def test_the_header_and_the_version_script_list_the_public_functions() -> None:
     public = sorted(name for name, version, _ in exported() if version == "ONWARD_1")
     node = re.search(r"ONWARD_1 \{(.*?)\};", MAP.read_text(encoding="utf-8"), re.DOTALL)
     assert node is not None
@@ -60,7 +60,7 @@ def test_the_public_functions_are_those_of_the_header_and_of_the_script() -> Non
 
 
 @pytest.mark.skipif(shutil.which("c++filt") is None, reason="no c++filt here")
-def test_everything_else_is_private_and_ours() -> None:
+def test_all_other_symbols_are_private() -> None:
     others = [(name, version) for name, version, _ in exported() if version != "ONWARD_1"]
     assert {version for _, version in others} == {"ONWARD_PRIVATE"}
     about = r"(typeinfo (name )?for |vtable for |guard variable for |VTT for )?"
@@ -69,7 +69,7 @@ def test_everything_else_is_private_and_ours() -> None:
 
 
 @pytest.mark.parametrize("module", [_core, onward_kernels], ids=lambda module: module.__name__)
-def test_the_extension_modules_take_nothing_else_of_the_library(module: ModuleType) -> None:
+def test_extension_modules_use_only_the_exported_symbols(module: ModuleType) -> None:
     taken = {
         (name, version)
         for name, version, kind in symbols(str(module.__file__), "--undefined-only")

@@ -1,5 +1,5 @@
-"""The public headers: each compiles by itself, in every language it is for, without a warning, and
-leaves no macro behind."""
+"""The public headers: each compiles by itself, in each of its languages, without a warning, and
+defines no other macro."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WARNINGS = [
 
 
 def run(source: str, compiler: str, language: str, *flags: str) -> str:
-    """What the compiler prints to stdout; fails the test where it has anything to say."""
+    """The stdout of the compiler. Fails the test if the compiler reports anything."""
     done = subprocess.run(
         [compiler, "-x", language, f"-I{INCLUDE}", *flags, "-"],
         input=source,
@@ -43,7 +43,7 @@ def macros(source: str) -> set[str]:
     return set(re.findall(r"^#define (\w+)", text, re.MULTILINE))
 
 
-def test_there_are_headers() -> None:
+def test_the_list_of_headers_is_not_empty() -> None:
     assert {"onward.h", "onward_c.h", "model.h", "engine.h", "request.h", "error.h"} <= {*HEADERS}
 
 
@@ -56,7 +56,7 @@ def test_each_compiles_alone(header: str, standard: str) -> None:
 
 @pytest.mark.skipif(shutil.which("clang++") is None, reason="no clang++ on this machine")
 @pytest.mark.parametrize("standard", ["c++17", "c++20"])
-def test_clang_has_nothing_to_say_either(standard: str) -> None:
+def test_clang_gives_no_warning(standard: str) -> None:
     source = "#include <onward/onward.h>\n"
     run(source, "clang++", "c++", f"-std={standard}", "-fsyntax-only", *WARNINGS)
 
@@ -67,8 +67,8 @@ def test_the_c_interface_is_c99() -> None:
     run(source, CXX, "c", *flags, "-Werror")
 
 
-def test_only_names_of_ours_are_macros() -> None:
-    """The C header needs one for visibility and its guard; the C++ headers add none."""
+def test_all_macros_have_the_prefix_of_the_project() -> None:
+    """The C header has a macro for visibility and its guard. The C++ headers have none."""
     standard = re.findall(
         r"#include <(\w+)>", "".join((INCLUDE / "onward" / h).read_text() for h in HEADERS)
     )
@@ -80,7 +80,7 @@ def test_only_names_of_ours_are_macros() -> None:
 
 @pytest.mark.parametrize("standard", [pytest.param("c++17", marks=pytest.mark.slow), "c++20"])
 def test_two_files_of_one_program_may_include_them(standard: str, tmp_path: Path) -> None:
-    """Nothing is defined twice, and all that is left to link is the C interface."""
+    """Nothing is defined twice, and only the C interface needs linking."""
     objects = []
     for name in ("one", "two"):
         objects.append(tmp_path / f"{name}.o")
@@ -118,7 +118,7 @@ def declared() -> set[str]:
     return set(re.findall(r"\b(onward_\w+)\(", text))
 
 
-def test_a_span_is_taken_by_std_span() -> None:
+def test_std_span_accepts_a_span() -> None:
     source = """
         #include <onward/span.h>
         #include <span>
@@ -134,7 +134,7 @@ def test_a_span_is_taken_by_std_span() -> None:
 
 @pytest.mark.parametrize("document", ["README.md", "docs/native.md"])
 def test_the_cpp_of_the_documents_compiles(document: str) -> None:
-    """Statements go into a function, beside the names that a reader has of their own."""
+    """Statements go into a function, after the names that a reader would define."""
     text = (INCLUDE.parent.parent / document).read_text(encoding="utf-8")
     blocks = re.findall(r"```cpp\n(.*?)```", text, re.DOTALL)
     blocks = [block for block in blocks if "PYBIND11" not in block]

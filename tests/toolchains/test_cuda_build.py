@@ -39,14 +39,14 @@ class Built:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """For Hopper alone: the other architectures take as long again, each."""
+    """Only for Hopper, because each other architecture takes the same time again."""
     if REASON:
         pytest.skip(REASON)
     return Built(*cuda_build.build(tmp_path_factory.mktemp("sm_90"), "90-real"))
 
 
 def assert_sound(kernels: list[Kernel], capsys: pytest.CaptureFixture[str]) -> None:
-    """Prints the table, also where all is well."""
+    """Prints the table in any case."""
     with capsys.disabled():
         print("\n" + cuda_build.table(kernels))
     assert len(kernels) >= 15
@@ -63,7 +63,7 @@ def test_no_kernel_spills(built: Built, capsys: pytest.CaptureFixture[str]) -> N
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_one_symbol_is_seen(built: Built) -> None:
+def test_it_exports_one_symbol(built: Built) -> None:
     said = subprocess.run(
         ["nm", "-D", "--defined-only", built.file], capture_output=True, text=True, check=True
     )
@@ -72,8 +72,8 @@ def test_one_symbol_is_seen(built: Built) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_nothing_of_cuda_is_needed_to_open_it(built: Built) -> None:
-    """Neither a toolkit nor a driver: the runtime is inside and looks for the driver itself."""
+def test_it_opens_without_a_toolkit_or_a_driver(built: Built) -> None:
+    """The library contains the runtime, which looks for the driver itself."""
     said = subprocess.run(["readelf", "-d", built.file], capture_output=True, text=True, check=True)
     needed = [line for line in said.stdout.splitlines() if "NEEDED" in line]
     assert any("libonward.so" in line for line in needed)
@@ -83,8 +83,8 @@ def test_nothing_of_cuda_is_needed_to_open_it(built: Built) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_without_a_gpu_it_says_so(built: Built, run_python: RunPython) -> None:
-    """And the processor's device works beside it. No GPU is hidden from a machine that has one."""
+def test_without_a_gpu_the_reason_is_reported(built: Built, run_python: RunPython) -> None:
+    """The device of the processor works. On a machine with a GPU, the GPU is not hidden."""
     done = run_python(
         "import onward\n"
         "from onward.errors import DeviceError\n"

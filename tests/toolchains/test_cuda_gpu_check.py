@@ -47,7 +47,7 @@ def test_on_the_processor(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--what"], ["--results"]])
-def test_what_it_does_not_know(arguments: list[str]) -> None:
+def test_unknown_arguments_are_refused(arguments: list[str]) -> None:
     done = run(*arguments)
     assert done.returncode == 2
     assert "scripts/gpu_check.sh [--wheelhouse FOLDER]" in done.stderr

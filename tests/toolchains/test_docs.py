@@ -21,7 +21,7 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("exa
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_to_files(document: Path) -> None:
     text = re.sub(r"```.*?```", "", document.read_text(encoding="utf-8"), flags=re.DOTALL)
-    links = re.findall(r"\]\(([^)#:]+)\)", text)  # not the lambdas of C++
+    links = re.findall(r"\]\(([^)#:]+)\)", text)  # except the lambdas of C++
     assert [link for link in links if not (document.parent / link).exists()] == []
 
 
@@ -91,7 +91,7 @@ def test_the_page_on_faults_names_tests_that_exist() -> None:
 
 
 def _tests_of(test: str) -> set[str]:
-    """What the file of `test` holds, as pytest names it: the file, its classes and its tests."""
+    """The names of pytest in the file of `test`: the file, its classes and its tests."""
     path = test.partition("::")[0]
     if not (ROOT / path).is_file():
         return set()

@@ -29,7 +29,7 @@ from onward.cli import main
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), ROOT / "examples/README.md"]
-# What stands in a line -> why it does not run here.
+# A part of a line -> the reason why the line does not run here.
 NOT_HERE = {
     "cuda:": "needs a GPU (tests/lab/test_cuda_compare.py runs it where there is one)",
     "python=/path/to/venv": "needs another environment (tests/lab/test_compare_sides.py has one)",
@@ -41,11 +41,11 @@ NOT_HERE = {
     "onward rm": "needs models in the hub's cache (tests/python/test_hub_server.py has one)",
     "DTYPE": "stands for several names",
 }
-# A line that begins so -> what it prints, or a file it writes.
+# The beginning of a line -> its output, or a file that it writes.
 SAYS = {
     "onward generate --jsonl": r'"index": 0|^$',
     "onward generate": r"\S",
-    "onward chat": r"\n",  # it samples: of a tiny model the text may be empty
+    "onward chat": r"\n",  # it samples, and the text of a tiny model may be empty
     "onward help": r"^usage: onward ",
     "onward tokenize": r"^\d+( \d+)*\n$|token_ids|\S",
     "onward detokenize": r"\S",
@@ -79,7 +79,7 @@ def lines_of(document: Path) -> Iterator[str]:
 
 
 CASES = [(doc, line) for doc in DOCUMENTS for line in dict.fromkeys(lines_of(doc))]
-# What stands in a line that takes more than a second.
+# Parts of lines that take more than a second.
 SLOW = (
     *("--check", "--count 1000", "--measure", "cache=off", "cache both", "model-int4.gguf"),
     *("< in.jsonl", "< ids.txt", "< story.txt", "--depth 16 --decode-tokens 128 --repetitions 9"),
@@ -127,8 +127,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Path]:
 
 
 def calm_gguf() -> bytes:
-    """A GGUF file of a model with a head of 32 values, a long context, and weights small enough
-    that bf16 is as near to f32 as in a real one."""
+    """A GGUF file of a model with a head of 32 values, a long context, and small weights, so that
+    bf16 is as close to f32 as in a real model."""
     facts = {
         **TINY_GGUF,
         **gguf_byte_level(),
@@ -201,12 +201,12 @@ def in_a_shell(line: str, folder: Path) -> tuple[int, str, str]:
     return ended.returncode, ended.stdout, ended.stderr
 
 
-def test_every_reason_is_of_a_line() -> None:
-    """No line is skipped for a reason that went away with it."""
+def test_every_reason_applies_to_a_line() -> None:
+    """A reason without a line is out of date."""
     assert [part for part in NOT_HERE if not any(part in line for _, line in CASES)] == []
 
 
-def test_there_are_lines_of_every_command() -> None:
+def test_every_command_has_a_line() -> None:
     from onward.cli.commands import COMMANDS, name
 
     words = {line.split()[1] for _, line in CASES if line.startswith("onward ")}

@@ -16,12 +16,12 @@ from builders.file_fuzz import KINDS
 PROGRAM = Path(__file__).parents[1] / "builders" / "file_fuzz.py"
 SEED, MOST_SECONDS = 20240229, 240
 FILES, MANY_FILES = 40, 300
-# transformers, too, passes over values of these files that make no sense.
+# transformers also ignores values of these files that make no sense.
 TOLERANT = {"special-tokens", "added-tokens"}
 
 
 def fuzzed(kinds: list[str], files: int) -> list[int]:
-    """How many files of each kind were opened or refused."""
+    """The number of files of each kind that were opened or refused."""
     command = [
         sys.executable,
         str(PROGRAM),
@@ -39,7 +39,7 @@ def fuzzed(kinds: list[str], files: int) -> list[int]:
     for line in done.stdout.splitlines():
         kind, opened, refused, slowest, grown_kb = json.loads(line)
         if kind not in TOLERANT:
-            assert refused > opened / 50, kind  # the damage does reach what is checked
+            assert refused > opened / 50, kind  # the damage reaches the checked fields
         assert slowest < 2.5, kind
         assert grown_kb < 50_000, kind
         counts.append(opened + refused)

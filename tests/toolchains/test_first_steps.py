@@ -30,7 +30,7 @@ SOURCES = [
 
 
 class TestExtras:
-    def test_the_requirements_are_those_of_pyproject(self) -> None:
+    def test_the_requirements_equal_pyproject(self) -> None:
         text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
         for extra, requirements in extras.EXTRAS.items():
             (line,) = re.findall(rf"^{extra} = \[(.*)\]$", text, re.MULTILINE)
@@ -40,7 +40,7 @@ class TestExtras:
         named = [path for path in SOURCES if "onward[" in path.read_text(encoding="utf-8")]
         assert named == []
 
-    def test_plain_pip_where_it_belongs_to_this_python(
+    def test_the_advice_is_plain_pip_if_pip_belongs_to_this_python(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(
@@ -49,7 +49,7 @@ class TestExtras:
         assert extras.install_command("hub") == "pip install 'huggingface_hub>=0.24'"
 
     @pytest.mark.parametrize("pip", ["/elsewhere/pip", None])
-    def test_this_python_where_pip_is_that_of_another(
+    def test_the_advice_is_this_python_if_pip_belongs_to_another(
         self, pip: str | None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(extras.shutil, "which", lambda name: pip)
@@ -59,7 +59,9 @@ class TestExtras:
 
 
 class TestDocuments:
-    def test_all_are_listed_with_their_titles(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_all_documents_are_listed_with_their_titles(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         assert main(["doctor", "--docs"]) == 0
         out = capsys.readouterr().out
         for path in (ROOT / "docs").glob("*.md"):
@@ -67,7 +69,7 @@ class TestDocuments:
         assert "sessions      Sessions\n" in out
 
     @pytest.mark.parametrize("name", ["kv", "kv.md", "docs/kv.md"])
-    def test_one_is_printed(self, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_one_document_is_printed(self, name: str, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["doctor", "--docs", name]) == 0
         assert capsys.readouterr().out == (ROOT / "docs/kv.md").read_text(encoding="utf-8")
 
@@ -96,7 +98,7 @@ class TestDocuments:
         assert unknown == {}
 
     def test_no_text_that_a_user_sees_names_a_file_of_the_checkout(self) -> None:
-        """Comments of Python and of the core's sources are for readers of the checkout."""
+        """Comments of Python and C++ sources are for readers of the checkout and do not count."""
         named = []
         for path in SOURCES:
             text = path.read_text(encoding="utf-8")
@@ -118,7 +120,7 @@ class TestDocuments:
 
 
 class TestDoctor:
-    def test_what_is_missing_comes_with_its_command(
+    def test_a_missing_package_comes_with_the_command_to_install_it(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         def absent(*_: Any, **__: Any) -> Any:
@@ -149,11 +151,12 @@ class TestProgressOfTheBuild:
             ("  *** CMake build\n", None),
         ],
     )
-    def test_stages(self, line: str, stage: str | None) -> None:
+    def test_the_stages_of_the_build_are_shown(self, line: str, stage: str | None) -> None:
         assert progress_script().stage_of(line) == stage
 
-    def test_pip_that_fails_shows_the_end_of_its_output(self, tmp_path: Path) -> None:
-        """Nothing is on stdout, the exit code is pip's, and the time that it takes comes first."""
+    def test_the_end_of_the_output_is_shown_if_pip_fails(self, tmp_path: Path) -> None:
+        """stdout is empty, the exit code is the exit code of pip, and the expected duration comes
+        first."""
         script = str(ROOT / "scripts/install_with_progress.py")
         done = subprocess.run(
             [sys.executable, script, "--no-index", str(tmp_path / "none")],
@@ -172,7 +175,7 @@ class TestProgressOfTheBuild:
 
     def test_the_demo_ends_with_the_next_command(self) -> None:
         done = subprocess.run(
-            # Of its own, also where the suite itself was started by make.
+            # A separate make, even if the suite itself was started by make.
             ["env", "-u", "MAKEFLAGS", "-u", "MAKELEVEL", "make", "-n", "demo"],
             cwd=ROOT,
             capture_output=True,

@@ -1,4 +1,4 @@
-"""The structure of the code, read from every #include and import: which room may use which.
+"""Checks the structure of the code by every #include and import: which room may use which.
 
 Floors of the core. A file includes only files of its own floor and of lower floors:
 
@@ -74,7 +74,7 @@ NOT_OURS = {"build", "dist", "__pycache__", "node_modules"}
 
 
 def files(suffixes: set[str], root: Path = ROOT) -> Iterator[Path]:
-    """Files of the repository with those suffixes, and those without any beside the root."""
+    """Files of the repository with one of ``suffixes``, and files without a suffix in the root."""
     for path in sorted(root.iterdir()):
         if path.name in NOT_OURS or (path.name.startswith(".") and path.name != ".ci"):
             continue
@@ -89,7 +89,7 @@ def relative(path: Path) -> str:
 
 
 def includes(path: Path) -> list[tuple[str, bool]]:
-    """(what is included, whether in quotes)."""
+    """(included file, whether in quotes) of each #include."""
     found = re.findall(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', path.read_text(), re.MULTILINE)
     return [(name, quote == '"') for quote, name in found]
 
@@ -117,14 +117,14 @@ class TestCore:
                 assert FLOORS[target] <= FLOORS[room], f"{relative(path)} includes {name}"
         assert edges > 50
 
-    def test_quoted_includes_are_files_of_ours_named_from_the_root(self):
+    def test_quoted_includes_are_files_of_the_project_named_from_the_root(self):
         for path in core_files():
             for name, quoted in includes(path):
                 if quoted:
                     found = (CORE / name).is_file() or (CORE / "include" / name).is_file()
                     assert found, f"{relative(path)} includes {name}"
 
-    def test_the_public_headers_need_the_standard_library_only(self):
+    def test_the_public_headers_need_only_the_standard_library(self):
         for path in files({".h"}, CORE / "include"):
             for name, quoted in includes(path):
                 own = name.startswith("onward/")
@@ -133,7 +133,7 @@ class TestCore:
                     standard = name in ("stddef.h", "stdint.h")
                 assert own or standard, f"{relative(path)} includes {name}"
 
-    def test_only_the_top_names_a_device(self):
+    def test_only_the_bindings_and_the_c_interface_open_devices(self):
         for path in core_files():
             room = path.relative_to(CORE).parts[0]
             own = {"cpu/": ("cpu", "device", "bindings"), "cuda/": ("cuda",)}
@@ -142,7 +142,7 @@ class TestCore:
                 named = [name for name, _ in includes(path) if name.startswith(target)]
                 assert room in rooms or not named, f"{relative(path)} includes {named}"
 
-    def test_only_the_pack_knows_the_json_library(self):
+    def test_only_the_pack_uses_the_json_library(self):
         naming = {
             relative(path)
             for path in core_files()
@@ -154,7 +154,7 @@ class TestCore:
             if path.relative_to(CORE).parts[0] != "pack":
                 assert ("pack/json_text.h", True) not in includes(path), relative(path)
 
-    def test_only_the_bindings_know_python(self):
+    def test_only_the_bindings_use_python(self):
         for path in core_files():
             if path.relative_to(CORE).parts[0] != "bindings":
                 text = path.read_text()
@@ -163,7 +163,7 @@ class TestCore:
 
     def test_instruction_set_files_share_no_bodies(self):
         """The linker keeps one copy of a shared inline function, perhaps that of an AVX-512 file.
-        The generic files are compiled as all other code is, and may share."""
+        The generic files have the same compiler flags as other code, and may share functions."""
         for path in files({".cpp", ".inl", ".h"}, CORE / "cpu" / "isa"):
             if path.parent.name == "generic":
                 continue
@@ -194,7 +194,7 @@ MODULES = {name_of(path): path for path in files({".py"}, PACKAGE)}
 
 
 def imported_modules(tree: ast.AST) -> Iterator[str]:
-    """Dotted names of what a syntax tree imports from the package, anywhere in it."""
+    """Dotted names of all imports from the package in a syntax tree."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, "imports are absolute"
@@ -242,7 +242,7 @@ class TestPackage:
         top = {p.stem for p in PACKAGE.glob("*.py")} - {"__init__", "__main__"}
         assert len(top) <= MODULES_AT_THE_TOP, top
 
-    def test_families_know_configs_and_nothing_else(self):
+    def test_families_use_only_configs(self):
         for path in files({".py"}, PACKAGE / "load" / "architectures"):
             for name in imported_modules(ast.parse(path.read_text())):
                 rooms = ("onward.load.architectures", "onward.errors", "onward.message_text")
@@ -271,22 +271,23 @@ class TestFiles:
         assert len(lengths) > 80
         assert {name: n for name, n in lengths.items() if n > LINES_AT_MOST} == {}
 
-    def test_every_room_has_a_name_of_its_own(self):
+    def test_no_room_has_a_vague_name(self):
         for path in files(CODE):
             parts = path.relative_to(ROOT).with_suffix("").parts
             stems = {word for part in parts for word in part.lower().split("_")}
             assert not stems & NAMELESS_ROOMS, relative(path)
 
     @pytest.mark.parametrize("place", ["/work", "/root", "/home", "/Users", "/mnt"])
-    def test_no_file_names_a_place_on_somebodys_machine(self, place):
+    def test_no_file_names_a_path_of_a_developers_machine(self, place):
         pattern = re.compile(rf"(?<![\w.]){place}/\w")
         for path in [*files(TEXT), ROOT / "Makefile", ROOT / ".ci" / "run"]:
             if path != Path(__file__):
                 found = pattern.search(path.read_text(errors="replace"))
                 assert not found, f"{relative(path)}: {found}"
 
-    def test_code_opens_with_what_it_is_for(self):
-        """A module's docstring; a comment at the top of a header, or of a C++ file without one."""
+    def test_every_file_opens_with_its_purpose(self):
+        """A module has a docstring. A header, or a C++ file without a header, has a comment at the
+        top."""
         for path in files({".py"}, PACKAGE):
             text = path.read_text()
             assert not text.strip() or ast.get_docstring(ast.parse(text)), relative(path)

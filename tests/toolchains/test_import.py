@@ -39,7 +39,7 @@ def test_import_is_fast_and_starts_no_thread(run_python: Run) -> None:
     assert "onward._core" not in loaded
 
 
-def test_every_exported_name_is_there() -> None:
+def test_every_exported_name_exists() -> None:
     for name in onward.__all__:
         assert getattr(onward, name) is not None
         assert name in dir(onward)

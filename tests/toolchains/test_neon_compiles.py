@@ -1,6 +1,6 @@
-"""The NEON kernels compile for aarch64 from here, without a warning.
+"""The NEON kernels compile for aarch64 with a cross compiler, without a warning.
 
-They need a cross compiler (Debian's g++-aarch64-linux-gnu); .ci/run installs it where it can.
+The compiler is Debian's g++-aarch64-linux-gnu. .ci/run installs it if possible.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 
 CSRC = Path(__file__).parents[2] / "csrc"
 COMPILER = shutil.which("aarch64-linux-gnu-g++")
-# -O1: the front end and the intrinsics are what is tested; -O3 takes three times as long.
+# -O1 is enough to test the front end and the intrinsics; -O3 takes three times as long.
 FLAGS = ["-std=c++20", "-O1", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror"]
 DOT_FLAG = "-march=armv8.2-a+dotprod"
 
@@ -48,8 +48,8 @@ def compiled(source: str, folder: Path, *flags: str) -> str:
 def test_the_neon_kernels_compile(
     source: str, flags: list[str], instruction: str, tmp_path: Path
 ) -> None:
-    """The object holds many of the instructions that the kernels are made of, so it is no empty
-    stub, and dot products only where the processor has them."""
+    """The object has many instructions of the kernels, so it is not an empty stub. It has dot
+    products only for a processor with them."""
     listing = compiled(f"isa/neon/{source}.cpp", tmp_path, *flags)
     assert listing.count(instruction) > 100
     assert ("sdot" in listing) == (source == "dot_bytes")

@@ -1,6 +1,4 @@
-"""The tables of options: each fact is written once, and everything that is derived from it
-agrees.
-"""
+"""The tables of options: each fact is written once, and all derived files and structs agree."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from onward.options.table import BY_NAME, OPTIONS
 ROOT = Path(__file__).parents[2]
 TABLES = _core.generation_options()
 ROWS = {row["name"]: row for rows in TABLES.values() for row in rows}
-# Members of the C structs that are no numbers of a table.
+# Members of the C structs that are not numbers of a table.
 BESIDE_THE_NUMBERS = {
     *("size", "order", "seed", "stream", "logit_bias", "num_logit_bias", "suppress_tokens"),
     *("num_suppress_tokens", "allowed_token_ids", "num_allowed_token_ids", "early_stopping"),

@@ -53,12 +53,13 @@ def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(fuzzer: Path, seconds: int) -> int:
-    """Executions; a finding fails the test with what the sanitizers said."""
+    """Returns the number of executions. A finding fails the test with the report of the
+    sanitizers."""
     corpus = fuzzer.parent / "corpus"
     corpus.mkdir(exist_ok=True)
     limits = ["-rss_limit_mb=1500", "-malloc_limit_mb=256", "-timeout=20"]
-    # The peak memory of a process includes that of the process it was forked from; the shell's is
-    # small.
+    # The peak memory of a process includes the peak of its parent before the fork. A shell as the
+    # parent has a small peak.
     through_shell = ["sh", "-c", '"$@"; exit $?', "sh"]
     ran = subprocess.run(
         [

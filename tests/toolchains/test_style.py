@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
     [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"]],
     ids=["ruff-check", "ruff-format", "mypy-strict"],
 )
-def test_nothing_to_say(command: list[str]) -> None:
+def test_it_reports_nothing(command: list[str]) -> None:
     run = subprocess.run(
         [sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False
     )
