@@ -63,17 +63,9 @@ TEXT_SIZES = {
         *("pad_token_id", "bos_token_id", "eos_token_id"),
     )
 }
-# The decoder of a pair; the encoder has other sizes, which must not be read.
-DECODER = {
-    "decoder_layers": LAYERS,
-    "decoder_attention_heads": 4,
-    "decoder_ffn_dim": 96,
-    "encoder_layers": 1,
-    "encoder_attention_heads": 2,
-    "encoder_ffn_dim": 32,
-    "num_hidden_layers": None,
-    "num_attention_heads": None,
-    "scale_embedding": True,
+_QWEN2_VL_TEXT = {
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 3, 3]},
+    **{"use_sliding_window": True, "max_window_layers": 2},
 }
 # Instead of SIZES, or besides them. None takes a size away.
 CHANGES: dict[str, dict[str, Any]] = {
@@ -91,9 +83,6 @@ CHANGES: dict[str, dict[str, Any]] = {
     "gpt_neo": {"attention_types": [[["global", "local"], 2]], "window_size": WINDOW},
     "gpt_neox_japanese": {"rotary_pct": 0.5},
     "ctrl": {"dff": 96},
-    **dict.fromkeys(("mbart", "blenderbot", "pegasus", "bigbird_pegasus"), DECODER),
-    "whisper": {**DECODER, "scale_embedding": False, "max_target_positions": 256},
-    "moshi": {"ffn_dim": 192, "sliding_window": 256},
     "mpt": {"attn_config": {"clip_qkv": 0.5}},
     "nemotron": {"attention_bias": True, "mlp_bias": True},
     "stablelm": {"use_qkv_bias": True, "qk_layernorm": True},
@@ -109,6 +98,29 @@ CHANGES: dict[str, dict[str, Any]] = {
     },
     "falcon": {"new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 2},
     "phi": {"partial_rotary_factor": 0.5},
+    "qwen2_moe": {"use_sliding_window": True, "mlp_only_layers": [1]},
+    "qwen3_moe": {"use_sliding_window": True, "mlp_only_layers": [1]},
+    "olmo": {"clip_qkv": 1.0},
+    "granitemoeshared": {"shared_intermediate_size": 48},
+    "granite_swa": {"layer_rope_theta": [10000.0, 0.0, 500.0, 10000.0]},
+    "granitemoe_swa": {
+        "shared_intermediate_size": 48,
+        "layer_rope_theta": [10000.0, 0.0, 500.0, 10000.0],
+    },
+    "ernie4_5": {"use_bias": True},
+    "seed_oss": {"attention_out_bias": True, "mlp_bias": True},
+    "hunyuan_v1_dense": {
+        "rope_parameters": {"rope_type": "dynamic", "alpha": 1000.0, "factor": 1.0}
+    },
+    "hyperclovax": {"residual_multiplier": 0.5, "logits_scaling": 0.25},
+    "mellum": {
+        "layer_types": ALTERNATING,
+        "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"],
+    },
+    "flint": {"layer_types": ALTERNATING},
+    "afmoe": {"layer_types": ALTERNATING, "mup_enabled": True, "route_scale": 2.0},
+    "qwen2_vl": _QWEN2_VL_TEXT,
+    "qwen2_5_vl": _QWEN2_VL_TEXT,
     "deepseek_v2": {"num_key_value_heads": 4, "topk_method": "group_limited_greedy"},
     "deepseek_v3": {"num_key_value_heads": 4},
 }
@@ -130,7 +142,42 @@ _SIGLIP_VISION = {
     **{"image_token_index": 3, "boi_token_index": 4, "eoi_token_index": 5},
     "mm_tokens_per_image": 4,
 }
+_QWEN2_VISION = {
+    **_QWEN_VISION,
+    "vision_config": {
+        **{"depth": 1, "hidden_size": 64, "embed_dim": 32, "num_heads": 2, "mlp_ratio": 1},
+        **{"intermediate_size": 32, "out_hidden_size": 64},
+    },
+}
+_IDEFICS_VISION = {
+    "vision_config": {
+        **{"model_type": "idefics3_vision", "hidden_size": 32, "intermediate_size": 32},
+        **{"num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28, "patch_size": 14},
+    },
+    "image_token_index": 3,
+}
+_VQ_VISION = {
+    "vq_config": {
+        **{"codebook_size": 8, "embed_dim": 8, "latent_channels": 8, "base_channels": 32},
+        **{"channel_multiplier": [1, 1], "num_res_blocks": 1, "hidden_size": 32},
+        **{"attn_resolutions": [], "num_attention_heads": 1},
+    },
+    "vocabulary_map": {"<image>": 3},
+}
+_SAM_VISION = {
+    "vision_config": {
+        **{"hidden_size": 32, "output_channels": 16, "num_hidden_layers": 1, "mlp_dim": 32},
+        **{"num_attention_heads": 2, "image_size": 64, "patch_size": 16},
+        "global_attn_indexes": [0],
+    },
+    "image_token_index": 3,
+}
 VISION_CONFIGS: dict[str, dict[str, Any]] = {
+    "aria": _IDEFICS_VISION,
+    "emu3": _VQ_VISION,
+    "got_ocr2": {**_SAM_VISION, "tie_word_embeddings": False},
+    "qwen2_vl": _QWEN2_VISION,
+    "qwen2_5_vl": _QWEN2_VISION,
     "gemma3": _SIGLIP_VISION,
     "qwen3_vl": _QWEN_VISION,
     "qwen3_vl_moe": _QWEN_VISION,

@@ -82,9 +82,7 @@ def compute(model: Any, prompt_tokens: int, seed: int) -> Reference:
     for _ in range(NEW_TOKENS):
         whole = torch.tensor([prompt + greedy])
         greedy.append(int(model(whole, use_cache=False).logits[0, -1].argmax()))
-    # Neither ends nor forces an end token, as onward does not here.
-    model.generation_config.eos_token_id = None
-    model.generation_config.forced_eos_token_id = None
+    model.generation_config.eos_token_id = None  # onward goes on after it, too
     found = model.generate(
         ids,
         attention_mask=torch.ones_like(ids),

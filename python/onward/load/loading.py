@@ -109,7 +109,7 @@ def opened_source(
     checkpoint = open_checkpoint(files)
     try:
         spec = read_spec(checkpoint)
-        plan = architectures.tensor_plan(spec, checkpoint.names())
+        plan = architectures.tensor_plan(spec, checkpoint.names(), checkpoint.describe)
         check_headers(plan, checkpoint, spec)
         dtypes = choose_dtypes(
             plan, lambda source: checkpoint.describe(source)[0], dtype, head_dtype
@@ -270,7 +270,7 @@ def check_headers(plan: list[PlannedTensor], checkpoint: Checkpoint, spec: Decod
     if spec.tied_head and top["head"] in left_over:
         left_over.remove(top["head"])
     family = architectures.names_of(spec)
-    left_over = [name for name in left_over if not family.is_ignored(name)]
+    left_over = [name for name in left_over if not family.is_ignored(name, spec.num_layers)]
     if left_over:
         raise WeightError(
             f"weights: {spec.architecture} has no place for these tensors: {labels(left_over)}"

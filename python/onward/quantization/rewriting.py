@@ -62,7 +62,7 @@ class Rewriting:
         self._files = files
         self._checkpoint = checkpoint
         self._spec: DecoderSpec = read_spec(checkpoint)
-        plan = architectures.tensor_plan(self._spec, checkpoint.names())
+        plan = architectures.tensor_plan(self._spec, checkpoint.names(), checkpoint.describe)
         check_headers(plan, checkpoint, self._spec)
         self._plan = {planned.name: planned for planned in plan}
         self._stored = stored_shapes(plan)

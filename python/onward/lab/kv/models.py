@@ -95,7 +95,7 @@ def _with_weights(files: ModelFiles, dtype: str) -> Subject:
     checkpoint = open_checkpoint(files)
     try:
         spec = architectures.read_spec(checkpoint.config, checkpoint.where)
-        plan = architectures.tensor_plan(spec, checkpoint.names())
+        plan = architectures.tensor_plan(spec, checkpoint.names(), checkpoint.describe)
         check_headers(plan, checkpoint, spec)
         dtypes = choose_dtypes(plan, lambda source: checkpoint.describe(source)[0], dtype)
     finally:

@@ -18,7 +18,7 @@ from onward.load.architectures.model_types import FAMILIES
 from onward.load.architectures.multimodal import is_multimodal, text_reader
 from onward.load.architectures.names import Names
 from onward.load.architectures.parts import PlannedTensor
-from onward.load.architectures.planned_parts import planned
+from onward.load.architectures.planned_parts import Describe, planned
 from onward.spec import DecoderSpec
 
 __all__ = [
@@ -62,13 +62,16 @@ def names_of(spec: DecoderSpec) -> Names:
     return tensors if isinstance(tensors, Names) else tensors(spec)
 
 
-def tensor_plan(spec: DecoderSpec, stored: Collection[str] = ()) -> list[PlannedTensor]:
+def tensor_plan(
+    spec: DecoderSpec, stored: Collection[str] = (), describe: Describe | None = None
+) -> list[PlannedTensor]:
     """The weights of the decoder and the parts of Hugging Face tensors that they are made of.
 
     ``stored`` are the tensors of a file. They decide where a family has several spellings of its
-    names; otherwise the first spelling is used.
+    names; otherwise the first spelling is used. ``describe`` gives their dtypes and shapes, which
+    decide where a family has several layouts under one name.
     """
-    return list(planned(spec, names_of(spec), stored))
+    return list(planned(spec, names_of(spec), stored, describe))
 
 
 def top_tensors(spec: DecoderSpec, stored: Collection[str]) -> dict[str, str]:

@@ -191,6 +191,14 @@ def _rotary_dim(config: ConfigReader, head_dim: int, default: int | None) -> int
     return rotary_dim
 
 
+def head_size(config: ConfigReader, default: int | None = None) -> int:
+    """``head_dim``; where it is absent, ``default``, or else hidden_size / num_attention_heads."""
+    hidden_size = config.integer("hidden_size", 1, MAX_WIDTH)
+    return _head_dim(
+        config, hidden_size, config.integer("num_attention_heads", 1, MAX_HEADS), default
+    )
+
+
 def _head_dim(config: ConfigReader, hidden_size: int, num_heads: int, default: int | None) -> int:
     head_dim = config.integer("head_dim", 2, MAX_HEAD_DIM, default)
     if head_dim is None:

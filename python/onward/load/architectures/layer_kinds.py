@@ -40,6 +40,16 @@ def windows_of(config: ConfigReader, kinds: Sequence[str], default: int | None) 
     return tuple(min(window or 0, MAX_CONTEXT) if kind == SLIDING else 0 for kind in kinds)
 
 
+def sparse_by_kind(config: ConfigReader, dense: int) -> tuple[int, ...]:
+    """1 for each layer that ``mlp_layer_types`` calls sparse: it has experts. Where the field is
+    absent, all layers but the first ``dense`` ones are sparse."""
+    layers = num_layers(config)
+    kinds = config.texts("mlp_layer_types", ("dense", "sparse"), layers)
+    if kinds is None:
+        return tuple(int(layer >= dense) for layer in range(layers))
+    return tuple(int(kind == "sparse") for kind in kinds)
+
+
 def ropes_by_kind(
     config: ConfigReader,
     kinds: Sequence[str],

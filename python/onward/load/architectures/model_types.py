@@ -4,14 +4,19 @@ multimodal types."""
 from __future__ import annotations
 
 # model_type -> the file of its family.
-FAMILIES: dict[str, str] = {"gpt-sw3": "gpt2"}
+FAMILIES: dict[str, str] = {
+    "qwen2_5_vl_text": "qwen2_vl_text",
+}
 
 # Multimodal types whose text model, under ``text_config``, is one of the families. With text alone
 # it computes what the whole model computes. The value stands for a missing model_type of the text.
 MULTIMODAL: dict[str, str] = {
+    "aria": "aria_text",
+    "emu3": "emu3_text_model",
     "fuyu": "persimmon",
     "gemma3": "gemma3_text",
     "gemma4": "gemma4_text",
+    "got_ocr2": "qwen2",
     "llama4": "llama4_text",
     "llava": "llama",
     "llava_next": "llama",

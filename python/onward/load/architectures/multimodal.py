@@ -1,7 +1,8 @@
 """Configs of multimodal models, of which the text model alone is read.
 
 Such a config has the text model's under ``text_config``. The fields beside it are of images and
-sound, except for ``tie_word_embeddings``.
+sound, except for ``tie_word_embeddings``. Old files of some types have the fields of the text model
+at the top, beside ``vision_config``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from onward.load.architectures.model_types import MULTIMODAL
 
 # Fields of the whole model that a text does not meet.
 _MEDIA_FIELDS = (
-    *("vision_config", "audio_config", "mm_tokens_per_image", "projector_hidden_act"),
+    *("vision_config", "audio_config", "vq_config", "mm_tokens_per_image", "projector_hidden_act"),
     *("image_token_index", "video_token_index", "boi_token_index", "eoi_token_index"),
     *("image_seq_length", "multimodal_projector_bias", "spatial_merge_size"),
     *("vision_feature_layer", "vision_feature_select_strategy", "image_grid_pinpoints"),
@@ -26,7 +27,8 @@ _MEDIA_FIELDS = (
 
 def is_multimodal(config: Mapping[str, object]) -> bool:
     """Whether a config is of a model for images or sound, too."""
-    return config.get("model_type") in MULTIMODAL and "text_config" in config
+    nested = "text_config" in config or "vision_config" in config
+    return config.get("model_type") in MULTIMODAL and nested
 
 
 def text_reader(whole: ConfigReader) -> ConfigReader:
@@ -37,6 +39,9 @@ def text_reader(whole: ConfigReader) -> ConfigReader:
     """
     model_type = whole.text("model_type", tuple(MULTIMODAL))
     text = whole.section("text_config")
+    if text is None and "hidden_size" in whole:
+        values = {key: value for key, value in whole.values.items() if key not in _MEDIA_FIELDS}
+        return ConfigReader({**values, "model_type": MULTIMODAL[model_type]}, whole.where)
     if text is None:
         raise whole.wrong("text_config", "the config of the text model")
     values = dict(text.values)
@@ -55,7 +60,8 @@ def text_reader(whole: ConfigReader) -> ConfigReader:
 def with_text_ids(config: Mapping[str, Any]) -> dict[str, Any]:
     """A config with the ids of special tokens, which a multimodal one may have in its text_config
     alone."""
-    if not is_multimodal(config) or not isinstance(config["text_config"], Mapping):
+    text = config.get("text_config")
+    if not is_multimodal(config) or not isinstance(text, Mapping):
         return dict(config)
-    ids = {key: value for key, value in config["text_config"].items() if key.endswith("_token_id")}
+    ids = {key: value for key, value in text.items() if key.endswith("_token_id")}
     return ids | {key: value for key, value in config.items() if value is not None}

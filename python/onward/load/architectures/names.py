@@ -3,12 +3,14 @@
 A family writes ``TENSORS = names(...)`` with its differences from Llama. A role is a part of a
 canonical weight (canonical.py): q, gate, norm. Its entry is the name of a module, whose tensors are
 ``<module>.weight`` and ``<module>.bias``, or a ``Stored`` that says more, or several entries, of
-which the first is used whose tensor is in the file or that needs none. ``o_bias`` is the bias of
-``o`` where its entry does not say it. ``{i}`` is the layer, ``{e}`` the expert or the head.
+which the first whose tensor is in the file, with the shape of the entry, is used, or else the first
+of all. ``o_bias`` is the
+bias of ``o`` where its entry does not say it. ``{i}`` is the layer, ``{e}`` the expert or the head.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -36,8 +38,6 @@ class Stored:
     """(inputs, outputs)."""
     first_row: int = 0
     """Rows of the tensor before this one are not read."""
-    spare_rows: int = 0
-    """Rows at the end of the tensor that are not read."""
     plus: float = 0.0
     """Added to each value, e.g. 1 to the weights of Gemma's norms."""
     constant: float | None = None
@@ -52,11 +52,6 @@ class Stored:
     """The tensors (whole names below the layer) whose values are the part, one after the other."""
     scalars: tuple[str, ...] = ()
     """Those of ``joined`` that have no dimension."""
-
-    @property
-    def has_tensor(self) -> bool:
-        """Whether the values are in the file."""
-        return self.constant is None and self.computed is None
 
 
 Entry = str | Stored
@@ -118,14 +113,26 @@ class Names:
     neighbours (2i, 2i + 1), or as the engine does, (i, i + half) of all."""
     ignored: tuple[str, ...] = ()
     """Ends of the names of tensors that are not read."""
+    predicts_further: bool = False
+    """Files may have layers that predict further tokens, which are not read: layers after the last
+    one, or names that begin with mtp."""
 
-    def is_ignored(self, tensor: str) -> bool:
-        """Whether a tensor is one that a text model does not read."""
+    def is_ignored(self, tensor: str, num_layers: int) -> bool:
+        """Whether a tensor is one that a text model of ``num_layers`` layers does not read."""
+        if self.predicts_further and _is_further(tensor.removeprefix("model."), num_layers):
+            return True
         return tensor.endswith(self.ignored) or self.is_media(tensor)
 
     def is_media(self, tensor: str) -> bool:
         """Whether a tensor of a multimodal file is for images or sound."""
         return tensor.removeprefix("model.").startswith(MEDIA)
+
+
+def _is_further(tensor: str, num_layers: int) -> bool:
+    layer = re.match(r"layers\.(\d+)\.", tensor)
+    return tensor.startswith(("mtp.", "mtp_")) or (
+        layer is not None and int(layer.group(1)) >= num_layers
+    )
 
 
 _LLAMA: dict[str, Entry | tuple[Entry, ...]] = {
@@ -199,7 +206,7 @@ _NORMS = (
 )
 MEDIA = (
     *("vision_tower.", "vision_model.", "visual.", "multi_modal_projector.", "audio_tower."),
-    *("embed_vision.", "embed_audio.", "vision_embed_tokens.", "image_newline"),
+    *("embed_vision.", "embed_audio.", "vision_embed_tokens.", "image_newline", "vqmodel."),
 )
 """What the tensors of multimodal files for images and sound begin with."""
 # Constants that old checkpoints store beside the weights; they are computed here.
@@ -208,24 +215,27 @@ _BUFFERS = (".rotary_emb.inv_freq", ".rotary_emb.cos_cached", ".rotary_emb.sin_c
 
 def names(
     *,
-    model: str | tuple[str, ...] = (),
+    model: str | tuple[str | Root, ...] = (),
     layer: str = "layers.{i}.",
     rotation: Rotation = "halves",
     norm_plus: float = 0.0,
     norm_constant: float | None = None,
     ignored: tuple[str, ...] = (),
+    predicts_further: bool = False,
     **roles: Entry | tuple[Entry, ...],
 ) -> Names:
     """The table of a family, as differences from Llama's.
 
     Args:
         model: what names of the model begin with; several: the one that the file has. Default:
-            "model.", and the spellings of multimodal files. "" means no beginning.
+            "model.", and the spellings of multimodal files. "" means no beginning. A ``Root``
+            says where the head is, too.
         layer: what names of a layer have next.
         rotation: of q and k, see ``Names``.
         norm_plus: added to the weights of all norms.
         norm_constant: norms have no weight; they multiply by this.
         ignored: ends of the names of tensors that are not read.
+        predicts_further: see ``Names``.
         roles: entries by role. The entry of a tensor of several roles (``fused``) stands for all
             of them, under any keyword.
     """
@@ -244,7 +254,8 @@ def names(
         )
         if norm_constant is not None and role not in roles:
             entries[role] = (Stored(constant=norm_constant),)
-    return Names(_roots(model), layer, entries, rotation, (*_BUFFERS, *ignored))
+    ignored = (*_BUFFERS, *ignored)
+    return Names(_roots(model), layer, entries, rotation, ignored, predicts_further)
 
 
 def _entries(entry: Entry | tuple[Entry, ...]) -> Entries:
@@ -252,7 +263,8 @@ def _entries(entry: Entry | tuple[Entry, ...]) -> Entries:
     return tuple(Stored(each) if isinstance(each, str) else each for each in several)
 
 
-def _roots(model: str | tuple[str, ...]) -> tuple[Root, ...]:
+def _roots(model: str | tuple[str | Root, ...]) -> tuple[Root, ...]:
     if model == ():
         return _ROOTS
-    return tuple(Root(prefix) for prefix in (model if isinstance(model, tuple) else (model,)))
+    several = model if isinstance(model, tuple) else (model,)
+    return tuple(Root(each) if isinstance(each, str) else each for each in several)

@@ -3,7 +3,7 @@ of the family says."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,13 +22,19 @@ from onward.load.architectures.parts import (
 )
 from onward.spec import DecoderSpec, RopeSpec
 
+Describe = Callable[[str], tuple[str, Shape]]
+"""The dtype and shape of a tensor of a file."""
 
-def planned(spec: DecoderSpec, names: Names, stored: Collection[str]) -> Iterator[PlannedTensor]:
+
+def planned(
+    spec: DecoderSpec, names: Names, stored: Collection[str], describe: Describe | None = None
+) -> Iterator[PlannedTensor]:
     """The weights of a model; those outside the layers come first.
 
-    ``stored`` are the tensors of the file, which decide between spellings; empty: the first ones.
+    ``stored`` are the tensors of the file, which decide between spellings, and ``describe`` tells
+    their shapes, which decide between layouts. Without them the first ones are used.
     """
-    plan = _Plan(spec, names, root_of(names, stored), stored)
+    plan = _Plan(spec, names, root_of(names, stored), stored, describe)
     for weight in canonical_weights(spec):
         yield PlannedTensor(
             weight.name, tuple(plan.part(role, weight.layer) for role in weight.roles)
@@ -50,6 +56,7 @@ class _Plan:
     names: Names
     root: Root
     stored: Collection[str]
+    describe: Describe | None = None
 
     def part(self, role: Role, layer: int | None) -> Part:
         if role.name in ("k_up", "v_up") and role.name not in self.names.roles:
@@ -66,16 +73,17 @@ class _Plan:
         return part if order is None else with_rows(part, order)
 
     def _entry(self, role: Role, layer: int | None) -> Stored:
-        """The first entry whose tensor is in the file, or that needs none."""
+        """The first entry whose tensor is in the file, with its shape, if one has it."""
         entries: Entries = self.names.roles[role.name]
         if role.is_bias:
             entries = self.names.roles.get(f"{role.name}_bias", entries)
-        for entry in entries:
-            if self._tensor(entry, role, layer) in self.stored:
-                return entry
-            if self.stored and not entry.has_tensor:
-                return entry
-        return entries[0]
+        found = [entry for entry in entries if self._tensor(entry, role, layer) in self.stored]
+        if len(found) > 1 and self.describe is not None:
+            for entry in found:
+                part = self._stored_part(entry, role, layer)
+                if part.stored == self.describe(part.tensor)[1]:
+                    return entry
+        return (found or entries)[0]
 
     def _prefix(self, role: Role, layer: int | None) -> str:
         if layer is not None:
@@ -114,9 +122,9 @@ class _Plan:
         self, entry: Stored, role: Role, layer: int | None
     ) -> tuple[range | RowOrder | None, int]:
         """The rows of a role in its tensor, None for all, and how many rows the tensor has."""
-        if entry.first_row or entry.spare_rows:
+        if entry.first_row:
             end = entry.first_row + role.shape[0]
-            return range(entry.first_row, end), end + entry.spare_rows
+            return range(entry.first_row, end), end
         if not entry.roles:
             return None, role.shape[0]
         shapes = role_shapes(self.spec, layer)

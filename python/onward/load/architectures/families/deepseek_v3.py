@@ -9,7 +9,7 @@ from onward.load.architectures.families.deepseek_v2 import deepseek_spec, shared
 from onward.load.architectures.names import names
 from onward.spec import DecoderSpec, ExpertsSpec
 
-TENSORS = names(rotation="pairs")
+TENSORS = names(rotation="pairs", predicts_further=True)
 
 
 def read_spec(config: ConfigReader) -> DecoderSpec:

@@ -8,20 +8,29 @@ from onward.load.architectures.names import Stored, names
 from onward.spec import DecoderSpec, ExpertsSpec
 
 TENSORS = names(
+    predicts_further=True,
     rotation="pairs",
-    router_correction=Stored("mlp.moe_statics.e_score_correction_bias", weight="", one_row=True),
+    router_correction=(
+        Stored("mlp.moe_statics.e_score_correction_bias", weight="", one_row=True),
+        Stored("mlp.gate.moe_statics.e_score_correction_bias", weight="", one_row=True),
+    ),
 )
 
 
 def read_spec(config: ConfigReader) -> DecoderSpec:
     """Experts are in every ``moe_layer_interval``-th layer from the first to the last of them."""
     config.ignore("router_aux_loss_coef", "moe_norm_min")  # of training; of sums near 0
+    config.ignore("moe_capacity", "moe_use_aux_free", "num_nextn_predict_layers")
+    config.text("moe_gate", ("topk",), "topk")
     bias = config.flag("use_bias", False)
     layers = num_layers(config)
     first = config.integer("moe_layer_start_index", 0, 1 << 20, 1)
     last = config.integer("moe_layer_end_index", -1, 1 << 20, -1)
     last = layers - 1 if last == -1 else last
     every = config.integer("moe_layer_interval", 1, 1 << 20, 1)
+    shared = config.integer("moe_num_shared_experts", 0, 4096, 2)
+    if bias and shared:
+        raise config.error("use_bias", "is true, but this version has no bias for shared experts")
     size = config.integer("moe_intermediate_size", 1, MAX_WIDTH, 1536)
     return decoder_spec(
         config,
@@ -33,13 +42,14 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
         qkv_bias=bias,
         output_bias=bias,
         mlp_bias=bias,
+        head_bias=bias,
         experts=ExpertsSpec(
             count=config.integer("moe_num_experts", 1, 4096, 64),
             chosen=config.integer("moe_k", 1, 4096, 6),
             intermediate_size=size,
             correction=True,
             normalise=True,
-            shared_size=size * config.integer("moe_num_shared_experts", 0, 4096, 2),
+            shared_size=size * shared,
         ),
         layer_experts=tuple(
             int((layer + 1) % every == 0 and first <= layer <= last) for layer in range(layers)

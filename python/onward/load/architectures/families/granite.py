@@ -18,20 +18,38 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
     return granite_spec(config, "granite", mlp_bias=config.flag("mlp_bias", False))
 
 
-def granite_spec(config: ConfigReader, architecture: str, **fields: Any) -> DecoderSpec:
-    """``logits_scaling`` divides the logits."""
+def granite_spec(
+    config: ConfigReader,
+    architecture: str,
+    *,
+    default_attention: float = 1.0,
+    sink_logits: bool = False,
+    divides_logits: bool = True,
+    default_context: int = 2048,
+    **fields: Any,
+) -> DecoderSpec:
+    """The spec of a family with the multipliers of Granite.
+
+    Args:
+        default_attention: attention_multiplier, where it is absent; 0: 1 / sqrt(head_dim).
+        sink_logits: of attention.
+        divides_logits: logits_scaling divides the logits; otherwise it multiplies them.
+        default_context, fields: as of ``decoder_spec``.
+    """
+    logits = config.number("logits_scaling", *_MULTIPLIER, default=1.0)
     attention_bias = config.flag("attention_bias", False)
     return decoder_spec(
         config,
         architecture,
-        default_context=2048,
+        default_context=default_context,
         qkv_bias=attention_bias,
         output_bias=attention_bias,
         attention=AttentionSpec(
-            scale=config.number("attention_multiplier", *_MULTIPLIER, default=1.0)
+            scale=config.number("attention_multiplier", *_MULTIPLIER, default=default_attention),
+            sink_logits=sink_logits,
         ),
         embedding_scale=config.number("embedding_multiplier", *_MULTIPLIER, default=1.0),
         residual_scale=config.number("residual_multiplier", *_MULTIPLIER, default=1.0),
-        logit_scale=1 / config.number("logits_scaling", *_MULTIPLIER, default=1.0),
+        logit_scale=1 / logits if divides_logits else logits,
         **fields,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onward.load.architectures.config_reader import ConfigReader
-from onward.load.architectures.decoder_plan import MAX_HEADS, MAX_WIDTH, decoder_spec
+from onward.load.architectures.decoder_plan import decoder_spec, head_size
 from onward.load.architectures.families.olmo2 import TENSORS as TENSORS
 from onward.load.architectures.layer_kinds import (
     FULL,
@@ -20,10 +20,7 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
     """``attention_bias`` covers q, k, v and the output projection."""
     attention_bias = config.flag("attention_bias", False)
     kinds = layer_kinds(config, 4)
-    heads = config.integer("num_attention_heads", 1, MAX_HEADS)
-    head_dim = config.integer(
-        "head_dim", 2, 512, config.integer("hidden_size", 1, MAX_WIDTH) // heads
-    )
+    head_dim = head_size(config)
     theta = config.number("rope_theta", 1, 1e30, default=500000.0)
     return decoder_spec(
         config,

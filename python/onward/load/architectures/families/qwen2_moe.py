@@ -43,10 +43,14 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
     )
 
 
-def sparse_layers(config: ConfigReader, layers: int) -> tuple[int, ...]:
+def sparse_layers(
+    config: ConfigReader, layers: int, default_dense: tuple[int, ...] = ()
+) -> tuple[int, ...]:
     """1 for each layer that has experts: every ``decoder_sparse_step``-th one, without the
-    ``mlp_only_layers``."""
+    ``mlp_only_layers``, or ``default_dense`` where the field is absent."""
     config.ignore("router_aux_loss_coef")  # of training
     step = config.integer("decoder_sparse_step", 1, 1 << 20, 1)
     dense = config.integers("mlp_only_layers", 0, 1 << 20)
+    if config.values.get("mlp_only_layers") is None:
+        dense = list(default_dense)
     return tuple(int((layer + 1) % step == 0 and layer not in dense) for layer in range(layers))

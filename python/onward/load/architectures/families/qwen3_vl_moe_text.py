@@ -7,10 +7,17 @@ from onward.load.architectures.families.qwen3_moe import qwen3_moe_spec
 from onward.load.architectures.names import Stored, fused, names
 from onward.spec import DecoderSpec
 
-_FUSED = fused("mlp.experts.gate_up_proj", "expert_gate", "expert_up", transposed=True, weight="")
+# Published files have the matrices of experts transposed; the reference library saves them upright.
+_BOTH_WAYS = tuple(
+    fused("mlp.experts.gate_up_proj", "expert_gate", "expert_up", transposed=turned, weight="")
+    for turned in (True, False)
+)
 TENSORS = names(
-    expert_gate=_FUSED,
-    expert_down=Stored("mlp.experts.down_proj", weight="", transposed=True),
+    expert_gate=_BOTH_WAYS,
+    expert_up=_BOTH_WAYS,
+    expert_down=tuple(
+        Stored("mlp.experts.down_proj", weight="", transposed=turned) for turned in (True, False)
+    ),
 )
 
 
