@@ -5,7 +5,7 @@ The file of a family adds what is different in it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from onward.load.architectures.config_reader import ConfigReader
@@ -54,6 +54,7 @@ def decoder_spec(
     *,
     default_context: int,
     default_head_dim: int | None = None,
+    default_kv_heads: int | None = None,
     default_theta: float = 10000.0,
     default_tied: bool = False,
     default_eps: float = 1e-6,
@@ -61,6 +62,7 @@ def decoder_spec(
     default_inner: int | None = None,
     default_rotated: float | None = None,
     default_rotary_dim: int | None = None,
+    default_rope: Mapping[str, object] | None = None,
     rotates: bool = True,
     rotated_dim: int | None = None,
     **fields: Any,
@@ -68,8 +70,8 @@ def decoder_spec(
     """Read the common fields, add the fields of the family, and refuse fields that were not read.
 
     The sizes of the matrices are required. Fields that the reference library leaves out of a
-    config when they have their default may be absent: ``num_key_value_heads`` (one for each
-    query head), ``head_dim`` (the family's, else hidden_size / num_attention_heads),
+    config when they have their default may be absent: ``num_key_value_heads`` (the family's, else
+    one for each query head), ``head_dim`` (the family's, else hidden_size / num_attention_heads),
     ``max_position_embeddings``, ``eps_field``, ``tie_word_embeddings`` and ``rope_theta`` (the
     family's), ``hidden_act`` (silu).
 
@@ -82,6 +84,7 @@ def decoder_spec(
             rotates, and the field must be 1.
         default_rotary_dim: of the families that have the field rotary_dim, the number of rotated
             dimensions of a head, in place of partial_rotary_factor.
+        default_rope: the rope section, where the config has none; None: plain rotation.
         rotated_dim: the dimensions of a head that rotate, where the family reads them. Then
             ``fields`` have ``head_dim`` and ``num_kv_heads``.
         rotates: false for a family without rotation; its fields of rotation are not read. They are
@@ -91,7 +94,9 @@ def decoder_spec(
     """
     hidden_size = config.integer("hidden_size", 1, MAX_WIDTH)
     num_heads = config.integer("num_attention_heads", 1, MAX_HEADS)
-    num_kv_heads = _num_kv_heads(config, num_heads, fields.get("num_kv_heads"))
+    num_kv_heads = _num_kv_heads(
+        config, num_heads, fields.get("num_kv_heads"), default_kv_heads or num_heads
+    )
     head_dim = rotated_dim or _head_dim(config, hidden_size, num_heads, default_head_dim)
     max_positions = config.integer("max_position_embeddings", 1, MAX_POSITIONS, default_context)
     if "mlp" not in fields:
@@ -113,7 +118,13 @@ def decoder_spec(
     elif rotates:
         rotary_dim = rotated_dim or _rotary_dim(config, head_dim, default_rotary_dim)
         rope = read_rope(
-            config, head_dim, max_positions, default_theta, default_rotated, rotary_dim
+            config,
+            head_dim,
+            max_positions,
+            default_theta,
+            default_rotated,
+            rotary_dim,
+            default_rope,
         )
         common |= {"rope": rope.spec, "max_context": rope.max_context}
     else:
@@ -167,12 +178,12 @@ def layer_types(config: ConfigReader) -> list[str] | None:
     return config.texts("layer_types", ("full_attention", "sliding_attention"), num_layers(config))
 
 
-def _num_kv_heads(config: ConfigReader, num_heads: int, own: int | None) -> int:
+def _num_kv_heads(config: ConfigReader, num_heads: int, own: int | None, default: int) -> int:
     """``own`` is what the family says; a field that it does not read cannot contradict it."""
     if own is not None:
         config.ignore("num_key_value_heads")
         return own
-    found = config.integer("num_key_value_heads", 1, MAX_HEADS, num_heads)
+    found = config.integer("num_key_value_heads", 1, MAX_HEADS, default)
     if num_heads % found:
         raise config.error(
             "num_key_value_heads", f"is {found}, expected a divisor of {num_heads} heads"

@@ -17,7 +17,7 @@ from typing import Literal
 from onward.load.architectures.parts import Computed
 
 Groups = Literal["one", "heads", "kv_heads"]
-Rotation = Literal["halves", "pairs", "as_stored"]
+Rotation = Literal["halves", "pairs", "backwards", "as_stored"]
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,8 @@ class Names:
     roles: dict[str, Entries]
     rotation: Rotation = "halves"
     """The pairs of dimensions of a head that rotate together: (i, i + half) of the rotated ones,
-    neighbours (2i, 2i + 1), or as the engine does, (i, i + half) of all."""
+    neighbours (2i, 2i + 1), the halves of a head that turns the other way, (i + half, i), or as the
+    engine does, (i, i + half) of all."""
     ignored: tuple[str, ...] = ()
     """Ends of the names of tensors that are not read."""
     predicts_further: bool = False

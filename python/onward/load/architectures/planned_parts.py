@@ -205,6 +205,8 @@ def _head_order(spec: DecoderSpec, names: Names, layer: int) -> RowOrder | None:
     rotated = 2 * sum(frequency != 0 for frequency in rope.inv_freq)
     if names.rotation == "pairs":
         return row_orders.partial_pairs(head_dim, rotated)
+    if names.rotation == "backwards":
+        return row_orders.swapped_halves(head_dim)
     if rotated == head_dim:
         return None
     return row_orders.partial_halves(head_dim, rotated)

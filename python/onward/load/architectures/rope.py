@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,19 +55,27 @@ def read_rope(
     default_theta: float = 1e4,
     default_rotated: float | None = None,
     rotary_dim: int | None = None,
+    default_section: Mapping[str, object] | None = None,
 ) -> Rope:
     """Read the rope of a config in either spelling; an unknown kind is an error.
 
     ``default_rotated`` is the rotated share of a head, where the config has no
     partial_rotary_factor; None: heads of the family rotate whole. ``rotary_dim`` is the number of
-    rotated dimensions, of the families that have it in a field of its own.
+    rotated dimensions, of the families that have it in a field of its own. ``default_section`` is
+    the rope section of a config that has none.
     """
     section = rope_section(config)
+    if section is None and default_section is not None:
+        section = ConfigReader(default_section, config.where, "rope_parameters.")
     theta = _theta(config, section, default_theta)
     rotated = rotary_dim
     if rotated is None:
         rotated = _rotated(config, section, head_dim, default_rotated)
     rope = _read_rope(config, section, theta, rotated, max_position_embeddings)
+    if rope.spec.dynamic_factor and rotated != head_dim:
+        raise config.error(
+            "rope_scaling", "is dynamic, which this version computes for heads that rotate whole"
+        )
     still_pairs = (0.0,) * ((head_dim - rotated) // 2)
     spec = dataclasses.replace(rope.spec, inv_freq=rope.spec.inv_freq + still_pairs)
     return Rope(spec, rope.max_context)

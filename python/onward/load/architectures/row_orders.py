@@ -37,6 +37,12 @@ def partial_halves(head_dim: int, rotated: int) -> RowOrder:
     return _spread(head_dim, np.arange(rotated).reshape(2, -1))
 
 
+def swapped_halves(head_dim: int) -> RowOrder:
+    """The rows of a head (head_dim) that rotates whole and the other way. Turning the pair (a, b)
+    back is turning (b, a) forward."""
+    return np.roll(np.arange(head_dim, dtype=np.int32), head_dim // 2)
+
+
 def _spread(head_dim: int, pairs: NDArray[np.int_]) -> RowOrder:
     """pairs (2, rotated / 2): the first and the second row of each pair."""
     half, count = head_dim // 2, pairs.shape[1]
