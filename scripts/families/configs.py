@@ -97,6 +97,29 @@ CHANGES: dict[str, dict[str, Any]] = {
         "final_logit_softcapping": 30.0,
     },
     "falcon": {"new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 2},
+    "glm4_moe": {"use_qk_norm": True, "attention_bias": True, "n_shared_experts": 2},
+    "dots1": {"n_shared_experts": 2, "max_window_layers": 2, "norm_topk_prob": True},
+    "solar_open": {"attention_bias": True, "routed_scaling_factor": 1.5},
+    "sarvam_moe": {"attention_bias": True},
+    "minimax_m2": {
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
+    },
+    "dbrx": {
+        "attn_config": {"kv_n_heads": 2, "clip_qkv": 0.5, "rope_theta": 1e4},
+        "ffn_config": {"ffn_hidden_size": 48, "moe_num_experts": 8, "moe_top_k": 2},
+    },
+    "arcee": {"attention_bias": True, "mlp_bias": True},
+    "helium": {"attention_bias": True, "mlp_bias": True},
+    "internlm3": {"attention_bias": True, "mlp_bias": True},
+    "apertus": {
+        "attention_bias": True,
+        "rope_parameters": {
+            **{"rope_type": "llama3", "rope_theta": 1e4, "factor": 4.0},
+            **{"low_freq_factor": 1.0, "high_freq_factor": 4.0},
+            "original_max_position_embeddings": 64,
+        },
+    },
+    "nanochat": {"attention_bias": True, "final_logit_softcapping": 0.5},
     "phi": {"partial_rotary_factor": 0.5},
     "qwen2_moe": {"use_sliding_window": True, "mlp_only_layers": [1]},
     "qwen3_moe": {"use_sliding_window": True, "mlp_only_layers": [1]},

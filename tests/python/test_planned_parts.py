@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
@@ -309,6 +310,9 @@ def test_scalars_of_an_activation() -> None:
     (part,) = found["activation_parameters"]
     assert part.shape == (4,)
     assert [piece.stored for piece in part.joined] == [(1,), (1,), (), ()]
+    assert part.change is not None
+    values = part.change(np.array([0, math.log(math.e - 1), 0.5, -1e-6], np.float32))
+    np.testing.assert_allclose(values, [math.log(2), 1.5, 0.5, -1e-6], rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -338,6 +342,10 @@ def test_tensors_that_text_models_do_not_read() -> None:
         assert table.is_ignored(name, 2)
     assert not table.is_ignored("model.layers.0.mlp.down_proj.weight", 2)
     assert table.is_media("model.visual.x") and not table.is_media("h.0.attn.bias")
+
+
+def test_a_head_that_turns_backwards() -> None:
+    assert rows(parts_of(names(rotation="backwards"))["qkv"][1]) == [2, 3, 0, 1, 6, 7, 4, 5]
 
 
 def test_a_table_with_an_unknown_role_is_refused() -> None:

@@ -101,7 +101,9 @@ def decoder_spec(
     max_positions = config.integer("max_position_embeddings", 1, MAX_POSITIONS, default_context)
     if "mlp" not in fields:
         config.text("hidden_act", ("silu", "swish"), "silu")
-    inner = ... if default_inner is None else default_inner * hidden_size
+    inner = fields.get(
+        "intermediate_size", ... if default_inner is None else default_inner * hidden_size
+    )
     common: dict[str, Any] = {
         "vocab_size": config.integer("vocab_size", 1, MAX_VOCAB),
         "hidden_size": hidden_size,

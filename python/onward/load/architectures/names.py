@@ -14,7 +14,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from onward.load.architectures.parts import Computed
+from onward.load.architectures.parts import Change, Computed
+from onward.load.architectures.xielu import xielu_parameters
 
 Groups = Literal["one", "heads", "kv_heads"]
 Rotation = Literal["halves", "pairs", "backwards", "as_stored"]
@@ -36,6 +37,9 @@ class Stored:
     """The rows of the roles take turns: row 0 of each, row 1 of each."""
     transposed: bool = False
     """(inputs, outputs)."""
+    stacked: bool = False
+    """The matrix of an expert is rows of a matrix that has all experts, one below the other; of
+    the transposed matrix, its columns."""
     first_row: int = 0
     """Rows of the tensor before this one are not read."""
     plus: float = 0.0
@@ -52,6 +56,8 @@ class Stored:
     """The tensors (whole names below the layer) whose values are the part, one after the other."""
     scalars: tuple[str, ...] = ()
     """Those of ``joined`` that have no dimension."""
+    change: Change | None = None
+    """What is done to the values of ``joined``."""
 
 
 Entry = str | Stored
@@ -198,6 +204,7 @@ _LLAMA: dict[str, Entry | tuple[Entry, ...]] = {
             "mlp.act_fn.eps",
         ),
         scalars=("mlp.act_fn.beta", "mlp.act_fn.eps"),
+        change=xielu_parameters,
     ),
 }
 _NORMS = (

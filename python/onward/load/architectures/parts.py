@@ -17,6 +17,8 @@ RowOrder = NDArray[np.int32]
 """(rows of a part): the row of the tensor that each row comes from."""
 Computed = Callable[[Shape], NDArray[np.float32]]
 """The values of a part of this shape."""
+Change = Callable[[NDArray[np.float32]], NDArray[np.float32]]
+"""The values of a part from those of the tensors."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +51,8 @@ class Part:
     """The values of a part that no tensor holds."""
     joined: tuple[Part, ...] = ()
     """The part is these parts, one after the other: a copy."""
+    change: Change | None = None
+    """What is done to the values of ``joined``."""
 
     def __post_init__(self) -> None:
         found = self._shape()
@@ -99,11 +103,11 @@ def constant(shape: Shape, value: float) -> Part:
     return Part("", shape, constant=value)
 
 
-def joined(parts: Iterable[Part]) -> Part:
+def joined(parts: Iterable[Part], change: Change | None = None) -> Part:
     """One part of several tensors, e.g. a vector that a file keeps as four scalars."""
     pieces = tuple(parts)
     rows = sum(part.shape[0] for part in pieces)
-    return Part("", (rows, *pieces[0].shape[1:]), joined=pieces)
+    return Part("", (rows, *pieces[0].shape[1:]), joined=pieces, change=change)
 
 
 def with_rows(part: Part, order: RowOrder) -> Part:

@@ -105,6 +105,8 @@ class _Plan:
         turned = entry.transposed and not role.is_bias
         if turned:
             stored = stored[::-1]
+        if entry.stacked:
+            return self._stacked_part(entry, role, layer)
         index = None
         if role.index is not None and "{e}" not in entry.module:
             stored, index = (self.spec.experts.count, *stored), role.index
@@ -117,6 +119,15 @@ class _Plan:
             rows=rows,
             plus=0.0 if role.is_bias else entry.plus,
         )
+
+    def _stacked_part(self, entry: Stored, role: Role, layer: int | None) -> Part:
+        tensor, count = self._tensor(entry, role, layer), self.spec.experts.count
+        rows, columns = role.shape[::-1] if entry.transposed else role.shape
+        own = range((role.index or 0) * rows, ((role.index or 0) + 1) * rows)
+        stored = (count * rows, columns)
+        if entry.transposed:
+            return Part(tensor, role.shape, stored, transposed=True, columns=own)
+        return Part(tensor, role.shape, stored, rows=own)
 
     def _rows(
         self, entry: Stored, role: Role, layer: int | None
@@ -145,10 +156,11 @@ class _Plan:
     def _joined(self, entry: Stored, role: Role, layer: int | None) -> Part:
         prefix = self._prefix(role, layer)
         if len(entry.joined) > 1:  # values of their own
-            return joined(
+            pieces = [
                 Part(prefix + name, (1,), () if name in entry.scalars else (1,))
                 for name in entry.joined
-            )
+            ]
+            return joined(pieces, entry.change)
         shape = (self.spec.head_dim_of(layer or 0),)
         heads = role.shape[0] // shape[0]  # one tensor for each head
         order = _head_order(self.spec, self.names, layer or 0)

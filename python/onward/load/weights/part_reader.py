@@ -38,7 +38,10 @@ def read_part(checkpoint: Checkpoint, part: Part) -> PartTensor:
     if part.computed is not None:
         return _floats(part.computed(part.shape))
     if part.joined:
-        return _joined([read_part(checkpoint, piece) for piece in part.joined], part)
+        found = _joined([read_part(checkpoint, piece) for piece in part.joined], part)
+        if part.change is None:
+            return found
+        return _floats(part.change(float_values(_gathered(found), found.dtype)))
     tensor = checkpoint.tensor(part.tensor)
     if part.transposed or part.columns is not None:
         _require_floats(checkpoint, part, tensor)

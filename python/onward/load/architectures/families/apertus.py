@@ -1,5 +1,5 @@
-"""Apertus: Llama with a plain MLP, the activation xIELU, whose parameters are in the file, and norms
-on each head of q and k."""
+"""Apertus: Llama with norms on each head of q and k, a plain MLP, and the activation xIELU, whose
+parameters are in the file."""
 
 from __future__ import annotations
 

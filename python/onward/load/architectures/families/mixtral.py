@@ -9,12 +9,11 @@ from onward.load.architectures.rope import MAX_CONTEXT, MAX_POSITIONS
 from onward.spec import DecoderSpec, ExpertsSpec
 
 _FUSED = fused("mlp.experts.gate_up_proj", "expert_gate", "expert_up", weight="")
-TENSORS = names(
-    router=("block_sparse_moe.gate", "mlp.gate"),
-    expert_gate=("block_sparse_moe.experts.{e}.w1", _FUSED),
-    expert_up=("block_sparse_moe.experts.{e}.w3", _FUSED),
-    expert_down=("block_sparse_moe.experts.{e}.w2", Stored("mlp.experts.down_proj", weight="")),
-)
+ROUTER = ("block_sparse_moe.gate", "mlp.gate")
+GATE = ("block_sparse_moe.experts.{e}.w1", _FUSED)
+UP = ("block_sparse_moe.experts.{e}.w3", _FUSED)
+DOWN = ("block_sparse_moe.experts.{e}.w2", Stored("mlp.experts.down_proj", weight=""))
+TENSORS = names(router=ROUTER, expert_gate=GATE, expert_up=UP, expert_down=DOWN)
 
 
 def read_spec(config: ConfigReader) -> DecoderSpec:
