@@ -67,6 +67,18 @@ _QWEN2_VL_TEXT = {
     "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 3, 3]},
     **{"use_sliding_window": True, "max_window_layers": 2},
 }
+# The decoder of a pair; the encoder has other sizes, which must not be read.
+DECODER = {
+    "decoder_layers": LAYERS,
+    "decoder_attention_heads": 4,
+    "decoder_ffn_dim": 96,
+    "encoder_layers": 1,
+    "encoder_attention_heads": 2,
+    "encoder_ffn_dim": 32,
+    "num_hidden_layers": None,
+    "num_attention_heads": None,
+    "scale_embedding": True,
+}
 # Instead of SIZES, or besides them. None takes a size away.
 CHANGES: dict[str, dict[str, Any]] = {
     "llama": {"attention_bias": True, "mlp_bias": True},
@@ -83,6 +95,9 @@ CHANGES: dict[str, dict[str, Any]] = {
     "gpt_neo": {"attention_types": [[["global", "local"], 2]], "window_size": WINDOW},
     "gpt_neox_japanese": {"rotary_pct": 0.5},
     "ctrl": {"dff": 96},
+    **dict.fromkeys(("mbart", "blenderbot", "pegasus", "bigbird_pegasus"), DECODER),
+    "whisper": {**DECODER, "scale_embedding": False, "max_target_positions": 256},
+    "moshi": {"ffn_dim": 192, "sliding_window": 256},
     "mpt": {"attn_config": {"clip_qkv": 0.5}},
     "nemotron": {"attention_bias": True, "mlp_bias": True},
     "stablelm": {"use_qkv_bias": True, "qk_layernorm": True},

@@ -82,7 +82,9 @@ def compute(model: Any, prompt_tokens: int, seed: int) -> Reference:
     for _ in range(NEW_TOKENS):
         whole = torch.tensor([prompt + greedy])
         greedy.append(int(model(whole, use_cache=False).logits[0, -1].argmax()))
-    model.generation_config.eos_token_id = None  # onward goes on after it, too
+    # Neither ends nor forces an end token, as onward does not here.
+    model.generation_config.eos_token_id = None
+    model.generation_config.forced_eos_token_id = None
     found = model.generate(
         ids,
         attention_mask=torch.ones_like(ids),

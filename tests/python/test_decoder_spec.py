@@ -36,6 +36,16 @@ class TestSpellings:
             with pytest.raises(ConfigError, match=rf"^config\.json: {message}"):
                 self.reader(**values).integer("hidden_size", 1, 9)
 
+    def test_a_field_that_means_something_else_is_not_read(self) -> None:
+        reader = ConfigReader({"decoder_layers": 2, "num_hidden_layers": 9}, "config.json")
+        reader.renamed(num_hidden_layers="decoder_layers")
+        assert reader.integer("num_hidden_layers", 1, 9) == 2
+        reader.refuse_the_rest()
+        with pytest.raises(ConfigError, match=r"^config\.json: decoder_layers is missing"):
+            ConfigReader({"num_hidden_layers": 9}, "config.json").renamed(
+                num_hidden_layers="decoder_layers"
+            ).integer("num_hidden_layers", 1, 9)
+
     def test_both_spellings_are_understood(self) -> None:
         reader = self.reader(hidden_size=8, n_embd=None)
         reader.integer("hidden_size", 1, 9)

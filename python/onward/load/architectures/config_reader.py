@@ -56,6 +56,7 @@ class ConfigReader:
         self._prefix = prefix
         self._asked: set[str] = set()
         self._spellings: dict[str, str] = {}
+        self._renamed: dict[str, str] = {}
 
     def spelled(self, **spellings: str) -> ConfigReader:
         """This reader, for a family that spells fields in its own way: ``hidden_size="n_embd"``.
@@ -70,10 +71,21 @@ class ConfigReader:
         """A reader of the same fields, some of which have other values."""
         other = ConfigReader({**self.values, **values}, self.where, self._prefix)
         other._asked, other._spellings = self._asked, self._spellings
+        other._renamed = self._renamed
         return other
+
+    def renamed(self, **names: str) -> ConfigReader:
+        """As ``spelled``, for a family where the fields on the left say something else, such as the
+        depth of an encoder: their values are not used."""
+        self._renamed.update(names)
+        return self
 
     def spelling(self, key: str) -> str:
         """The name that a field has in this config."""
+        renamed = self._renamed.get(key)
+        if renamed is not None:
+            self._asked.update((renamed, key))
+            return renamed
         own = self._spellings.get(key)
         if own is None:
             return key

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 # model_type -> the file of its family.
 FAMILIES: dict[str, str] = {
+    "gpt-sw3": "gpt2",
     "qwen2_5_vl_text": "qwen2_vl_text",
 }
 

@@ -3,9 +3,9 @@
 A family writes ``TENSORS = names(...)`` with its differences from Llama. A role is a part of a
 canonical weight (canonical.py): q, gate, norm. Its entry is the name of a module, whose tensors are
 ``<module>.weight`` and ``<module>.bias``, or a ``Stored`` that says more, or several entries, of
-which the first whose tensor is in the file, with the shape of the entry, is used, or else the first
-of all. ``o_bias`` is the
-bias of ``o`` where its entry does not say it. ``{i}`` is the layer, ``{e}`` the expert or the head.
+which the first is used whose tensor is in the file or that needs none. Where several have that
+tensor, its shape decides. ``o_bias`` is the bias of ``o`` where its entry does not say it. ``{i}``
+is the layer, ``{e}`` the expert or the head.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ class Stored:
     the transposed matrix, its columns."""
     first_row: int = 0
     """Rows of the tensor before this one are not read."""
+    spare_rows: int = 0
+    """Rows at the end of the tensor that are not read."""
     plus: float = 0.0
     """Added to each value, e.g. 1 to the weights of Gemma's norms."""
     constant: float | None = None
@@ -58,6 +60,11 @@ class Stored:
     """Those of ``joined`` that have no dimension."""
     change: Change | None = None
     """What is done to the values of ``joined``."""
+
+    @property
+    def has_tensor(self) -> bool:
+        """Whether the values are in the file."""
+        return self.constant is None and self.computed is None
 
 
 Entry = str | Stored

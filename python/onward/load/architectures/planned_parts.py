@@ -73,17 +73,25 @@ class _Plan:
         return part if order is None else with_rows(part, order)
 
     def _entry(self, role: Role, layer: int | None) -> Stored:
-        """The first entry whose tensor is in the file, with its shape, if one has it."""
+        """The first entry whose tensor is in the file or that needs none. Among entries of one
+        tensor, the first that has its shape."""
         entries: Entries = self.names.roles[role.name]
         if role.is_bias:
             entries = self.names.roles.get(f"{role.name}_bias", entries)
-        found = [entry for entry in entries if self._tensor(entry, role, layer) in self.stored]
-        if len(found) > 1 and self.describe is not None:
+        found = [entry for entry in entries if self._is_there(entry, role, layer)]
+        if self.describe is not None and len(found) > 1 and found[0].has_tensor:
+            tensor = self._tensor(found[0], role, layer)
+            shape = self.describe(tensor)[1]
             for entry in found:
-                part = self._stored_part(entry, role, layer)
-                if part.stored == self.describe(part.tensor)[1]:
+                part = self._stored_part(entry, role, layer) if entry.has_tensor else None
+                if part is not None and (part.tensor, part.stored) == (tensor, shape):
                     return entry
         return (found or entries)[0]
+
+    def _is_there(self, entry: Stored, role: Role, layer: int | None) -> bool:
+        if not entry.has_tensor:
+            return bool(self.stored)
+        return self._tensor(entry, role, layer) in self.stored
 
     def _prefix(self, role: Role, layer: int | None) -> str:
         if layer is not None:
@@ -133,9 +141,9 @@ class _Plan:
         self, entry: Stored, role: Role, layer: int | None
     ) -> tuple[range | RowOrder | None, int]:
         """The rows of a role in its tensor, None for all, and how many rows the tensor has."""
-        if entry.first_row:
+        if entry.first_row or entry.spare_rows:
             end = entry.first_row + role.shape[0]
-            return range(entry.first_row, end), end
+            return range(entry.first_row, end), end + entry.spare_rows
         if not entry.roles:
             return None, role.shape[0]
         shapes = role_shapes(self.spec, layer)

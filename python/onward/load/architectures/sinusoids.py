@@ -42,6 +42,14 @@ def paired_sines_then_cosines(shape: Shape) -> Floats:
     return _sines_and_cosines(0, positions, frequencies[0::2], frequencies[1::2])
 
 
+def paired_sines_then_cosines_in_double(shape: Shape) -> Floats:
+    """As ``paired_sines_then_cosines``, rounded to float32 once."""
+    positions, width = shape
+    frequencies = 1 / np.power(10000.0, np.arange(0, width, 2) / width)
+    angles = np.arange(positions)[:, None] * frequencies
+    return np.hstack([np.sin(angles), np.cos(angles)]).astype(np.float32)
+
+
 def _sines_and_cosines(first: int, positions: int, sines: Floats, cosines: Floats) -> Floats:
     rows = np.arange(first, first + positions, dtype=np.float32)[:, None]
     angles = [(rows * frequencies).astype(np.float64) for frequencies in (sines, cosines)]

@@ -15,7 +15,7 @@ TENSORS = names(
     head="embed_out",
     qkv=fused("attention.query_key_value", "q", "k", "v", groups="heads"),
     o="attention.dense",
-    o_bias=(Stored(constant=0.0), Stored("attention.dense_bias", bias="")),
+    o_bias=(Stored("attention.dense_bias", bias=""), Stored(constant=0.0)),
     up="mlp.dense_h_to_4h",
     down="mlp.dense_4h_to_h",
     ignored=(".attention.bias", ".attention.masked_bias"),
