@@ -15,7 +15,7 @@ from onward.spec import DecoderSpec
 
 SIZES = {
     **{"hidden_size": 24, "num_hidden_layers": 4, "num_attention_heads": 3, "head_dim": 8},
-    **{"intermediate_size": 32, "vocab_size": 10},
+    **{"intermediate_size": 32, "vocab_size": 10, "num_key_value_heads": 1},
 }
 EXPERTS = {**SIZES, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
 ERNIE = {**SIZES, "moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": 16}
@@ -33,6 +33,7 @@ def spec_of(model_type: str, sizes: dict[str, Any], **fields: Any) -> DecoderSpe
         ("qwen3_moe", EXPERTS, "mlp_only_layers", [0, "1"], "an integer from 0"),
         ("qwen3_moe", EXPERTS, "mlp_only_layers", 1, "a list of integers"),
         ("ernie4_5_moe", ERNIE, "use_bias", True, "no bias for shared experts"),
+        ("ernie4_5_moe", ERNIE, "moe_norm_min", 0.5, "a number from 0 to 1e-06"),
         ("ernie4_5_moe", ERNIE, "moe_gate", "sinkhorn", "one of topk"),
         ("hunyuan_v1_dense", SIZES, "use_qk_norm", False, "true"),
         ("hunyuan_v1_dense", SIZES, "use_cla", True, "false"),
@@ -57,6 +58,15 @@ def test_values_that_are_refused(
     spec_of(model_type, sizes)
     with pytest.raises(ConfigError, match=rf"config\.json: {field}.*{expected}"):
         spec_of(model_type, {**sizes, field: value})
+
+
+def test_heads_of_keys_where_the_config_has_none() -> None:
+    """Absent: the default of the family. Null: one for each query head."""
+    sizes = {key: value for key, value in SIZES.items() if key != "num_key_value_heads"}
+    sizes["num_attention_heads"] = 16
+    for model_type, expected in (("ernie4_5", 2), ("seed_oss", 8), ("jais2", 16)):
+        assert spec_of(model_type, sizes).num_kv_heads == expected
+        assert spec_of(model_type, sizes, num_key_value_heads=None).num_kv_heads == 16
 
 
 def test_layers_with_experts() -> None:

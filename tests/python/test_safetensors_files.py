@@ -247,6 +247,9 @@ def test_missing_and_unexpected_tensors_are_listed(tmp_path: Path) -> None:
         check(write_folder(tmp_path / "m", weights={**weights, **extra}))
     buffers = {f"model.layers.{i}.self_attn.rotary_emb.inv_freq": np.ones(4) for i in range(2)}
     check(write_folder(tmp_path / "m", weights={**weights, **buffers}))
+    # The reference library saves the matrices of an expert of size 0, too.
+    empty = {"model.layers.0.mlp.shared_experts.up_proj.weight": np.ones((0, 32), np.float32)}
+    check(write_folder(tmp_path / "m", weights={**weights, **empty}))
 
 
 def test_misshapen_tensor_gives_both_shapes(tmp_path: Path) -> None:

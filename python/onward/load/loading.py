@@ -11,6 +11,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -270,7 +271,11 @@ def check_headers(plan: list[PlannedTensor], checkpoint: Checkpoint, spec: Decod
     if spec.tied_head and top["head"] in left_over:
         left_over.remove(top["head"])
     family = architectures.names_of(spec)
-    left_over = [name for name in left_over if not family.is_ignored(name, spec.num_layers)]
+    left_over = [
+        name
+        for name in left_over
+        if not family.is_ignored(name, spec.num_layers) and prod(checkpoint.describe(name)[1]) > 0
+    ]
     if left_over:
         raise WeightError(
             f"weights: {spec.architecture} has no place for these tensors: {labels(left_over)}"

@@ -185,6 +185,8 @@ def _num_kv_heads(config: ConfigReader, num_heads: int, own: int | None, default
     if own is not None:
         config.ignore("num_key_value_heads")
         return own
+    if "num_key_value_heads" in config.values:
+        default = num_heads  # null
     found = config.integer("num_key_value_heads", 1, MAX_HEADS, default)
     if num_heads % found:
         raise config.error(

@@ -17,6 +17,7 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
         config,
         "emu3_text_model",
         default_context=9216,
+        default_kv_heads=8,
         default_eps=1e-5,
         default_theta=1e6,
         qkv_bias=attention_bias,

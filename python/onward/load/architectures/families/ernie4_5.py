@@ -17,6 +17,7 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
         config,
         "ernie4_5",
         default_context=131072,
+        default_kv_heads=2,
         default_head_dim=128,
         default_theta=500000.0,
         default_tied=True,

@@ -19,7 +19,8 @@ TENSORS = names(
 
 def read_spec(config: ConfigReader) -> DecoderSpec:
     """Experts are in every ``moe_layer_interval``-th layer from the first to the last of them."""
-    config.ignore("router_aux_loss_coef", "moe_norm_min")  # of training; of sums near 0
+    config.number("moe_norm_min", 0, 1e-6, default=0.0)  # of sums, which are never so small
+    config.ignore("router_aux_loss_coef")  # of training
     config.ignore("moe_capacity", "moe_use_aux_free", "num_nextn_predict_layers")
     config.text("moe_gate", ("topk",), "topk")
     bias = config.flag("use_bias", False)
@@ -36,6 +37,7 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
         config,
         "ernie4_5_moe",
         default_context=131072,
+        default_kv_heads=4,
         default_theta=500000.0,
         default_tied=True,
         default_eps=1e-5,

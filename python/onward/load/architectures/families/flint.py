@@ -33,6 +33,7 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
         config,
         "flint",
         default_context=262144,
+        default_kv_heads=4,
         default_head_dim=128,
         qkv_bias=attention_bias,
         output_bias=attention_bias,

@@ -21,6 +21,7 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
         config,
         "granite_swa",
         default_context=8192,
+        default_kv_heads=4,
         default_eps=1e-5,
         default_tied=True,
         mlp_bias=config.flag("mlp_bias", False),

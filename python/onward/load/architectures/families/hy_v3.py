@@ -35,6 +35,7 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
         config,
         "hy_v3",
         default_context=131072,
+        default_kv_heads=8,
         default_head_dim=128,
         default_eps=1e-5,
         default_theta=11158840.0,

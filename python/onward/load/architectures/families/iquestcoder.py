@@ -22,6 +22,7 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
         config,
         "iquestcoder",
         default_context=131072,
+        default_kv_heads=8,
         default_head_dim=128,
         default_eps=1e-5,
         qkv_bias=attention_bias,

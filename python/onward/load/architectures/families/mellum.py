@@ -36,6 +36,7 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
         config,
         "mellum",
         default_context=131072,
+        default_kv_heads=4,
         default_head_dim=128,
         qkv_bias=attention_bias,
         output_bias=attention_bias,

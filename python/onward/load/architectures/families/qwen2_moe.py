@@ -29,6 +29,7 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
         config,
         "qwen2_moe",
         default_context=32768,
+        default_kv_heads=16,
         qkv_bias=config.flag("qkv_bias", True),
         windows=windows_by_layer(config, default_window=4096, slides=slides),
         experts=ExpertsSpec(

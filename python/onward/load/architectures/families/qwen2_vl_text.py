@@ -18,6 +18,7 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
         config,
         "qwen2_vl_text",
         default_context=32768,
+        default_kv_heads=8,
         default_theta=1e6,
         default_eps=1e-5,
         qkv_bias=True,

@@ -8,15 +8,16 @@ from onward.load.architectures.names import Stored, fused, names
 from onward.spec import DecoderSpec
 
 # Published files have the matrices of experts transposed; the reference library saves them upright.
+# It takes a square matrix as upright.
 _BOTH_WAYS = tuple(
     fused("mlp.experts.gate_up_proj", "expert_gate", "expert_up", transposed=turned, weight="")
-    for turned in (True, False)
+    for turned in (False, True)
 )
 TENSORS = names(
     expert_gate=_BOTH_WAYS,
     expert_up=_BOTH_WAYS,
     expert_down=tuple(
-        Stored("mlp.experts.down_proj", weight="", transposed=turned) for turned in (True, False)
+        Stored("mlp.experts.down_proj", weight="", transposed=turned) for turned in (False, True)
     ),
 )
 
@@ -27,6 +28,7 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
         config,
         "qwen3_vl_moe_text",
         context=128000,
+        kv_heads=16,
         theta=500000.0,
         counts=(60, 4, 1408),
         normalise=True,

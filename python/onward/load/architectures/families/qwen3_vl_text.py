@@ -17,6 +17,7 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
         config,
         "qwen3_vl_text",
         default_context=128000,
+        default_kv_heads=32,
         default_head_dim=128,
         default_theta=500000.0,
         default_tied=True,

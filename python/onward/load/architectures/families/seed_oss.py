@@ -16,6 +16,7 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
         config,
         "seed_oss",
         default_context=524288,
+        default_kv_heads=8,
         default_head_dim=128,
         qkv_bias=config.flag("attention_bias", True),
         output_bias=config.flag("attention_out_bias", False),
