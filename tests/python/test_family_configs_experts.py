@@ -249,3 +249,86 @@ def test_emu3_has_its_head_below_the_text_model() -> None:
         sources = {planned.name: planned.sources for planned in plan}
         assert sources["head"] == (f"{head}lm_head.weight",)
         assert sources["layers.0.o"] == (f"{root}layers.0.self_attn.o_proj.weight",)
+
+
+_ERNIE_21B = {
+    **{"hidden_size": 2560, "intermediate_size": 12288, "moe_intermediate_size": 1536},
+    **{"num_hidden_layers": 28, "num_attention_heads": 20, "num_key_value_heads": 4},
+    **{"head_dim": 128, "moe_num_experts": 64, "moe_num_shared_experts": 2, "moe_k": 6},
+    **{"moe_layer_start_index": 1, "moe_layer_end_index": 27, "moe_layer_interval": 1},
+    **{"vocab_size": 103424, "tie_word_embeddings": True, "moe_capacity": [64, 64, 64]},
+    **{"moe_gate": "topk", "moe_use_aux_free": True, "num_nextn_predict_layers": 1},
+    **{"rope_theta": 500000, "use_bias": False, "hidden_act": "silu"},
+}
+_GRANITE_1B = {
+    **{"attention_bias": False, "attention_multiplier": 0.015625, "embedding_multiplier": 12.0},
+    **{"hidden_size": 1024, "intermediate_size": 512, "logits_scaling": 6.0},
+    **{"num_attention_heads": 16, "num_experts_per_tok": 8, "num_hidden_layers": 24},
+    **{"num_key_value_heads": 8, "num_local_experts": 32, "residual_multiplier": 0.22},
+    **{"rope_scaling": None, "rope_theta": 1500000.0, "router_aux_loss_coef": 0.001},
+    **{"tie_word_embeddings": True, "vocab_size": 49152, "max_position_embeddings": 131072},
+}
+_HUNYUAN_A13B = {
+    **{"attention_head_dim": 128, "head_dim": 128, "hidden_size": 4096, "intermediate_size": 3072},
+    **{"num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8},
+    **{"num_experts": 64, "moe_intermediate_size": [3072] * 32, "moe_topk": [8] * 32},
+    **{"num_shared_expert": [1] * 32, "use_mixed_mlp_moe": True, "moe_layer_num_skipped": 0},
+    **{"use_qk_norm": True, "use_cla": False, "cla_share_factor": 2, "vocab_size": 128167},
+    **{"use_rotary_pos_emb": True, "norm_type": "rms", "tie_word_embeddings": True},
+    "rope_scaling": {"alpha": 1000.0, "beta_fast": 32, "beta_slow": 1, "factor": 1.0,
+                     "mscale": 1.0, "mscale_all_dim": 1.0, "type": "dynamic"},
+}  # fmt: skip
+_HY_3 = {
+    **{"num_hidden_layers": 80, "num_nextn_predict_layers": 1, "hidden_size": 4096},
+    **{"num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128, "qk_norm": True},
+    **{"vocab_size": 120832, "intermediate_size": 13312, "first_k_dense_replace": 1},
+    **{"num_experts": 192, "num_experts_per_tok": 8, "num_shared_experts": 1},
+    **{"expert_hidden_dim": 1536, "moe_intermediate_size": 1536, "router_scaling_factor": 2.826},
+    "rope_parameters": {"rope_type": "default", "rope_theta": 11158840.0},
+}
+_QWEN3_VL_30B = {
+    **{"image_token_id": 151655, "tie_word_embeddings": False, "vision_config": {"depth": 27}},
+    "text_config": {
+        **{"attention_bias": False, "decoder_sparse_step": 1, "head_dim": 128},
+        **{"hidden_size": 2048, "intermediate_size": 6144, "max_position_embeddings": 262144},
+        **{"mlp_only_layers": [], "moe_intermediate_size": 768, "norm_topk_prob": True},
+        **{"num_attention_heads": 32, "num_experts": 128, "num_experts_per_tok": 8},
+        **{"num_hidden_layers": 48, "num_key_value_heads": 4, "rms_norm_eps": 1e-06},
+        **{"rope_theta": 5000000, "vocab_size": 151936, "model_type": "qwen3_vl_moe"},
+        "rope_scaling": {"mrope_interleaved": True, "mrope_section": [24, 20, 20],
+                         "rope_type": "default"},
+    },
+}  # fmt: skip
+_TRINITY_NANO = {
+    **{"global_attn_every_n_layers": 4, "head_dim": 128, "hidden_size": 1024},
+    **{"intermediate_size": 3072, "moe_intermediate_size": 256, "mup_enabled": True},
+    **{"n_group": 1, "num_attention_heads": 8, "num_dense_layers": 2, "num_expert_groups": 1},
+    **{"num_experts": 128, "num_experts_per_tok": 8, "num_hidden_layers": 56},
+    **{"num_key_value_heads": 2, "num_limited_groups": 1, "num_shared_experts": 1},
+    **{"rope_scaling": None, "rope_theta": 10000, "route_norm": True, "route_scale": 2.826},
+    **{"score_func": "sigmoid", "sliding_window": 2048, "topk_group": 1, "use_grouped_mm": True},
+    "vocab_size": 200192,
+}
+
+
+@pytest.mark.parametrize(
+    ("model_type", "published", "experts"),
+    [
+        ("ernie4_5_moe", _ERNIE_21B, (64, 6, 1536, 3072, 27)),
+        ("granitemoe", _GRANITE_1B, (32, 8, 512, 0, 24)),
+        ("hunyuan_v1_moe", _HUNYUAN_A13B, (64, 8, 3072, 3072, 32)),
+        ("hy_v3", _HY_3, (192, 8, 1536, 1536, 79)),
+        ("qwen3_vl_moe", _QWEN3_VL_30B, (128, 8, 768, 0, 48)),
+        ("afmoe", _TRINITY_NANO, (128, 8, 256, 256, 54)),
+    ],
+)
+def test_configs_of_published_models(
+    model_type: str, published: dict[str, Any], experts: tuple[int, ...]
+) -> None:
+    """With all their fields, also the ones that the reference library does not read."""
+    spec = spec_of(model_type, published)
+    found = spec.experts
+    assert experts == (
+        *(found.count, found.chosen, found.intermediate_size, found.shared_size),
+        sum(spec.layer_experts),
+    )

@@ -45,7 +45,7 @@ def text_reader(whole: ConfigReader) -> ConfigReader:
     if text is None:
         raise whole.wrong("text_config", "the config of the text model")
     values = dict(text.values)
-    if values.get("model_type") is None:
+    if values.get("model_type") in (None, model_type):
         values["model_type"] = MULTIMODAL[model_type]
     if "tie_word_embeddings" in whole:
         values["tie_word_embeddings"] = whole.flag("tie_word_embeddings", False)

@@ -28,8 +28,8 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
     size = config.integer("moe_intermediate_size", 1, MAX_WIDTH, 1408)
     config.ignore("load_balance_coeff")  # of training
     config.text("score_func", ("sigmoid",), "sigmoid")
-    config.integer("n_group", 1, 1, 1)
-    config.integer("topk_group", 1, 1, 1)
+    for groups in ("n_group", "topk_group", "num_expert_groups", "num_limited_groups"):
+        config.integer(groups, 1, 1, 1)
     if not config.flag("route_norm", True):
         raise config.wrong("route_norm", "true in this family")
     attention_bias = config.flag("attention_bias", False)

@@ -12,6 +12,7 @@ TENSORS = names(rotation="pairs")
 
 def read_spec(config: ConfigReader) -> DecoderSpec:
     """``use_bias`` covers attention and MLP."""
+    config.ignore("weight_share_add_bias")  # of the head, where there is a bias
     bias = config.flag("use_bias", False)
     return decoder_spec(
         config,

@@ -16,13 +16,20 @@ TENSORS = names(
     ),
 )
 
+_OF_TRAINING = (
+    *("router_aux_loss_coef", "moe_aux_loss_lambda", "moe_z_loss_lambda", "moe_group"),
+    *("moe_orthogonal_loss_lambda", "moe_group_orthogonal_loss", "moe_use_aux_free"),
+    *("moe_capacity", "moe_multimodal_dispatch_use_allgather", "fuse_gate_detach_matmul"),
+    *("num_nextn_predict_layers", "weight_share_add_bias"),
+)
+
 
 def read_spec(config: ConfigReader) -> DecoderSpec:
     """Experts are in every ``moe_layer_interval``-th layer from the first to the last of them."""
     config.number("moe_norm_min", 0, 1e-6, default=0.0)  # of sums, which are never so small
-    config.ignore("router_aux_loss_coef")  # of training
-    config.ignore("moe_capacity", "moe_use_aux_free", "num_nextn_predict_layers")
+    config.ignore(*_OF_TRAINING)
     config.text("moe_gate", ("topk",), "topk")
+    config.text("moe_gate_act", ("softmax",), "softmax")
     bias = config.flag("use_bias", False)
     layers = num_layers(config)
     first = config.integer("moe_layer_start_index", 0, 1 << 20, 1)

@@ -20,11 +20,22 @@ TENSORS = names(
     shared_down=("mlp.shared_mlp.down_proj", "mlp.shared_experts.down_proj"),
 )
 
+_ALWAYS = ("qk_norm", "route_norm", "moe_router_use_sigmoid", "moe_router_enable_expert_bias")
+
 
 def read_spec(config: ConfigReader) -> DecoderSpec:
     """The layers after the last one predict further tokens; they are not read."""
-    config.ignore("router_aux_loss_coef", "enable_moe_fp32_combine", "num_nextn_predict_layers")
-    config.ignore("num_mtp_layers")
+    config.ignore("router_aux_loss_coef", "num_nextn_predict_layers", "num_mtp_layers")
+    config.ignore("enable_moe_fp32_combine", "enable_lm_head_fp32", "enable_attention_fp32_softmax")
+    for always in (
+        "qk_norm",
+        "route_norm",
+        "moe_router_use_sigmoid",
+        "moe_router_enable_expert_bias",
+    ):
+        if not config.flag(always, True):
+            raise config.wrong(always, "true in this family")
+    config.spelled(moe_intermediate_size="expert_hidden_dim")
     dense = config.integer("first_k_dense_replace", 1, 1, 1)
     if config.flag("mlp_bias", False):
         raise config.error("mlp_bias", "is true: this version has no bias for shared experts")
