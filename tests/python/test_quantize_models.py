@@ -43,6 +43,7 @@ from onward.quantization.quantizer import CALIBRATION_TOKENS
 gguf = pytest.importorskip("gguf")
 
 Q_PROJ = "model.layers.0.self_attn.q_proj.weight"
+GGUF_Q, GGUF_EMBED = "blk.0.attn_q.weight", "token_embd.weight"
 EMBED = "model.embed_tokens.weight"
 FEW: dict[str, Any] = {"calibration_tokens": 1024, "threads": 2}
 
@@ -214,9 +215,9 @@ class TestGguf:
         """The rows of q are interleaved in a llama file; the blocks lie in the same places."""
         out = tmp_path / "out.gguf"
         onward.quantize(gguf_file, out, method="round")
-        original = values(gguf_file, Q_PROJ)  # in the file's order
+        original = values(gguf_file, GGUF_Q)  # in the file's order
         expected = rounded_plainly(original, FORMATS["int4"]).values()
-        assert np.array_equal(values(out, Q_PROJ), expected)
+        assert np.array_equal(values(out, GGUF_Q), expected)
 
     def test_calibrated(
         self, gguf_file: Path, tmp_path: Path, open_llm: Callable[..., Any]
@@ -234,12 +235,12 @@ class TestGguf:
     def test_any_stored_dtype_is_a_source(self, tmp_path: Path, dtype: str) -> None:
         source, out = write_blocks(tmp_path / "source.gguf", dtype), tmp_path / "out.gguf"
         onward.quantize(source, out, format="int8", head="keep", method="round")
-        original = values(source, Q_PROJ)
+        original = values(source, GGUF_Q)
         expected = rounded_plainly(original, FORMATS["int8"]).values()
-        assert np.array_equal(values(out, Q_PROJ), original if dtype == "Q8_0" else expected)
+        assert np.array_equal(values(out, GGUF_Q), original if dtype == "Q8_0" else expected)
         kinds = dtypes(out)
-        assert (kinds[Q_PROJ], kinds[EMBED]) == ("Q8_0", dtype)
-        assert np.array_equal(values(out, EMBED), values(source, EMBED))
+        assert (kinds[GGUF_Q], kinds[GGUF_EMBED]) == ("Q8_0", dtype)
+        assert np.array_equal(values(out, GGUF_EMBED), values(source, GGUF_EMBED))
 
     @pytest.mark.parametrize(
         "dtype",

@@ -13,9 +13,7 @@ from builders.checkpoints import (
     TINY,
     TINY_GGUF,
     gguf_bytes,
-    gguf_name,
     random_blocks,
-    random_weights,
     safetensors_bytes,
     stored,
     tiny_gguf_tensors,
@@ -221,25 +219,12 @@ def test_a_wrong_shape_in_the_file_names_the_tensor(tmp_path: Path) -> None:
 def test_blocks_are_rows_but_not_columns(tmp_path: Path) -> None:
     """A GGUF file of 4-bit blocks: rows may be chosen; values may not be moved within a row."""
     tensors = tiny_gguf_tensors()
-    name = "model.layers.0.mlp.down_proj.weight"  # (32, 64)
+    name = "blk.0.ffn_down.weight"  # (32, 64)
     blocks = random_blocks("Q4_0", (32, 64), np.random.default_rng(0))
     path = tmp_path / "m.gguf"
-    path.write_bytes(gguf_bytes(TINY_GGUF, {**tensors, gguf_name(name): blocks}))
+    path.write_bytes(gguf_bytes(TINY_GGUF, {**tensors, name: blocks}))
     checkpoint = open_checkpoint(find_model(path))
     part = read_part(checkpoint, Part(name, (2, 64), (32, 64), rows=range(3, 5)))
     assert bytes(part.buffer) == blocks.data[3 * 36 : 5 * 36]
-    with pytest.raises(WeightError, match=r"m\.gguf: tensor .*down_proj\.weight is Q4_0"):
+    with pytest.raises(WeightError, match=r"m\.gguf: tensor .*ffn_down\.weight is Q4_0"):
         read_part(checkpoint, Part(name, (64, 32), (32, 64), transposed=True))
-
-
-def test_an_order_applies_to_the_order_of_a_gguf_file(tmp_path: Path) -> None:
-    """The file keeps q in pairs; a plan's rows are rows of Hugging Face's order."""
-    name = "model.layers.0.self_attn.k_proj.weight"  # one head of 16 rows
-    weights = random_weights(TINY)[name]
-    pairs = np.ascontiguousarray(weights.reshape(2, 8, 32).swapaxes(0, 1)).reshape(16, 32)
-    path = tmp_path / "m.gguf"
-    tensors = {**tiny_gguf_tensors(), gguf_name(name): stored(pairs)}
-    path.write_bytes(gguf_bytes(TINY_GGUF, tensors))
-    checkpoint = open_checkpoint(find_model(path))
-    chosen = Part(name, (3, 32), (16, 32), rows=np.array([9, 2, 8], np.int32))
-    assert (values(read_part(checkpoint, chosen)) == weights[[9, 2, 8]]).all()

@@ -110,7 +110,7 @@ def opened_source(
     checkpoint = open_checkpoint(files)
     try:
         spec = read_spec(checkpoint)
-        plan = architectures.tensor_plan(spec, checkpoint.names(), checkpoint.describe)
+        plan = plan_of(spec, checkpoint)
         check_headers(plan, checkpoint, spec)
         dtypes = choose_dtypes(
             plan, lambda source: checkpoint.describe(source)[0], dtype, head_dtype
@@ -212,7 +212,7 @@ def read_spec(checkpoint: Checkpoint) -> DecoderSpec:
         )
     if not spec.tied_head:
         return spec
-    top = architectures.top_tensors(spec, checkpoint.names())
+    top = architectures.top_tensors(spec, checkpoint.names(), checkpoint.layout)
     head, embed = top["head"], top["embed"]
     if _are_equal(checkpoint, head, embed):
         return spec
@@ -221,6 +221,13 @@ def read_spec(checkpoint: Checkpoint) -> DecoderSpec:
         "ties them; both are used, as if tie_word_embeddings were false"
     )
     return dataclasses.replace(spec, tied_head=False)
+
+
+def plan_of(spec: DecoderSpec, checkpoint: Checkpoint) -> list[PlannedTensor]:
+    """The weights of a model and the tensors of its file that they are made of."""
+    return architectures.tensor_plan(
+        spec, checkpoint.names(), checkpoint.describe, checkpoint.layout
+    )
 
 
 def _are_equal(checkpoint: Checkpoint, head_name: str, embed_name: str) -> bool:
@@ -259,7 +266,7 @@ def check_headers(plan: list[PlannedTensor], checkpoint: Checkpoint, spec: Decod
     """Compare the spec with the file without reading a tensor: none may be missing, unexpected,
     misshapen or of an unknown dtype."""
     names = checkpoint.names()
-    top = architectures.top_tensors(spec, names)
+    top = architectures.top_tensors(spec, names, checkpoint.layout)
     wanted = stored_shapes(plan)
     missing = [source for source in wanted if source not in names]
     if missing:
@@ -270,7 +277,7 @@ def check_headers(plan: list[PlannedTensor], checkpoint: Checkpoint, spec: Decod
     left_over = sorted(names - wanted.keys())
     if spec.tied_head and top["head"] in left_over:
         left_over.remove(top["head"])
-    family = architectures.names_of(spec)
+    family = architectures.names_of(spec, checkpoint.layout)
     left_over = [
         name
         for name in left_over

@@ -32,8 +32,8 @@ def stacked(stored: Tensor, parts: Sequence[tuple[Part, Tensor]]) -> Tensor:
 
 def rows_name(part: Part) -> str:
     """The tensor of a part, with the place of its rows if the tensor has others, too."""
-    if part.is_whole:
-        return part.tensor
+    if part.slice is None and part.shape[0] == part.matrix[0]:
+        return part.tensor  # all rows, in whatever order
     rows = np.arange(part.matrix[0]) if part.rows is None else np.asarray(part.rows)
     place = "" if part.slice is None else f"{part.slice}, "
     return f"{part.tensor}[{place}{rows.min()}..{rows.max()}]"

@@ -18,7 +18,6 @@ import numpy as np
 from onward.errors import MissingExtra
 from onward.files.whole_files import whole_file
 from onward.load.weights import Tensor
-from onward.load.weights.gguf import hugging_face_name
 from onward.load.weights.gguf_parts import SPLIT_KEYS
 from onward.machine.extras import install_command
 
@@ -54,7 +53,7 @@ def write_gguf(
 ) -> None:
     """Write ``target``, one file, from a source that may have several parts.
 
-    ``replaced`` has the new tensors by their Hugging Face names. ``dtype`` is the format of most of
+    ``replaced`` has the new tensors by name. ``dtype`` is the format of most of
     them. Our own reader has checked the parts before, because the package trusts its input.
     ``check_source`` is called when everything is written, before the file gets its name.
     """
@@ -63,7 +62,7 @@ def write_gguf(
     writer = gguf.GGUFWriter(None, _text(readers[0], "general.architecture"))
     _copy_metadata(gguf, readers[0], writer, _FILE_TYPES[dtype])
     for tensor in (tensor for reader in readers for tensor in reader.tensors):
-        new = replaced.get(hugging_face_name(tensor.name))
+        new = replaced.get(tensor.name)
         if new is None:
             writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
         else:

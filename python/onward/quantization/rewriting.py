@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onward.errors import InvalidArgument, IoError, WeightError
-from onward.load import architectures
 from onward.load.architectures.parts import Part, PlannedTensor, stored_shapes
 from onward.load.hub import ModelFiles
-from onward.load.loading import check_headers, read_spec
+from onward.load.loading import check_headers, plan_of, read_spec
 from onward.load.weights import Checkpoint, Tensor
 from onward.load.weights.finite import check_finite
 from onward.load.weights.part_reader import gathered, read_part, stored_bytes
@@ -46,7 +45,7 @@ class MatrixError:
     in calibration (layer_quantizer.py)."""
 
     name: str
-    """Name of the tensor in Hugging Face checkpoints."""
+    """Name of the tensor in the file."""
     plain: float
     """The error of rounding to the nearest."""
     calibrated: float
@@ -62,11 +61,11 @@ class Rewriting:
         self._files = files
         self._checkpoint = checkpoint
         self._spec: DecoderSpec = read_spec(checkpoint)
-        plan = architectures.tensor_plan(self._spec, checkpoint.names(), checkpoint.describe)
+        plan = plan_of(self._spec, checkpoint)
         check_headers(plan, checkpoint, self._spec)
         self._plan = {planned.name: planned for planned in plan}
         self._stored = stored_shapes(plan)
-        self._made: dict[str, Tensor] = {}  # by Hugging Face names
+        self._made: dict[str, Tensor] = {}  # by the names of the file
         self.errors: list[MatrixError] = []
 
     def check_rows(self, layers: BlockFormat, top: BlockFormat | None) -> None:

@@ -18,7 +18,7 @@ from onward.lab.counts.shapes import SHAPES
 from onward.load import architectures
 from onward.load.hub import ModelFiles, find_model
 from onward.load.hub.names import parse
-from onward.load.loading import check_dtypes, check_headers, load_model
+from onward.load.loading import check_dtypes, check_headers, load_model, plan_of
 from onward.load.weights import open_checkpoint
 from onward.load.weights.dtypes import WeightDtypes, choose_dtypes
 from onward.message_text import label
@@ -95,7 +95,7 @@ def _with_weights(files: ModelFiles, dtype: str) -> Subject:
     checkpoint = open_checkpoint(files)
     try:
         spec = architectures.read_spec(checkpoint.config, checkpoint.where)
-        plan = architectures.tensor_plan(spec, checkpoint.names(), checkpoint.describe)
+        plan = plan_of(spec, checkpoint)
         check_headers(plan, checkpoint, spec)
         dtypes = choose_dtypes(plan, lambda source: checkpoint.describe(source)[0], dtype)
     finally:

@@ -1,5 +1,5 @@
-"""Values of ``model_type`` beside the names of the families' files: types that share a file, and
-multimodal types."""
+"""Values of ``model_type`` beside the names of the families' files: types that share a file,
+multimodal types, and the types of GGUF architectures."""
 
 from __future__ import annotations
 
@@ -26,4 +26,38 @@ MULTIMODAL: dict[str, str] = {
     "qwen2_5_vl": "qwen2_5_vl_text",
     "qwen3_vl": "qwen3_vl_text",
     "qwen3_vl_moe": "qwen3_vl_moe_text",
+}
+
+# general.architecture of a GGUF file -> the model_type that it has if a key of its metadata is
+# present and neither 0 nor false; "": otherwise.
+GGUF_ARCHITECTURES: dict[str, dict[str, str]] = {
+    "llama": {
+        "expert_count": "mixtral",
+        "attention.sliding_window": "mistral",
+        "": "llama",
+    },
+    "bloom": {"": "bloom"},
+    "ernie4_5": {"": "ernie4_5"},
+    "falcon": {"": "falcon"},
+    "gemma": {"": "gemma"},
+    "gemma2": {"": "gemma2"},
+    "gemma3": {"": "gemma3_text"},
+    "gpt-oss": {"": "gpt_oss"},
+    "gpt2": {"": "gpt2"},
+    "gptneox": {"": "gpt_neox"},
+    "granite": {"": "granite"},
+    "granitemoe": {"": "granitemoe"},
+    "mpt": {"": "mpt"},
+    "nemotron": {"": "nemotron"},
+    "olmo": {"": "olmo"},
+    "olmo2": {"attention.sliding_window": "olmo3", "": "olmo2"},
+    "olmoe": {"": "olmoe"},
+    "qwen2": {"": "qwen2"},
+    "qwen2moe": {"": "qwen2_moe"},
+    "qwen3": {"": "qwen3"},
+    "qwen3moe": {"": "qwen3_moe"},
+    "smollm3": {"": "smollm3"},
+    "stablelm": {"": "stablelm"},
+    "starcoder": {"": "gpt_bigcode"},
+    "starcoder2": {"": "starcoder2"},
 }

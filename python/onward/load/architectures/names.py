@@ -19,6 +19,8 @@ from onward.load.architectures.xielu import xielu_parameters
 
 Groups = Literal["one", "heads", "kv_heads"]
 Rotation = Literal["halves", "pairs", "backwards", "as_stored"]
+Layout = Literal["hugging_face", "gguf"]
+"""Which table of a family a file follows."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ class Stored:
     """One number, which is each value of the part."""
     one_row: bool = False
     """A vector that is stored as a matrix of one row."""
+    as_vector: bool = False
+    """A matrix of one row that is stored as a vector."""
     joined: tuple[str, ...] = ()
     """The tensors (whole names below the layer) whose values are the part, one after the other."""
     scalars: tuple[str, ...] = ()
@@ -130,6 +134,10 @@ class Names:
     predicts_further: bool = False
     """Files may have layers that predict further tokens, which are not read: layers after the last
     one, or names that begin with mtp."""
+    interleaved: bool = False
+    """The two halves of each head of q and k take turns in the file, in all layers: a converter
+    has made neighbours of the rows i and i + half. ``rotation`` is about the rows in the order
+    before."""
 
     def is_ignored(self, tensor: str, num_layers: int) -> bool:
         """Whether a tensor is one that a text model of ``num_layers`` layers does not read."""

@@ -33,8 +33,7 @@ class Part:
     """
 
     tensor: str
-    """Its name in the file, as Hugging Face spells it; empty for ``constant``, ``computed`` and
-    ``joined``."""
+    """Its name in the file; empty for ``constant``, ``computed`` and ``joined``."""
     shape: Shape
     """Of the part: (rows, columns), or (values,) for a vector."""
     stored: Shape = ()
@@ -69,6 +68,8 @@ class Part:
             shape = shape[::-1]
         if self.columns is not None:
             shape = (shape[0], len(self.columns))
+        if len(shape) == 1 and self.shape == (1, *shape):
+            return self.shape  # a vector is a matrix of one row
         return shape if self.rows is None else (len(self.rows), *shape[1:])
 
     @property

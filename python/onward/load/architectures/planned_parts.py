@@ -110,6 +110,8 @@ class _Plan:
         stored: Shape = (total, *role.shape[1:])
         if entry.one_row:
             return Part(self._tensor(entry, role, layer), role.shape, (1, total), slice=0)
+        if entry.as_vector:
+            return Part(self._tensor(entry, role, layer), role.shape, stored[1:])
         turned = entry.transposed and not role.is_bias
         if turned:
             stored = stored[::-1]
@@ -170,11 +172,17 @@ class _Plan:
             ]
             return joined(pieces, entry.change)
         shape = (self.spec.head_dim_of(layer or 0),)
-        heads = role.shape[0] // shape[0]  # one tensor for each head
+        heads = role.shape[0] // shape[0]
         order = _head_order(self.spec, self.names, layer or 0)
+        [name] = entry.joined
+        if "{e}" not in name:  # a row for each head
+            stored = (heads, *shape)
+            return joined(
+                Part(prefix + name, shape, stored, slice=head, rows=order) for head in range(heads)
+            )
         return joined(
             Part(
-                prefix + entry.joined[0].replace("{e}", str(head)),
+                prefix + name.replace("{e}", str(head)),
                 shape,
                 shape,
                 rows=order,
@@ -189,6 +197,9 @@ class _Plan:
         if self.spec.latent.kv_rank:
             return self._latent_rotation(role)
         order = _head_order(self.spec, self.names, layer)
+        if self.names.interleaved and role.name in ("q", "k"):
+            before = row_orders.half_split_from_pairs(self.spec.head_dim_of(layer))
+            order = before if order is None else before[order]
         if order is None:
             return None
         return row_orders.each_head(order, role.shape[0] // len(order))

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from onward.load.architectures.names import Layout
+
 # dtype: (values in a block, bytes of a block). The quantised blocks are the blocks of GGUF. The
 # core has the same table in csrc/base/dtype.cpp; tests compare both with the gguf package.
 STORAGE: dict[str, tuple[int, int]] = {
@@ -83,8 +85,10 @@ class SourceFile(NamedTuple):
 
 
 class Checkpoint(Protocol):
-    """An opened model. Tensor names are Hugging Face's, whatever the file calls them."""
+    """An opened model. Tensors have the names of the file."""
 
+    layout: Layout
+    """Which table of names a family has for the file."""
     where: str
     """What messages about the config open with."""
     config: dict[str, Any]

@@ -22,6 +22,7 @@ from safetensors import SafetensorError, safe_open
 from onward.errors import ConfigError, WeightError
 from onward.files.contents import START_BYTES, unexpected_content
 from onward.files.json_file import parse_json_object, read_json_object
+from onward.load.architectures.names import Layout
 from onward.load.weights.checkpoint import STORAGE, SourceFile, Tensor
 from onward.load.weights.mapped_file import MappedFile
 from onward.message_text import label, sentence, shown
@@ -50,6 +51,7 @@ class SafetensorsCheckpoint:
     """A folder's config, and its tensors by name."""
 
     def __init__(self, folder: Path) -> None:
+        self.layout: Layout = "hugging_face"
         self.where = "config.json"
         self.config = read_json_object(folder / "config.json", "config.json")
         self.generation_config: dict[str, Any] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.decoder_plan import MAX_HEADS, MAX_WIDTH, decoder_spec
+from onward.load.architectures.gguf.family import gguf, layer_norm
 from onward.load.architectures.names import fused, names
 from onward.spec import AttentionSpec, DecoderSpec, MlpSpec, NormSpec
 
@@ -19,6 +20,7 @@ TENSORS = names(
     up="mlp.dense_h_to_4h",
     down="mlp.dense_4h_to_h",
 )
+GGUF = gguf(TENSORS, eps=layer_norm("layer_norm_epsilon"), rotates=False)
 
 
 def read_spec(config: ConfigReader) -> DecoderSpec:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.decoder_plan import decoder_spec
+from onward.load.architectures.gguf.family import QKV_BIAS, gguf
 from onward.load.architectures.names import names
 from onward.spec import DecoderSpec
 
 TENSORS = names(rotation="pairs")
+GGUF = gguf(TENSORS, from_tensors={"use_bias": QKV_BIAS})
 
 
 def read_spec(config: ConfigReader) -> DecoderSpec:

@@ -3,8 +3,11 @@ in groups of the heads that share k and v."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.decoder_plan import MAX_HEADS, activation, decoder_spec
+from onward.load.architectures.gguf.family import QKV_BIAS, gguf, layer_norm
 from onward.load.architectures.names import fused, names
 from onward.spec import DecoderSpec, MlpSpec, NormSpec
 
@@ -20,6 +23,26 @@ TENSORS = names(
     up="mlp.dense_h_to_4h",
     down="mlp.dense_4h_to_h",
     ignored=(".self_attention.rotary_emb.inv_freq",),
+)
+
+
+def _complete(config: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "num_kv_heads": config.get("num_key_value_heads", config["num_attention_heads"]),
+        "num_ln_in_parallel_attn": 2 if config["two_norms"] else 1,
+        "two_norms": None,
+    }
+
+
+GGUF = gguf(
+    TENSORS,
+    eps=layer_norm("layer_norm_epsilon"),
+    same={"tensor_data_layout": "jploski"},  # q, then k, then v
+    fixed={"new_decoder_architecture": True},  # any number of heads of k and v
+    from_tensors={"bias": QKV_BIAS, "two_norms": ("attn_norm_2.weight",)},
+    complete=_complete,
+    attention_norm=("attn_norm_2", "attn_norm"),
+    mlp_norm="attn_norm",
 )
 
 

@@ -6,10 +6,12 @@ import math
 
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.decoder_plan import activation, decoder_spec
+from onward.load.architectures.gguf.family import QKV_BIAS, gguf
 from onward.load.architectures.names import names
 from onward.spec import DecoderSpec, MlpSpec
 
 TENSORS = names(norm_plus=1.0)
+GGUF = gguf(TENSORS, from_tensors={"attention_bias": QKV_BIAS})
 
 
 def read_spec(config: ConfigReader) -> DecoderSpec:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.decoder_plan import activation, decoder_spec
+from onward.load.architectures.gguf.family import QKV_BIAS, gguf
 from onward.load.architectures.layer_kinds import layer_kinds, windows_of
 from onward.load.architectures.names import names
 from onward.spec import AttentionSpec, DecoderSpec, MlpSpec, NormSpec
@@ -17,6 +20,17 @@ TENSORS = names(
     mlp_post_norm="post_feedforward_layernorm",
 )
 _CAP = (1e-6, 1e6)
+GGUF = gguf(
+    TENSORS,
+    optional={
+        "attn_logit_softcapping": "attn_logit_softcapping",
+        "final_logit_softcapping": "final_logit_softcapping",
+    },
+    from_tensors={"attention_bias": QKV_BIAS},
+    full_every=2,
+    default_window=4096,
+    complete=lambda config: {"query_pre_attn_scalar": unsaid_scale(config, layers_of_27b=46)},
+)
 
 
 def read_spec(config: ConfigReader) -> DecoderSpec:
@@ -46,3 +60,12 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
         mlp=MlpSpec(activation(config, "gelu_pytorch_tanh", "hidden_activation")),
         embedding_scale=math.sqrt(config.integer("hidden_size", 1, 1 << 20)),
     )
+
+
+def unsaid_scale(config: Mapping[str, Any], layers_of_27b: int) -> object:
+    """``query_pre_attn_scalar``, which GGUF files do not have: the size of a head, except in the
+    models of 27 billion weights, which are known by their layers."""
+    hidden, heads = config["hidden_size"], config["num_attention_heads"]
+    if config["num_hidden_layers"] == layers_of_27b and type(hidden) is type(heads) is int:
+        return hidden // max(heads, 1)
+    return config.get("head_dim")

@@ -8,6 +8,8 @@ import math
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.decoder_plan import MAX_HEAD_DIM, activation, decoder_spec
 from onward.load.architectures.families.gemma2 import TENSORS as TENSORS
+from onward.load.architectures.families.gemma2 import unsaid_scale
+from onward.load.architectures.gguf.family import QKV_BIAS, gguf
 from onward.load.architectures.layer_kinds import (
     FULL,
     SLIDING,
@@ -19,6 +21,16 @@ from onward.load.architectures.rope import MAX_POSITIONS
 from onward.spec import AttentionSpec, DecoderSpec, MlpSpec, NormSpec
 
 _CAP = (1e-6, 1e6)
+GGUF = gguf(
+    TENSORS,
+    optional={
+        "final_logit_softcapping": "final_logit_softcapping",
+        "rope.freq_base_swa": "rope_local_base_freq",
+    },
+    from_tensors={"attention_bias": QKV_BIAS},
+    full_every=6,
+    complete=lambda config: {"query_pre_attn_scalar": unsaid_scale(config, layers_of_27b=62)},
+)
 
 
 def read_spec(config: ConfigReader) -> DecoderSpec:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.decoder_plan import GPT2_FIELDS, activation, decoder_spec
+from onward.load.architectures.gguf.family import gguf, layer_norm
 from onward.load.architectures.names import fused, names, transposed
 from onward.load.architectures.rope import MAX_CONTEXT
 from onward.spec import AttentionSpec, DecoderSpec, MlpSpec, NormSpec
@@ -22,6 +23,7 @@ TENSORS = names(
     down=transposed("mlp.c_proj"),
     ignored=(".attn.bias", ".attn.masked_bias"),
 )
+GGUF = gguf(TENSORS, eps=layer_norm("layer_norm_epsilon"), rotates=False)
 
 
 def read_spec(config: ConfigReader) -> DecoderSpec:

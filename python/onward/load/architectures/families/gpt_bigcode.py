@@ -11,6 +11,7 @@ from onward.load.architectures.decoder_plan import (
     decoder_spec,
 )
 from onward.load.architectures.families.gpt2 import unscaled_or_not
+from onward.load.architectures.gguf.family import gguf, layer_norm
 from onward.load.architectures.names import fused, names
 from onward.load.architectures.rope import MAX_CONTEXT
 from onward.spec import DecoderSpec, MlpSpec, NormSpec
@@ -28,6 +29,12 @@ TENSORS = names(
     up="mlp.c_fc",
     down="mlp.c_proj",
     ignored=(".attn.bias", ".attn.masked_bias"),
+)
+GGUF = gguf(
+    TENSORS,
+    eps=layer_norm("layer_norm_epsilon"),
+    same={"attention.head_count_kv": 1},
+    rotates=False,
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.decoder_plan import activation, decoder_spec
+from onward.load.architectures.gguf.family import QKV_BIAS, gguf, layer_norm
 from onward.load.architectures.names import fused, names
 from onward.spec import DecoderSpec, MlpSpec, NormSpec
 
@@ -17,6 +18,13 @@ TENSORS = names(
     up="mlp.dense_h_to_4h",
     down="mlp.dense_4h_to_h",
     ignored=(".attention.bias", ".attention.masked_bias"),
+)
+GGUF = gguf(
+    TENSORS,
+    eps=layer_norm("layer_norm_eps"),
+    required={"use_parallel_residual": "use_parallel_residual"},
+    from_tensors={"attention_bias": QKV_BIAS},
+    partial=True,
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.decoder_plan import MAX_WIDTH, decoder_spec, num_layers
+from onward.load.architectures.gguf.family import QKV_BIAS, gguf
 from onward.load.architectures.layer_kinds import layer_kinds, windows_of
 from onward.load.architectures.names import Stored, fused, names
 from onward.spec import AttentionSpec, DecoderSpec, ExpertsSpec, MlpSpec
@@ -20,6 +21,19 @@ TENSORS = names(
         bias="_bias",
     ),
     expert_down=Stored("mlp.experts.down_proj", weight="", bias="_bias", transposed=True),
+)
+GGUF = gguf(
+    TENSORS,
+    required={
+        "attention.sliding_window": "sliding_window",
+        "expert_count": "num_local_experts",
+        "expert_used_count": "num_experts_per_tok",
+        "expert_feed_forward_length": "intermediate_size",
+    },
+    from_tensors={"attention_bias": QKV_BIAS},
+    yarn={"truncate": False},
+    full_every=2,
+    mlp_norm="post_attention_norm",
 )
 
 

@@ -6,11 +6,24 @@ from typing import Any
 
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.decoder_plan import decoder_spec
+from onward.load.architectures.gguf.family import MLP_BIAS, QKV_BIAS, gguf
 from onward.load.architectures.names import names
 from onward.spec import AttentionSpec, DecoderSpec
 
 TENSORS = names()
 _MULTIPLIER = (1e-6, 1e6)
+MULTIPLIERS = {
+    "embedding_scale": "embedding_multiplier",
+    "residual_scale": "residual_multiplier",
+}
+GGUF = gguf(
+    TENSORS,
+    interleaved=True,
+    required={"logit_scale": "logits_scaling", "attention.scale": "attention_multiplier"},
+    optional=MULTIPLIERS,
+    same={"rope.scaling.finetuned": True},  # false: without rotation
+    from_tensors={"attention_bias": QKV_BIAS, "mlp_bias": MLP_BIAS},
+)
 
 
 def read_spec(config: ConfigReader) -> DecoderSpec:

@@ -6,7 +6,8 @@ from typing import Any
 
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.decoder_plan import MAX_WIDTH, num_layers
-from onward.load.architectures.families.granite import granite_spec
+from onward.load.architectures.families.granite import MULTIPLIERS, granite_spec
+from onward.load.architectures.gguf.family import QKV_BIAS, gguf
 from onward.load.architectures.names import Stored, fused, names
 from onward.spec import DecoderSpec, ExpertsSpec
 
@@ -23,6 +24,19 @@ TENSORS = names(
     ),
     shared_gate=_SHARED,
     shared_down="shared_mlp.output_linear",
+)
+GGUF = gguf(
+    TENSORS,
+    interleaved=True,
+    required={
+        "logit_scale": "logits_scaling",
+        "attention.scale": "attention_multiplier",
+        "expert_count": "num_local_experts",
+        "expert_used_count": "num_experts_per_tok",
+    },
+    optional=MULTIPLIERS,
+    same={"rope.scaling.finetuned": True},
+    from_tensors={"attention_bias": QKV_BIAS},
 )
 
 

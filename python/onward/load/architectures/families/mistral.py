@@ -8,11 +8,13 @@ from onward.load.architectures.decoder_plan import (
     layer_types,
     num_layers,
 )
+from onward.load.architectures.gguf.family import gguf
 from onward.load.architectures.names import names
 from onward.load.architectures.rope import MAX_CONTEXT, MAX_POSITIONS
 from onward.spec import DecoderSpec
 
 TENSORS = names()
+GGUF = gguf(TENSORS, interleaved=True, optional={"attention.sliding_window": "sliding_window"})
 
 
 def read_spec(config: ConfigReader) -> DecoderSpec:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.decoder_plan import MAX_WIDTH, decoder_spec, num_layers
+from onward.load.architectures.gguf.family import gguf
 from onward.load.architectures.names import Stored, fused, names
 from onward.load.architectures.rope import MAX_CONTEXT, MAX_POSITIONS
 from onward.spec import DecoderSpec, ExpertsSpec
@@ -14,6 +15,12 @@ GATE = ("block_sparse_moe.experts.{e}.w1", _FUSED)
 UP = ("block_sparse_moe.experts.{e}.w3", _FUSED)
 DOWN = ("block_sparse_moe.experts.{e}.w2", Stored("mlp.experts.down_proj", weight=""))
 TENSORS = names(router=ROUTER, expert_gate=GATE, expert_up=UP, expert_down=DOWN)
+GGUF = gguf(
+    TENSORS,
+    interleaved=True,
+    required={"expert_count": "num_local_experts", "expert_used_count": "num_experts_per_tok"},
+    optional={"attention.sliding_window": "sliding_window"},
+)
 
 
 def read_spec(config: ConfigReader) -> DecoderSpec:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.decoder_plan import MAX_WIDTH, decoder_spec
 from onward.load.architectures.families.bloom import alibi_slopes
+from onward.load.architectures.gguf.family import gguf, layer_norm
 from onward.load.architectures.names import fused, names
 from onward.spec import AttentionSpec, DecoderSpec, MlpSpec, NormSpec
 
@@ -22,6 +23,14 @@ TENSORS = names(
 )
 _NORMS = ("low_precision_layernorm", "layernorm")
 _POSITIVE = (1e-6, 1e6)
+GGUF = gguf(
+    TENSORS,
+    eps=layer_norm("layer_norm_epsilon"),
+    optional={"attention.clamp_kqv": "clip_qkv"},
+    same={"attention.max_alibi_bias": 8.0},
+    rotates=False,
+    complete=lambda config: {"attn_config": {"clip_qkv": config.get("clip_qkv")}, "clip_qkv": None},
+)
 
 
 def read_spec(config: ConfigReader) -> DecoderSpec:

@@ -5,10 +5,17 @@ from __future__ import annotations
 
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.decoder_plan import activation, decoder_spec
+from onward.load.architectures.gguf.family import MLP_BIAS, QKV_BIAS, gguf, layer_norm
 from onward.load.architectures.names import names
 from onward.spec import DecoderSpec, MlpSpec, NormSpec
 
 TENSORS = names(norm_plus=1.0)
+GGUF = gguf(
+    TENSORS,
+    eps=layer_norm("norm_eps"),
+    from_tensors={"attention_bias": QKV_BIAS, "mlp_bias": MLP_BIAS},
+    partial=True,
+)
 
 
 def read_spec(config: ConfigReader) -> DecoderSpec:

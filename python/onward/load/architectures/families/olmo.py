@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.decoder_plan import decoder_spec
+from onward.load.architectures.gguf.family import QKV_BIAS, gguf
 from onward.load.architectures.names import names
 from onward.spec import AttentionSpec, DecoderSpec, NormSpec
 
 TENSORS = names(norm_constant=1.0)
+GGUF = gguf(
+    TENSORS,
+    interleaved=True,
+    eps={},
+    optional={"attention.clamp_kqv": "clip_qkv"},
+    same={"attention.layer_norm_epsilon": 1e-5},
+    from_tensors={"attention_bias": QKV_BIAS},
+)
 
 
 def read_spec(config: ConfigReader) -> DecoderSpec:

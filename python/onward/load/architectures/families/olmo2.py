@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.decoder_plan import decoder_spec
+from onward.load.architectures.gguf.family import QKV_BIAS, gguf
 from onward.load.architectures.names import names
 from onward.spec import AttentionSpec, DecoderSpec, NormSpec
 
 TENSORS = names(
     attention_post_norm="post_attention_layernorm", mlp_post_norm="post_feedforward_layernorm"
 )
+GGUF = gguf(TENSORS, from_tensors={"attention_bias": QKV_BIAS})
 
 
 def read_spec(config: ConfigReader) -> DecoderSpec:

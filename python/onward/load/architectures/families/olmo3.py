@@ -5,6 +5,7 @@ from __future__ import annotations
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.decoder_plan import decoder_spec, head_size
 from onward.load.architectures.families.olmo2 import TENSORS as TENSORS
+from onward.load.architectures.gguf.family import QKV_BIAS, gguf
 from onward.load.architectures.layer_kinds import (
     FULL,
     SLIDING,
@@ -14,6 +15,8 @@ from onward.load.architectures.layer_kinds import (
 )
 from onward.load.architectures.rope import MAX_POSITIONS
 from onward.spec import AttentionSpec, DecoderSpec, NormSpec
+
+GGUF = gguf(TENSORS, from_tensors={"attention_bias": QKV_BIAS}, full_every=4)
 
 
 def read_spec(config: ConfigReader) -> DecoderSpec:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.decoder_plan import MAX_WIDTH, decoder_spec, num_layers
+from onward.load.architectures.gguf.family import QKV_BIAS, gguf
 from onward.load.architectures.names import names
 from onward.spec import AttentionSpec, DecoderSpec, ExpertsSpec
 
 TENSORS = names()
+GGUF = gguf(
+    TENSORS,
+    required={"expert_count": "num_experts", "expert_used_count": "num_experts_per_tok"},
+    fixed={"norm_topk_prob": False},
+    from_tensors={"attention_bias": QKV_BIAS},
+)
 
 
 def read_spec(config: ConfigReader) -> DecoderSpec:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.decoder_plan import decoder_spec, windows_by_layer
+from onward.load.architectures.gguf.family import gguf
 from onward.load.architectures.names import names
 from onward.spec import DecoderSpec
 
 TENSORS = names()
+GGUF = gguf(TENSORS)
 
 
 def read_spec(config: ConfigReader) -> DecoderSpec:

@@ -9,6 +9,7 @@ from onward.load.architectures.decoder_plan import (
     num_layers,
     windows_by_layer,
 )
+from onward.load.architectures.gguf.family import QKV_BIAS, gguf
 from onward.load.architectures.names import names
 from onward.spec import DecoderSpec, ExpertsSpec
 
@@ -16,6 +17,17 @@ TENSORS = names(
     shared_gate="mlp.shared_expert.gate_proj",
     shared_up="mlp.shared_expert.up_proj",
     shared_down="mlp.shared_expert.down_proj",
+)
+GGUF = gguf(
+    TENSORS,
+    required={
+        "expert_count": "num_experts",
+        "expert_used_count": "num_experts_per_tok",
+        "expert_feed_forward_length": "moe_intermediate_size",
+        "expert_shared_feed_forward_length": "shared_expert_intermediate_size",
+    },
+    fixed={"norm_topk_prob": False},
+    from_tensors={"qkv_bias": QKV_BIAS},
 )
 
 

@@ -5,11 +5,22 @@ from __future__ import annotations
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.decoder_plan import MAX_WIDTH, decoder_spec, num_layers
 from onward.load.architectures.families.qwen2_moe import sparse_layers
+from onward.load.architectures.gguf.family import QKV_BIAS, gguf
 from onward.load.architectures.names import names
 from onward.load.architectures.rope import MAX_CONTEXT, MAX_POSITIONS
 from onward.spec import DecoderSpec, ExpertsSpec
 
 TENSORS = names()
+GGUF = gguf(
+    TENSORS,
+    required={
+        "expert_count": "num_experts",
+        "expert_used_count": "num_experts_per_tok",
+        "expert_feed_forward_length": "moe_intermediate_size",
+    },
+    fixed={"norm_topk_prob": True},
+    from_tensors={"attention_bias": QKV_BIAS},
+)
 
 
 def read_spec(config: ConfigReader) -> DecoderSpec:

@@ -9,10 +9,14 @@ from onward.load.architectures.decoder_plan import (
     num_layers,
     windows_by_layer,
 )
+from onward.load.architectures.gguf.family import MLP_BIAS, QKV_BIAS, gguf
 from onward.load.architectures.names import names
 from onward.spec import DecoderSpec
 
 TENSORS = names()
+GGUF = gguf(
+    TENSORS, interleaved=True, from_tensors={"attention_bias": QKV_BIAS, "mlp_bias": MLP_BIAS}
+)
 
 
 def read_spec(config: ConfigReader) -> DecoderSpec:

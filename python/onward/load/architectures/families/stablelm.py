@@ -5,12 +5,31 @@ from __future__ import annotations
 
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.decoder_plan import activation, decoder_spec
+from onward.load.architectures.gguf.family import QKV_BIAS, gguf, layer_norm
 from onward.load.architectures.names import Stored, names
 from onward.spec import AttentionSpec, DecoderSpec, MlpSpec, NormSpec
 
 TENSORS = names(
     q_norm=Stored(joined=("self_attn.q_layernorm.norms.{e}.weight",)),
     k_norm=Stored(joined=("self_attn.k_layernorm.norms.{e}.weight",)),
+)
+GGUF = gguf(
+    TENSORS,
+    eps=layer_norm("layer_norm_eps"),
+    # Converters write true where the config has no such field. The tensors are right.
+    optional={"use_parallel_residual": "use_parallel_residual"},
+    from_tensors={
+        "use_qkv_bias": QKV_BIAS,
+        "qk_layernorm": ("attn_q_norm.weight",),
+        "sequential": ("ffn_norm.weight",),
+    },
+    partial=True,
+    complete=lambda config: {
+        "use_parallel_residual": not config["sequential"],
+        "sequential": None,
+    },
+    q_norm=Stored(joined=("attn_q_norm.weight",)),
+    k_norm=Stored(joined=("attn_k_norm.weight",)),
 )
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.decoder_plan import activation, decoder_spec, num_layers
+from onward.load.architectures.gguf.family import QKV_BIAS, gguf, layer_norm
 from onward.load.architectures.names import names
 from onward.load.architectures.rope import MAX_CONTEXT, MAX_POSITIONS
 from onward.spec import DecoderSpec, MlpSpec, NormSpec
 
 TENSORS = names(up="mlp.c_fc", down="mlp.c_proj")
+GGUF = gguf(TENSORS, eps=layer_norm("norm_epsilon"), from_tensors={"use_bias": QKV_BIAS})
 
 
 def read_spec(config: ConfigReader) -> DecoderSpec:
