@@ -19,7 +19,6 @@ from builders.counting_engine import (
     Caller,
     HeldStep,
     counting_engine,
-    counting_model,
     expected,
     request,
     stream_of,
@@ -28,46 +27,38 @@ from onward import _core
 from onward.errors import ClosedError, Error, InvalidArgument, NumericsError
 
 
-@pytest.fixture(scope="module")
-def model() -> _core.Model:
-    return counting_model()
-
-
-@pytest.fixture
-def engine(model: _core.Model) -> Iterator[_core.Engine]:
-    made = counting_engine(model)
-    yield made
-    made.close()
-
-
 class TestEvents:
-    def test_events_come_in_order_and_requests_share_steps(self, engine: _core.Engine) -> None:
-        caller = Caller(engine, *map(request, (10, 20, 30)))
+    def test_events_come_in_order_and_requests_share_steps(
+        self, counter_engine: _core.Engine
+    ) -> None:
+        caller = Caller(counter_engine, *map(request, (10, 20, 30)))
         assert caller.read() == [expected(start, 5) for start in (10, 20, 30)]
-        assert engine.stats()["steps"] == 5
+        assert counter_engine.stats()["steps"] == 5
 
-    def test_each_client_gets_its_own_events(self, engine: _core.Engine) -> None:
-        one, two = Caller(engine, request(10)), Caller(engine, request(20))
+    def test_each_client_gets_its_own_events(self, counter_engine: _core.Engine) -> None:
+        one, two = Caller(counter_engine, request(10)), Caller(counter_engine, request(20))
         assert len({*one.requests, *two.requests}) == 2
         assert one.read() == [expected(10, 5)]
-        steps = engine.stats()["steps"]
+        steps = counter_engine.stats()["steps"]
         assert two.read() == [expected(20, 5)]
-        assert engine.stats()["steps"] == steps == 5, "they had arrived"
+        assert counter_engine.stats()["steps"] == steps == 5, "they had arrived"
 
-    def test_two_streams_of_one_thread_can_be_read_in_turns(self, engine: _core.Engine) -> None:
-        pairs = list(zip(stream_of(engine, 10), stream_of(engine, 20), strict=True))
+    def test_two_streams_of_one_thread_can_be_read_in_turns(
+        self, counter_engine: _core.Engine
+    ) -> None:
+        pairs = list(zip(stream_of(counter_engine, 10), stream_of(counter_engine, 20), strict=True))
         assert pairs[0] == ("11 ", "21 ") and pairs[-1] == ("15 ", "25 ")
-        assert engine.stats()["steps"] == 5
+        assert counter_engine.stats()["steps"] == 5
 
-    def test_one_call_of_the_core_gathers_all_tokens(self, engine: _core.Engine) -> None:
-        caller = Caller(engine, *(request(s, 40, gather=True) for s in (10, 20)))
+    def test_one_call_of_the_core_gathers_all_tokens(self, counter_engine: _core.Engine) -> None:
+        caller = Caller(counter_engine, *(request(s, 40, gather=True) for s in (10, 20)))
         event = caller.client.next_event()
         assert event.gathered is not None and len(event.gathered[0]) == 39
-        assert engine.stats()["steps"] == 40
+        assert counter_engine.stats()["steps"] == 40
         assert caller.client.next_event().request == caller.requests[1]
 
-    def test_a_stream_has_a_result_at_its_end(self, engine: _core.Engine) -> None:
-        stream = stream_of(engine, 10, tokens=3)
+    def test_a_stream_has_a_result_at_its_end(self, counter_engine: _core.Engine) -> None:
+        stream = stream_of(counter_engine, 10, tokens=3)
         pieces = list(stream)
         result = stream.result
         assert (result.text, result.token_ids) == ("".join(pieces), (11, 12, 13))
@@ -75,15 +66,17 @@ class TestEvents:
         assert (result.usage.prompt_tokens, result.usage.completion_tokens) == (1, 3)
         assert result.timings.total_s >= (result.timings.time_to_first_token_s or 0) > 0
 
-    def test_a_client_without_requests_is_an_error_not_a_hang(self, engine: _core.Engine) -> None:
-        other = Caller(engine, request(20))
+    def test_a_client_without_requests_is_an_error_not_a_hang(
+        self, counter_engine: _core.Engine
+    ) -> None:
+        other = Caller(counter_engine, request(20))
         with pytest.raises(Error, match="has nothing to run"):
-            engine.new_client().next_event()
-        caller = Caller(engine, request(10))
+            counter_engine.new_client().next_event()
+        caller = Caller(counter_engine, request(10))
         caller.client.cancel(caller.requests[0])
         with pytest.raises(Error, match="has nothing to run"):
             caller.next()
-        ended = Caller(engine, request(10, 1))
+        ended = Caller(counter_engine, request(10, 1))
         assert ended.read() == [[11]]
         with pytest.raises(Error, match="has nothing to run"):
             ended.next()
@@ -91,34 +84,38 @@ class TestEvents:
 
 
 class TestSubmission:
-    def test_all_requests_are_submitted_or_none(self, engine: _core.Engine) -> None:
-        client = engine.new_client()
+    def test_all_requests_are_submitted_or_none(self, counter_engine: _core.Engine) -> None:
+        client = counter_engine.new_client()
         with pytest.raises(InvalidArgument, match="outside the vocabulary"):
             client.submit([request(10), request(-1)])
-        assert engine.stats()["running"] == 0
-        assert Caller(engine, request(1, 1)).read() == [[2]]
+        assert counter_engine.stats()["running"] == 0
+        assert Caller(counter_engine, request(1, 1)).read() == [[2]]
 
-    def test_no_requests(self, engine: _core.Engine) -> None:
-        assert engine.new_client().submit([]) == []
+    def test_no_requests(self, counter_engine: _core.Engine) -> None:
+        assert counter_engine.new_client().submit([]) == []
 
-    def test_ids_that_reach_nobody_are_given_up(self, engine: _core.Engine) -> None:
+    def test_ids_that_reach_nobody_are_given_up(self, counter_engine: _core.Engine) -> None:
         """As when an interrupt comes right after the submission."""
-        engine.new_client().submit([request(50 - 1, ENDLESS)])
-        assert engine.stats()["running"] == 0
+        counter_engine.new_client().submit([request(50 - 1, ENDLESS)])
+        assert counter_engine.stats()["running"] == 0
 
-    def test_a_request_that_is_submitted_twice_is_two_requests(self, engine: _core.Engine) -> None:
+    def test_a_request_that_is_submitted_twice_is_two_requests(
+        self, counter_engine: _core.Engine
+    ) -> None:
         same = request(10, 3)
-        assert Caller(engine, same, same).read() == [[11, 12, 13]] * 2
+        assert Caller(counter_engine, same, same).read() == [[11, 12, 13]] * 2
 
-    def test_other_objects_are_refused(self, engine: _core.Engine) -> None:
+    def test_other_objects_are_refused(self, counter_engine: _core.Engine) -> None:
         with pytest.raises(TypeError):
-            engine.new_client().submit([None])  # type: ignore[list-item]
+            counter_engine.new_client().submit([None])  # type: ignore[list-item]
 
 
 class TestLeaving:
     @pytest.mark.parametrize("way", ["close", "with", "del", "break"])
-    def test_an_abandoned_stream_leaves_the_engine(self, engine: _core.Engine, way: str) -> None:
-        stream = stream_of(engine, 10, tokens=ENDLESS)
+    def test_an_abandoned_stream_leaves_the_engine(
+        self, counter_engine: _core.Engine, way: str
+    ) -> None:
+        stream = stream_of(counter_engine, 10, tokens=ENDLESS)
         if way == "with":
             with stream:
                 next(stream)
@@ -135,67 +132,71 @@ class TestLeaving:
                 _ = stream.result
         del stream
         gc.collect()
-        stats = engine.stats()
+        stats = counter_engine.stats()
         assert (stats["running"], stats["steps"]) == (0, 1)
 
-    def test_a_stream_that_is_dropped_before_its_first_piece(self, engine: _core.Engine) -> None:
-        del_me = stream_of(engine, 10)
+    def test_a_stream_that_is_dropped_before_its_first_piece(
+        self, counter_engine: _core.Engine
+    ) -> None:
+        del_me = stream_of(counter_engine, 10)
         with pytest.raises(Error, match="has not ended yet"):
             _ = del_me.result
         del del_me
         gc.collect()
-        stats = engine.stats()
+        stats = counter_engine.stats()
         assert (stats["running"], stats["steps"]) == (0, 0)
 
-    def test_a_client_in_a_cycle_is_collected(self, engine: _core.Engine) -> None:
+    def test_a_client_in_a_cycle_is_collected(self, counter_engine: _core.Engine) -> None:
         class Holder:
             def __init__(self, caller: Caller) -> None:
                 self.caller, self.me = caller, self
 
-        Holder(Caller(engine, request(10, ENDLESS)))
+        Holder(Caller(counter_engine, request(10, ENDLESS)))
         gc.collect()
-        assert engine.stats()["running"] == 0
+        assert counter_engine.stats()["running"] == 0
 
-    def test_a_client_outlives_the_engine_object(self, model: _core.Model) -> None:
-        caller = Caller(counting_engine(model), request(10))
+    def test_a_client_outlives_the_engine_object(self, counter_model: _core.Model) -> None:
+        caller = Caller(counting_engine(counter_model), request(10))
         gc.collect()
         assert caller.read() == [expected(10, 5)]
 
-    def test_a_cancelled_sequence_has_no_more_events(self, engine: _core.Engine) -> None:
+    def test_a_cancelled_sequence_has_no_more_events(self, counter_engine: _core.Engine) -> None:
         one, two = request(10), request(20)
-        caller = Caller(engine, one, two)
+        caller = Caller(counter_engine, one, two)
         assert caller.client.next_event().token == 11
         caller.client.cancel(caller.requests[1], 0)  # its first event has arrived, too
         left = [caller.client.next_event() for _ in range(4)]
         assert [event.token for event in left] == [12, 13, 14, 15]
-        assert engine.stats()["running"] == 0
+        assert counter_engine.stats()["running"] == 0
 
-    def test_the_requests_of_others_are_left_alone(self, engine: _core.Engine) -> None:
-        mine, other = Caller(engine, request(10)), Caller(engine, request(20))
+    def test_the_requests_of_others_are_left_alone(self, counter_engine: _core.Engine) -> None:
+        mine, other = Caller(counter_engine, request(10)), Caller(counter_engine, request(20))
         mine.client.cancel(other.requests[0])
         mine.client.cancel(other.requests[0], 0)
         mine.client.cancel(12345)
         assert other.read() == [expected(20, 5)]
 
-    def test_cancelling_during_a_step_waits_for_nothing(self, engine: _core.Engine) -> None:
+    def test_cancelling_during_a_step_waits_for_nothing(self, counter_engine: _core.Engine) -> None:
         """The request is computed in the present step, and in no further one."""
-        mine = Caller(engine, request(20, ENDLESS))
-        held = HeldStep(engine, tokens=2)
+        mine = Caller(counter_engine, request(20, ENDLESS))
+        held = HeldStep(counter_engine, tokens=2)
         started = time.monotonic()
         mine.close()
         assert time.monotonic() - started < 1, "it waited for the step of another thread"
         held.end()
         assert held.tokens == [1, 2]
-        assert engine.stats()["kv_computations"] == 3
-        assert engine.stats()["running"] == 0
+        assert counter_engine.stats()["kv_computations"] == 3
+        assert counter_engine.stats()["running"] == 0
 
 
 class TestErrors:
-    def test_a_failed_request_raises_in_its_own_stream_only(self, engine: _core.Engine) -> None:
+    def test_a_failed_request_raises_in_its_own_stream_only(
+        self, counter_engine: _core.Engine
+    ) -> None:
         def fails(token_ids: Any) -> bool:
             raise NumericsError("logits: NaN")
 
-        good, bad = stream_of(engine, 10), stream_of(engine, 30, rule=fails)
+        good, bad = stream_of(counter_engine, 10), stream_of(counter_engine, 30, rule=fails)
         with pytest.raises(NumericsError, match="prompt: logits: NaN"):
             next(bad)
         assert list(bad) == []
@@ -203,12 +204,12 @@ class TestErrors:
 
     @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, RuntimeError])
     def test_what_a_signal_handler_raises_in_a_step_ends_that_caller_alone(
-        self, engine: _core.Engine, error: type[BaseException]
+        self, counter_engine: _core.Engine, error: type[BaseException]
     ) -> None:
         """The step is given up, and has moved no request."""
-        other = stream_of(engine, 20, tokens=ENDLESS)
+        other = stream_of(counter_engine, 20, tokens=ENDLESS)
         assert next(other) == "21 "
-        mine = Caller(engine, request(10, ENDLESS, gather=True))
+        mine = Caller(counter_engine, request(10, ENDLESS, gather=True))
 
         def give_up(number: int, frame: object) -> None:
             raise error
@@ -216,83 +217,87 @@ class TestErrors:
         with alarm(0.1, give_up), pytest.raises(error):
             mine.next()
         mine.close()
-        assert engine.stats()["running"] == 1
-        steps = engine.stats()["steps"]
+        assert counter_engine.stats()["running"] == 1
+        steps = counter_engine.stats()["steps"]
         pieces = [next(other) for _ in range(steps + 5)]
         assert pieces == [f"{token} " for token in expected(21, steps + 5)]
-        assert list(stream_of(engine, 30)) == ["31 ", "32 ", "33 ", "34 ", "35 "]
+        assert list(stream_of(counter_engine, 30)) == ["31 ", "32 ", "33 ", "34 ", "35 "]
 
     def test_a_call_from_a_signal_handler_inside_the_same_threads_step(
-        self, engine: _core.Engine
+        self, counter_engine: _core.Engine
     ) -> None:
         """It is an error, not a deadlock, and the step goes on."""
         heard: list[str] = []
 
         def handler(number: int, frame: object) -> None:
             with pytest.raises(InvalidArgument) as caught:
-                engine.stats()
+                counter_engine.stats()
             heard.append(str(caught.value))
             raise TimeoutError
 
-        caller = Caller(engine, request(10, ENDLESS, gather=True))
+        caller = Caller(counter_engine, request(10, ENDLESS, gather=True))
         with alarm(0.1, handler), pytest.raises(TimeoutError):
             caller.next()
         assert len(heard) == 1 and "signal handler" in heard[0]
 
     def test_a_signal_handler_of_a_caller_that_waits_may_use_the_engine(
-        self, engine: _core.Engine
+        self, counter_engine: _core.Engine
     ) -> None:
-        held = HeldStep(engine)
+        held = HeldStep(counter_engine)
         heard: list[int] = []
 
         def handler(number: int, frame: object) -> None:
             held.let_go()
-            heard.append(engine.stats()["running"])
+            heard.append(counter_engine.stats()["running"])
 
         with alarm(0.1, handler):
-            assert Caller(engine, request(10)).read() == [expected(10, 5)]
+            assert Caller(counter_engine, request(10)).read() == [expected(10, 5)]
         held.end()
         assert len(heard) == 1
 
-    def test_a_rule_cannot_run_the_engine_that_calls_it(self, engine: _core.Engine) -> None:
+    def test_a_rule_cannot_run_the_engine_that_calls_it(self, counter_engine: _core.Engine) -> None:
         heard: list[str] = []
 
         def rule(token_ids: Any) -> bool:
-            for call in (engine.step, engine.stats, lambda: Caller(engine, request(1))):
+            for call in (
+                counter_engine.step,
+                counter_engine.stats,
+                lambda: Caller(counter_engine, request(1)),
+            ):
                 with pytest.raises(InvalidArgument, match="its own step") as caught:
                     call()
                 heard.append(str(caught.value))
             return False
 
-        assert Caller(engine, request(10, rule=rule)).read() == [expected(10, 5)]
+        assert Caller(counter_engine, request(10, rule=rule)).read() == [expected(10, 5)]
         assert len(heard) == 15
 
-    def test_a_rule_may_cancel_and_close(self, engine: _core.Engine) -> None:
-        other = Caller(engine, request(40, ENDLESS))
+    def test_a_rule_may_cancel_and_close(self, counter_engine: _core.Engine) -> None:
+        other = Caller(counter_engine, request(40, ENDLESS))
 
         def rule(token_ids: Any) -> bool:
             other.close()
             return False
 
-        assert Caller(engine, request(10, rule=rule)).read() == [expected(10, 5)]
-        assert engine.stats()["running"] == 0
+        assert Caller(counter_engine, request(10, rule=rule)).read() == [expected(10, 5)]
+        assert counter_engine.stats()["running"] == 0
 
 
 class TestClosing:
-    def test_everything_after_close_is_a_closed_error(self, engine: _core.Engine) -> None:
-        stream, client = stream_of(engine, 10), engine.new_client()
+    def test_everything_after_close_is_a_closed_error(self, counter_engine: _core.Engine) -> None:
+        stream, client = stream_of(counter_engine, 10), counter_engine.new_client()
         next(stream)
-        engine.close()
-        engine.close()
+        counter_engine.close()
+        counter_engine.close()
         uses: tuple[Callable[[], object], ...] = (
             lambda: next(stream),
             lambda: client.submit([request(1)]),
             client.next_event,
-            engine.new_client,
-            engine.check_open,
-            engine.stats,
-            lambda: engine.backend,
-            lambda: engine.new_handle([]),
+            counter_engine.new_client,
+            counter_engine.check_open,
+            counter_engine.stats,
+            lambda: counter_engine.backend,
+            lambda: counter_engine.new_handle([]),
         )
         for use in uses:
             with pytest.raises(ClosedError, match="LLM: was closed, expected an open one"):
@@ -300,20 +305,22 @@ class TestClosing:
         stream.close()
         client.close()
 
-    def test_a_client_that_was_closed(self, engine: _core.Engine) -> None:
-        client = engine.new_client()
+    def test_a_client_that_was_closed(self, counter_engine: _core.Engine) -> None:
+        client = counter_engine.new_client()
         client.close()
         client.close()
         client.cancel(1)
         with pytest.raises(ClosedError, match="call: was closed by another thread"):
             client.next_event()
-        engine.check_open()
+        counter_engine.check_open()
 
     @pytest.mark.parametrize("way", ["engine", "client"])
-    def test_closing_wakes_the_threads_that_wait(self, engine: _core.Engine, way: str) -> None:
-        held = HeldStep(engine, tokens=2)
+    def test_closing_wakes_the_threads_that_wait(
+        self, counter_engine: _core.Engine, way: str
+    ) -> None:
+        held = HeldStep(counter_engine, tokens=2)
         ends: list[str] = []
-        client = engine.new_client()
+        client = counter_engine.new_client()
 
         def work() -> None:
             try:
@@ -326,16 +333,18 @@ class TestClosing:
             thread.start()
         time.sleep(0.1)
         assert not ends
-        (engine if way == "engine" else client).close()
+        (counter_engine if way == "engine" else client).close()
         for thread in threads:
             thread.join(LIMIT_S)
         assert ends == ["LLM" if way == "engine" else "call"] * 3, "the step has not ended yet"
         held.end()
         assert held.tokens == ([] if way == "engine" else [1, 2])
 
-    def test_the_model_is_gone_after_the_present_step(self, engine: _core.Engine) -> None:
+    def test_the_model_is_gone_after_the_present_step(self, counter_engine: _core.Engine) -> None:
         """The rule in the step keeps nothing alive but its own step."""
-        caller = Caller(engine, request(10, ENDLESS, rule=lambda token_ids: engine.close()))
+        caller = Caller(
+            counter_engine, request(10, ENDLESS, rule=lambda token_ids: counter_engine.close())
+        )
         with pytest.raises(ClosedError, match="LLM: was closed"):
             caller.next()
 

@@ -7,7 +7,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -20,7 +20,6 @@ from builders.counting_engine import (
     Caller,
     HeldStep,
     counting_engine,
-    counting_model,
     expected,
     request,
     stream_of,
@@ -29,24 +28,12 @@ from onward import _core
 from onward.errors import ClosedError, Error
 
 
-@pytest.fixture(scope="module")
-def model() -> _core.Model:
-    return counting_model()
-
-
-@pytest.fixture
-def engine(model: _core.Model) -> Iterator[_core.Engine]:
-    made = counting_engine(model)
-    yield made
-    made.close()
-
-
 class TestOrder:
     def test_newcomers_are_served_before_the_next_step_in_the_order_they_came(
-        self, model: _core.Model
+        self, counter_model: _core.Model
     ) -> None:
         """Although others have waited for a step for longer. So they join the next step's batch."""
-        engine = counting_engine(model, chunk=8)
+        engine = counting_engine(counter_model, chunk=8)
         streams = [Caller(engine, request(10, 3, prompt_tokens=40)) for _ in range(2)]
         held = HeldStep(engine)
         newcomers: list[Caller] = []
@@ -68,28 +55,28 @@ class TestOrder:
         assert steps == [1], "the step that was held"
 
     def test_a_reader_gets_its_event_while_another_thread_is_in_the_next_step(
-        self, engine: _core.Engine
+        self, counter_engine: _core.Engine
     ) -> None:
-        second = Caller(engine, request(20))
-        first = Caller(engine, request(10))
+        second = Caller(counter_engine, request(20))
+        first = Caller(counter_engine, request(10))
         assert first.next() == 11  # this step brought an event of the second, too
-        held = HeldStep(engine)
+        held = HeldStep(counter_engine)
         assert second.next() == 21
         held.end()
 
     @pytest.mark.parametrize("way", ["submit", "stats", "cancel", "close a client", "drop"])
     def test_the_engine_is_had_between_two_steps_of_a_long_answer(
-        self, engine: _core.Engine, way: str
+        self, counter_engine: _core.Engine, way: str
     ) -> None:
         """The thread that gathers it runs many steps in one call, and ends none of them early."""
-        endless = Caller(engine, request(10, ENDLESS, gather=True))
-        mine = Caller(engine, request(20, ENDLESS), request(30, ENDLESS))
+        endless = Caller(counter_engine, request(10, ENDLESS, gather=True))
+        mine = Caller(counter_engine, request(20, ENDLESS), request(30, ENDLESS))
         with ThreadPoolExecutor(1) as pool:
             reading = pool.submit(endless.client.next_event)
-            while engine.stats()["steps"] < 10:
+            while counter_engine.stats()["steps"] < 10:
                 time.sleep(0.001)
             if way == "submit":
-                assert Caller(engine, request(40, 3)).read() == [[41, 42, 43]]
+                assert Caller(counter_engine, request(40, 3)).read() == [[41, 42, 43]]
             elif way == "cancel":
                 mine.client.cancel(mine.requests[0])
             elif way == "close a client":
@@ -97,53 +84,53 @@ class TestOrder:
             elif way == "drop":
                 del mine
             running = {"submit": 3, "stats": 3, "cancel": 2}
-            assert engine.stats()["running"] == running.get(way, 1)
+            assert counter_engine.stats()["running"] == running.get(way, 1)
             assert not reading.done()
-            engine.close()
+            counter_engine.close()
             with pytest.raises(ClosedError, match="LLM: was closed"):
                 reading.result(LIMIT_S)
 
     def test_steps_go_on_beside_threads_that_want_the_engine_all_the_time(
-        self, engine: _core.Engine
+        self, counter_engine: _core.Engine
     ) -> None:
         over = threading.Event()
 
         def ask() -> None:
             while not over.is_set():
-                engine.stats()
+                counter_engine.stats()
 
         with ThreadPoolExecutor(4) as pool:
             asking = [pool.submit(ask) for _ in range(4)]
             try:
-                assert Caller(engine, request(10, 100)).read() == [expected(10, 100)]
+                assert Caller(counter_engine, request(10, 100)).read() == [expected(10, 100)]
             finally:
                 over.set()
             assert [each.result(LIMIT_S) for each in asking] == [None] * 4
 
     def test_a_caller_of_single_steps_is_not_kept_waiting_by_a_long_answer(
-        self, engine: _core.Engine
+        self, counter_engine: _core.Engine
     ) -> None:
-        endless = Caller(engine, request(10, ENDLESS, gather=True))
+        endless = Caller(counter_engine, request(10, ENDLESS, gather=True))
         with ThreadPoolExecutor(1) as pool:
             reading = pool.submit(endless.client.next_event)
             for _ in range(20):
-                assert engine.step() == []
+                assert counter_engine.step() == []
             endless.close()
             with pytest.raises(ClosedError):
                 reading.result(LIMIT_S)
 
 
 class TestThreads:
-    def test_eight_threads_get_their_own_answers(self, engine: _core.Engine) -> None:
+    def test_eight_threads_get_their_own_answers(self, counter_engine: _core.Engine) -> None:
         wrong: list[object] = []
 
         def work(number: int) -> None:
             for round_ in range(50):
                 start = (7 * number + round_) % VOCAB
                 if round_ % 3 == 0:
-                    tokens = [int(piece) for piece in stream_of(engine, start)]
+                    tokens = [int(piece) for piece in stream_of(counter_engine, start)]
                 else:
-                    [tokens] = Caller(engine, request(start, gather=round_ % 3 == 1)).read()
+                    [tokens] = Caller(counter_engine, request(start, gather=round_ % 3 == 1)).read()
                 if tokens != expected(start, 5):
                     wrong.append((start, tokens))
 
@@ -154,22 +141,22 @@ class TestThreads:
             thread.join(60)
         assert not any(thread.is_alive() for thread in threads)
         assert wrong == []
-        assert engine.stats()["running"] == 0
+        assert counter_engine.stats()["running"] == 0
 
-    def test_calls_in_flight_together_share_steps(self, engine: _core.Engine) -> None:
+    def test_calls_in_flight_together_share_steps(self, counter_engine: _core.Engine) -> None:
         together = threading.Barrier(4)
 
         def work(start: int) -> list[list[int]]:
-            caller = Caller(engine, request(start, 2000, gather=start % 2 == 1))
+            caller = Caller(counter_engine, request(start, 2000, gather=start % 2 == 1))
             together.wait(LIMIT_S)
             return caller.read()
 
         with ThreadPoolExecutor(4) as pool:
             assert list(pool.map(work, range(4))) == [[expected(s, 2000)] for s in range(4)]
-        assert engine.stats()["steps"] == 2000
+        assert counter_engine.stats()["steps"] == 2000
 
-    def test_threads_of_one_client_get_each_event_once(self, engine: _core.Engine) -> None:
-        caller = Caller(engine, *(request(start, 100) for start in range(8)))
+    def test_threads_of_one_client_get_each_event_once(self, counter_engine: _core.Engine) -> None:
+        caller = Caller(counter_engine, *(request(start, 100) for start in range(8)))
 
         def work(_: int) -> list[tuple[int, int]]:
             found: list[tuple[int, int]] = []
@@ -187,12 +174,14 @@ class TestThreads:
 
 
 class TestInterrupts:
-    def test_ctrl_c_reaches_a_caller_that_waits_for_its_turn(self, engine: _core.Engine) -> None:
-        held = HeldStep(engine)
+    def test_ctrl_c_reaches_a_caller_that_waits_for_its_turn(
+        self, counter_engine: _core.Engine
+    ) -> None:
+        held = HeldStep(counter_engine)
         waits: tuple[Callable[[], object], ...] = (
-            lambda: Caller(engine, request(10)),
-            engine.stats,
-            lambda: engine.score(np.array([1, 2], np.int32)),
+            lambda: Caller(counter_engine, request(10)),
+            counter_engine.stats,
+            lambda: counter_engine.score(np.array([1, 2], np.int32)),
         )
         for wait in waits:
             timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
@@ -204,11 +193,11 @@ class TestInterrupts:
             timer.join()
         held.end()
         assert held.tokens == [1]
-        assert engine.stats()["running"] == 0
+        assert counter_engine.stats()["running"] == 0
 
     @pytest.mark.parametrize("gather", [False, True], ids=["streams", "whole answers"])
     def test_at_random_moments_they_lose_nothing_of_other_threads(
-        self, engine: _core.Engine, gather: bool
+        self, counter_engine: _core.Engine, gather: bool
     ) -> None:
         """Nor a turn: the main thread waits for one, has one or gives one back."""
         wrong: list[object] = []
@@ -216,7 +205,7 @@ class TestInterrupts:
 
         def work(start: int) -> None:
             while not stop.is_set():
-                tokens = Caller(engine, request(start, 20, gather=gather)).read()
+                tokens = Caller(counter_engine, request(start, 20, gather=gather)).read()
                 if tokens != [expected(start, 20)]:
                     wrong.append(tokens)
 
@@ -235,8 +224,8 @@ class TestInterrupts:
                     timer.start()
                     while True:
                         if index % 2:
-                            engine.stats()
-                        with stream_of(engine, 5, tokens=30) as stream:
+                            counter_engine.stats()
+                        with stream_of(counter_engine, 5, tokens=30) as stream:
                             for _piece in stream:
                                 pass
                 except KeyboardInterrupt:
@@ -249,8 +238,8 @@ class TestInterrupts:
         assert interrupted == 100
         assert wrong == []
         assert not any(thread.is_alive() for thread in threads), "a turn was lost"
-        assert engine.stats()["running"] == 0
-        assert list(stream_of(engine, 1)) == ["2 ", "3 ", "4 ", "5 ", "6 "]
+        assert counter_engine.stats()["running"] == 0
+        assert list(stream_of(counter_engine, 1)) == ["2 ", "3 ", "4 ", "5 ", "6 "]
 
 
 def in_child(work: Callable[[], bool]) -> int:
@@ -269,9 +258,9 @@ def in_child(work: Callable[[], bool]) -> int:
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 class TestForks:
     def test_a_child_starts_over_with_none_of_the_parents_requests(
-        self, engine: _core.Engine
+        self, counter_engine: _core.Engine
     ) -> None:
-        stream, arrived = stream_of(engine, 10), Caller(engine, request(20, 1))
+        stream, arrived = stream_of(counter_engine, 10), Caller(counter_engine, request(20, 1))
         next(stream)
 
         def work() -> bool:
@@ -281,8 +270,8 @@ class TestForks:
                     use()
                 except Error as error:
                     errors.append("belongs to the parent process" in str(error))
-            idle = engine.stats()["running"] == 0
-            return errors == [True, True] and idle and len(list(stream_of(engine, 30))) == 5
+            idle = counter_engine.stats()["running"] == 0
+            return errors == [True, True] and idle and len(list(stream_of(counter_engine, 30))) == 5
 
         assert in_child(work) == 0
         assert "".join(stream) == "12 13 14 15 "
@@ -290,19 +279,23 @@ class TestForks:
 
     @pytest.mark.parametrize("gather", [False, True], ids=["streams", "whole answers"])
     def test_a_fork_during_a_step_waits_for_its_end(
-        self, engine: _core.Engine, gather: bool
+        self, counter_engine: _core.Engine, gather: bool
     ) -> None:
         stop = threading.Event()
 
         def work() -> None:
             while not stop.is_set():
-                assert Caller(engine, request(1, 1000, gather=gather)).read() == [expected(1, 1000)]
+                assert Caller(counter_engine, request(1, 1000, gather=gather)).read() == [
+                    expected(1, 1000)
+                ]
 
         threads = [threading.Thread(target=work) for _ in range(3)]
         for thread in threads:
             thread.start()
         try:
-            statuses = [in_child(lambda: len(list(stream_of(engine, 30))) == 5) for _ in range(20)]
+            statuses = [
+                in_child(lambda: len(list(stream_of(counter_engine, 30))) == 5) for _ in range(20)
+            ]
         finally:
             stop.set()
             for thread in threads:
@@ -310,13 +303,15 @@ class TestForks:
         assert statuses == [0] * 20
         assert not any(thread.is_alive() for thread in threads)
 
-    def test_a_fork_inside_a_step_does_not_wait_for_itself(self, engine: _core.Engine) -> None:
+    def test_a_fork_inside_a_step_does_not_wait_for_itself(
+        self, counter_engine: _core.Engine
+    ) -> None:
         """A rule forks. Its child has half a step, and no engine."""
         statuses: list[int] = []
 
         def refused() -> bool:
             with pytest.raises(ClosedError, match="was forked while another thread"):
-                engine.stats()
+                counter_engine.stats()
             return True
 
         def rule(token_ids: object) -> bool:
@@ -324,15 +319,15 @@ class TestForks:
             return False
 
         begin = time.monotonic()
-        assert Caller(engine, request(10, 2, rule=rule)).read() == [[11, 12]]
+        assert Caller(counter_engine, request(10, 2, rule=rule)).read() == [[11, 12]]
         assert statuses == [0, 0]
         assert time.monotonic() - begin < 2, "it waited"
 
-    def test_forks_of_several_threads(self, engine: _core.Engine) -> None:
+    def test_forks_of_several_threads(self, counter_engine: _core.Engine) -> None:
         def fork(_: int) -> int:
-            return in_child(lambda: len(list(stream_of(engine, 30))) == 5)
+            return in_child(lambda: len(list(stream_of(counter_engine, 30))) == 5)
 
         with ThreadPoolExecutor(4) as pool:
-            reading = pool.submit(lambda: Caller(engine, request(1, 3000)).read())
+            reading = pool.submit(lambda: Caller(counter_engine, request(1, 3000)).read())
             assert set(pool.map(fork, range(12))) == {0}
             assert reading.result(LIMIT_S) == [expected(1, 3000)]
