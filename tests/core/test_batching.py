@@ -34,9 +34,9 @@ def seen(request, tmp_path, open_llm):
 
 
 class TestNothingIsLeftBehind:
-    """M-SEEN tells at once when it sees a position of another prompt."""
+    """The output of M-SEEN changes if it sees a position of another prompt."""
 
-    def test_an_edited_prompt(self, seen):
+    def test_an_edited_prompt_sees_no_token_of_the_old_one(self, seen):
         for prompt, expected in (
             ([7, 3, 3], 7),
             ([5, 3, 3], 5),
@@ -47,7 +47,7 @@ class TestNothingIsLeftBehind:
             assert seen.generate(prompt, max_new_tokens=3).token_ids == (expected,) * 3
 
     @pytest.mark.parametrize("prompt", [[3], [3, 7, 4], [6] * 16, [5] * 17])
-    def test_the_same_prompt_three_times(self, seen, prompt):
+    def test_the_same_prompt_gives_the_same_three_times(self, seen, prompt):
         results = [seen.generate(prompt, max_new_tokens=16).token_ids for _ in range(3)]
         assert results == [(max(prompt),) * 16] * 3
 
@@ -55,7 +55,7 @@ class TestNothingIsLeftBehind:
         assert seen.generate([7] * 40, max_new_tokens=2).token_ids == (7, 7)
         assert seen.generate([3] * 4, max_new_tokens=20).token_ids == (3,) * 20
 
-    def test_after_a_stream_that_was_dropped(self, seen):
+    def test_a_prompt_after_an_abandoned_stream(self, seen):
         stream = seen.stream([7, 7, 7], max_new_tokens=50)
         stream.close()
         assert seen.generate([3, 4], max_new_tokens=4).token_ids == (4,) * 4
@@ -67,16 +67,16 @@ class TestRaggedBatches:
         results = seen.generate([[3, 4], [7, 6, 5, 4, 3]], max_new_tokens=2)
         assert [result.token_ids for result in results] == [(4, 4), (7, 7)]
 
-    def test_rows_do_not_see_each_other(self, seen):
-        """Every row of one id, in lengths around a block of 16."""
+    def test_rows_of_a_batch_do_not_see_each_other(self, seen):
+        """Each row has one repeated id, in lengths around a block of 16."""
         batch = [[1 + (i % 7)] * length for i, length in enumerate((1, 15, 16, 17, 30, 2, 33))]
         expected = [tuple(row[:1] * 3) for row in batch]
-        # Rows of id 2 (eos) and id 1 weigh nothing: what they say is their own token, the residual.
+        # Ids 2 (eos) and 1 have weight 0, so such a row gives its own token, from the residual.
         results = seen.generate(batch, max_new_tokens=3, ignore_eos=True)
         assert [result.token_ids for result in results] == expected
 
     def test_positions_begin_at_0_in_every_row(self, tmp_path, open_llm):
-        """M-COPY in a ragged batch: each row copies what it copies alone."""
+        """M-COPY in a ragged batch: each row copies the same token as alone."""
         llm = open_llm(write_copy(tmp_path, 1, rope_theta=4.0))
         generator = np.random.default_rng(1)
         batch = [generator.integers(3, 7, n).tolist() for n in (4, 12, 7, 5, 20, 9)]
@@ -84,13 +84,13 @@ class TestRaggedBatches:
         assert [r.token_ids for r in llm.generate(batch, max_new_tokens=8)] == alone
         assert [tokens[0] for tokens in alone] == [row[-4] for row in batch]  # distance 3
 
-    def test_order_is_kept(self, seen):
+    def test_results_keep_the_order_of_prompts(self, seen):
         results = seen.generate([[id_] for id_ in (5, 3, 7, 6, 4, 3)], max_new_tokens=1)
         assert [result.token_ids for result in results] == [(5,), (3,), (7,), (6,), (4,), (3,)]
         assert [result.prompt_token_ids for result in results][2] == (7,)
 
     def test_rows_end_at_different_times(self, seen):
-        """Id 2 is eos and weighs nothing: [2] says 2 and stops, the others go on."""
+        """Id 2 is eos and has weight 0: [2] generates 2 and stops, the others continue."""
         results = seen.generate([[2], [3], [2], [4, 3]], max_new_tokens=6)
         assert [len(result.token_ids) for result in results] == [1, 6, 1, 6]
         assert [result.finish_reason for result in results] == ["stop", "length"] * 2
@@ -130,7 +130,7 @@ def test_a_random_batch_equals_its_rows_alone(model, seed):
 
 @pytest.mark.parametrize("chunk", [1, 3, 8])
 def test_more_sequences_than_a_step_holds_all_finish(model, chunk):
-    """With 20 sequences and a step of 1 to 8 tokens they take turns, and none waits for ever."""
+    """With 20 sequences and steps of 1 to 8 tokens they take turns, and all of them finish."""
     engine = new_engine(model, chunk=chunk)
     prompts = [random_prompt(1 + i, seed=i) for i in range(20)]
     found = complete(engine, prompts, max_new_tokens=6)
@@ -140,7 +140,7 @@ def test_more_sequences_than_a_step_holds_all_finish(model, chunk):
 
 
 def test_decoding_sequences_share_a_step_fairly(model):
-    """Eight sequences and four places: after 2n steps each has n tokens, give or take one."""
+    """Eight sequences and four places: after 2n steps each has n tokens, plus or minus one."""
     engine = new_engine(model, chunk=4)
     requests = [submit(engine, [i + 1], max_new_tokens=50) for i in range(8)]
     counts = dict.fromkeys(requests, 0)
@@ -151,7 +151,7 @@ def test_decoding_sequences_share_a_step_fairly(model):
 
 
 def test_a_short_prompt_is_not_kept_waiting_by_a_long_one(model):
-    """A prompt of 3,000 tokens is read in chunks; who decodes gets a token in every step."""
+    """A prompt of 3,000 tokens is read in chunks. Decoding sequences get a token in every step."""
     engine = new_engine(model, chunk=64)
     short = submit(engine, [5], max_new_tokens=30)
     engine.step()
@@ -173,8 +173,9 @@ def test_events_of_a_step_come_in_order_of_submission(model):
 
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_turns_stay_fair_around_a_prompt_that_waits(model, place):
-    """Three sequences decode, two places a step, and a prompt stands somewhere before or among them
-    in the queue: still each of the three gets every third token, give or take one."""
+    """Three sequences decode with two places in a step, and a prompt is somewhere before or
+    between them in the queue. Each of the three still gets every third token, plus or minus one.
+    """
     engine = new_engine(model, chunk=2)
     decoding = [submit(engine, [7], max_new_tokens=100) for _ in range(place)]
     submit(engine, random_prompt(500), max_new_tokens=1)
@@ -203,7 +204,7 @@ def test_a_prompt_is_read_although_decodes_fill_every_step(model, chunk):
 
 
 def test_a_prompt_is_read_although_another_request_has_no_cache(model):
-    """Which is read again, all 60 tokens and more, for each of its 200 tokens."""
+    """The other request computes its 60 and more tokens again for each of its 200 tokens."""
     engine = new_engine(model, chunk=16)
     submit(engine, random_prompt(60), max_new_tokens=200, cache=False)
     for _ in range(10):

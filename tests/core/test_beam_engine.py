@@ -95,7 +95,7 @@ class TestSameBits:
             found = search(engine, prompt_of(index), **{**options_of(index), "cache": cache})
             assert found.scored == alone(dtype, index)
 
-    def test_as_many_places_as_beams(self, dtype):
+    def test_two_searches_with_places_for_one_run_in_turn(self, dtype):
         """Two searches of four beams and four places: one after the other."""
         engine = engine_for(dtype, 2, 512, places=4)
         requests = [submit_beams(engine, prompt_of(i), **options_of(i)) for i in (0, 2)]
@@ -127,8 +127,8 @@ class TestCacheBlocks:
         assert engine.stats()["cache_blocks_in_use"] == 0
 
     @pytest.mark.parametrize(("chunk", "steps"), [(16, 1), (16, 6), (16, 9), (3, 22), (3, 27)])
-    def test_a_search_that_is_cancelled_gives_its_blocks_back(self, chunk, steps):
-        """In the prompt, after it, and where one of four beams waits for its turn."""
+    def test_a_cancelled_search_returns_its_blocks(self, chunk, steps):
+        """During the prompt, after it, and while one of four beams waits for its turn."""
         engine = engine_for("f32", 2, chunk)
         request = submit_beams(engine, random_prompt(60), num_beams=4, max_new_tokens=30)
         for _ in range(steps):
@@ -140,7 +140,8 @@ class TestCacheBlocks:
         assert found.scored == alone("f32", 0)
 
     def test_each_position_is_computed_once_for_each_beam(self):
-        """The prompt once, not once a beam; then four tokens a step, but for the last step's."""
+        """The prompt is computed once for all beams. Then each step computes four tokens, except
+        the last step."""
         engine = engine_for("f32", 2, 512)
         search(engine, random_prompt(100), num_beams=4, max_new_tokens=5)
         assert engine.stats()["kv_computations"] == 100 + 4 * 4
@@ -155,7 +156,7 @@ class TestSampledBeams:
         found = [search(engine, prompt_of(0), seed=seed, **options).scored for seed in (1, 2, 1)]
         assert found[0] == found[2] != found[1]
 
-    def test_a_stream_of_its_own_gives_other_beams(self):
+    def test_copies_of_a_prompt_draw_different_beams(self):
         """Copies of a prompt in one call draw from one stream each."""
         engine = engine_for("f32", 2, 512)
         options = {"num_beams": 3, "temperature": 1.0, "max_new_tokens": 12, "seed": 1}
@@ -164,8 +165,8 @@ class TestSampledBeams:
         assert found[requests[0]].scored != found[requests[1]].scored
 
     def test_one_step_of_two_beams_is_two_draws_without_replacement(self):
-        """The first is a with p(a), the second then b with p(b) / (1 - p(a)). Which was drawn first
-        is not told: results come by score."""
+        """The first is a with p(a), the second then b with p(b) / (1 - p(a)). Results are ordered
+        by score, so the order of the draws is unknown."""
         p = self.PROBABILITIES
         pairs: Counter[frozenset[int]] = Counter()
         engine = table_engine(log_probabilities(p), chunk=500)
@@ -182,7 +183,7 @@ class TestSampledBeams:
         assert set(pairs) == set(expected)
         assert statistic < 35.9, (pairs, expected)  # 5 degrees of freedom, once in a million
 
-    def test_groups_draw_for_themselves(self):
+    def test_groups_draw_independently(self):
         """Two groups of one beam and no penalty: equal once in .5^2 + .3^2 + .15^2 + .05^2 = .365,
         give or take 6 standard deviations of 1,000 trials."""
         engine = table_engine(log_probabilities(self.PROBABILITIES), chunk=500)
@@ -217,8 +218,8 @@ class TestSampledBeams:
 class TestLogProbabilities:
     @pytest.mark.parametrize("index", range(4))
     @pytest.mark.parametrize("length_penalty", [1.0, 0.5])
-    def test_they_add_up_to_the_score(self, index, length_penalty):
-        """The chain's are what was added to the sum: after processors, penalty and temperature."""
+    def test_log_probabilities_of_tokens_add_up_to_the_score(self, index, length_penalty):
+        """Values of the chain, after processors, penalty and temperature, are added to the sum."""
         engine = engine_for("f32", 2, 512)
         options = {**options_of(index), "logprobs": 2, "length_penalty": length_penalty}
         found = search(engine, prompt_of(index), **options)
@@ -234,7 +235,7 @@ class TestLogProbabilities:
                 assert [token for token, _ in each.raw_top] == np.argsort(-raw)[:2].tolist()
                 assert len(each.chain_top) == 2
 
-    def test_a_token_is_not_told_with_the_log_probability_of_another_group(self):
+    def test_a_token_has_the_log_probability_of_its_own_group(self):
         """Two groups of one beam, penalty .5, both begin with 3. The first takes the likelier 4, of
         .6, and then one of four tokens: ln .15 in all. The second pays .5 for 3, prefers 5 (ln .4 =
         -.92) to 4 (ln .6 - .5 = -1.01), and is sure from there on: ln .4 - .5, the best."""
@@ -250,7 +251,7 @@ class TestLogProbabilities:
         assert found.hypotheses[0].score == pytest.approx((math.log(0.4) - 0.5) / 4, abs=1e-6)
         assert found.told == [0, 0, 0, 4]
 
-    def test_the_likeliest_are_those_that_the_chain_left(self):
+    def test_alternatives_are_tokens_that_the_chain_kept(self):
         """Of four tokens top_k keeps two; each has ln p / 2 at temperature 2. And of what is asked
         for, as many as there are, although two beams look at four candidates only."""
         p = (0.4, 0.3, 0.15, 0.1, 0.03, 0.02)
@@ -269,7 +270,7 @@ class TestLogProbabilities:
                 assert told.chain_top == expected
 
     @pytest.mark.parametrize("chunk", [1, 7, 512])
-    def test_those_of_the_prompt_are_those_without_beams(self, chunk):
+    def test_prompt_log_probabilities_do_not_depend_on_beams(self, chunk):
         engine = engine_for("f32", 2, chunk)
         told = {}
         for beams in (True, False):

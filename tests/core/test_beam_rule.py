@@ -95,7 +95,7 @@ def test_all_hypotheses_and_scores_of_a_random_model(seed):
 
 @pytest.mark.parametrize("seed", range(PROCESSED))
 def test_processors_change_log_probabilities(seed):
-    """In the order of the chain, each on the log-probabilities after its own beam's text."""
+    """Processors run in the order of the chain, on the log-probabilities of each beam."""
     case = Case(1000 + seed)
     processors = Processors(
         repetition_penalty=float(case.random.choice([1.0, 1.3, 0.8])),
@@ -108,7 +108,8 @@ def test_processors_change_log_probabilities(seed):
 
 @pytest.mark.parametrize("seed", range(RULED))
 def test_rules_end_hypotheses_like_end_tokens(seed):
-    """But a step looks at no more candidates for them, so that fewer beams may live on, or none."""
+    """A step considers no additional candidates for them, so fewer beams, or none, may stay
+    alive."""
     case = Case(3000 + seed, groups=seed % 3 == 0)
     divisor = int(case.random.choice([2, 3, 7]))
     case.rule = replace(case.rule, stops=lambda output: sum(output[-3:]) % divisor == 0)
@@ -121,7 +122,7 @@ def test_rules_end_hypotheses_like_end_tokens(seed):
 
 
 @pytest.mark.parametrize("seed", range(TIED))
-def test_of_equals_the_lower_beam_then_the_lower_token(seed):
+def test_ties_go_to_the_lower_beam_then_the_lower_token(seed):
     """Logits are whole numbers from a few: most steps have a tie among their best candidates. Of
     equal finished hypotheses the older one is first."""
     case = Case(4000 + seed, groups=seed % 4 == 0, ties=True)
@@ -130,13 +131,13 @@ def test_of_equals_the_lower_beam_then_the_lower_token(seed):
 
 @pytest.mark.parametrize("seed", range(GROUPED))
 def test_groups_search_one_after_another(seed):
-    """Each with its own finished hypotheses; a token costs the penalty for every beam of an earlier
-    group that took it in this step."""
+    """Each group has its own finished hypotheses. A token costs the penalty for every beam of an
+    earlier group that chose it in this step."""
     case = Case(2000 + seed, groups=True)
     assert_equal(case.found(), case.expected(), case.rule)
 
 
-def test_the_random_cases_reach_every_corner():
+def test_the_random_cases_cover_every_kind_of_end():
     """Hypotheses that end and that are cut, early stops, tokens that are settled before the end."""
     endings, early, settled_before_the_end = set(), 0, 0
     for seed in range(60):

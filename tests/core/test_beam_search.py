@@ -25,7 +25,7 @@ FIXTURES = Path(__file__).parents[1] / "fixtures" / "smollm2"
 
 
 def table(steps: Mapping[int, Mapping[int, float]], vocab: int = 8) -> list[list[float]]:
-    """Logits that are log-probabilities; a token without a row stays where it is."""
+    """Logits that are log-probabilities. A token without a row is followed by itself."""
     rows = np.full((vocab, vocab), IMPOSSIBLE)
     for token in range(vocab):
         for after, probability in steps.get(token, {token: 1.0}).items():
@@ -53,7 +53,7 @@ SHORT_OR_LONG = {
 
 @pytest.fixture
 def open_table(tmp_path, open_llm):
-    """M-TABLE with these probabilities; ``pieces`` make it speak."""
+    """M-TABLE with these probabilities; ``pieces`` are the texts of its tokens."""
 
     def open_(steps: Mapping[int, Mapping[int, float]], pieces: Any = None, **options: Any) -> Any:
         changes = {"max_position_embeddings": options.pop("context", 64)}
@@ -71,7 +71,7 @@ def tokens_of(result: Any) -> list[list[int]]:
 
 
 class TestKnownAnswers:
-    def test_a_garden_path(self, open_table):
+    def test_two_beams_find_a_better_sequence_than_greedy_choice(self, open_table):
         """Greedy takes 3 and ends with .5 * .4 = .2; two beams find .4 * .9 = .36. Each ends with
         one eos, which counts in the length: ln(.36) / 3 and ln(.2) / 3."""
         llm = open_table(GARDEN_PATH)
@@ -133,7 +133,7 @@ class TestKnownAnswers:
         assert scores == pytest.approx(expected, abs=1e-6)
 
     @pytest.mark.parametrize("length_penalty", [1e308, -1e308])
-    def test_a_length_penalty_of_any_size_leaves_an_answer(self, open_table, length_penalty):
+    def test_a_length_penalty_of_any_size_gives_an_answer(self, open_table, length_penalty):
         """Scores are then 0 or infinite, and no score is NaN."""
         llm = open_table(SHORT_OR_LONG)
         result = llm.generate(
@@ -148,7 +148,7 @@ class TestStreams:
 
     @pytest.mark.parametrize("groups", [1, 2])
     @pytest.mark.parametrize("beams", [2, 4])
-    def test_the_pieces_joined_are_the_text(self, open_table, beams, groups):
+    def test_the_pieces_of_a_stream_join_to_the_text(self, open_table, beams, groups):
         llm = open_table(SHORT_OR_LONG, self.PIECES)
         options = {
             **{"num_beams": beams, "num_return_sequences": beams, "num_beam_groups": groups},
@@ -164,7 +164,7 @@ class TestStreams:
         assert [s.text for s in stream.result.sequences] == [s.text for s in result.sequences]
         assert [s.score for s in stream.result.sequences] == [s.score for s in result.sequences]
 
-    def test_a_token_is_told_once_all_beams_share_it(self):
+    def test_a_token_is_reported_when_all_beams_share_it(self):
         """3 or 4, then 5 or 6 after 3, and the two best live on: [3] and [4] of .9 and .1, then
         [3, 5] and [3, 6] of .54 and .36, which share 3; then both say 7 and end."""
         steps = {1: {3: 0.9, 4: 0.1}, 3: {5: 0.6, 6: 0.4}, 4: {5: 1.0}, 5: {7: 1.0}, 6: {7: 1.0}}
@@ -173,8 +173,8 @@ class TestStreams:
         assert [tokens for tokens, _ in beams.scored] == [[3, 5, 7, 2], [3, 6, 7, 2]]
         assert beams.told == [0, 1, 1, 4]
 
-    def test_text_is_handed_out_before_the_end(self, open_table):
-        """All beams begin with "one", as the test above derives."""
+    def test_settled_text_is_streamed_before_the_end(self, open_table):
+        """All beams begin with "one", as in the test above."""
         steps = {1: {3: 0.9, 4: 0.1}, 3: {5: 0.6, 6: 0.4}, 4: {5: 1.0}, 5: {7: 1.0}, 6: {7: 1.0}}
         llm = open_table(steps, self.PIECES)
         with llm.stream([1], num_beams=2, max_new_tokens=60) as stream:
@@ -185,7 +185,7 @@ class TestStreams:
 
 
 def cut(text: str, stops: list[str]) -> tuple[str, str | None]:
-    """The text before the stop string that is complete first, of several the longest."""
+    """The text before the first complete stop string; of several, the longest one."""
     for end in range(1, len(text) + 1):
         found = [stop for stop in stops if text[:end].endswith(stop)]
         if found:
@@ -204,7 +204,7 @@ class TestEnds:
     PIECES = ("<pad>", "<s>", "</s>", "one ", "two ", "St", "op", "!")
 
     @pytest.mark.parametrize("first", [0.6, 0.3])
-    def test_a_hypothesis_that_a_stop_string_ends_competes_by_its_score(self, open_table, first):
+    def test_a_hypothesis_with_a_stop_string_competes_by_its_score(self, open_table, first):
         """[3, 5, 6] says "one Stop" with probability p, [4, 7, 2] says "two !" and ends with
         .9 * (1 - p): .6 and .36, or .3 and .63. Both are three tokens long."""
         steps = {1: {3: first, 4: 1 - first}, 3: {5: 1.0}, 5: {6: 1.0}, 6: {7: 1.0}}
@@ -270,7 +270,7 @@ class TestEnds:
                 assert sequence.stop_reason == (stopped or ended_by_token)
             assert joined == result.text
 
-    def test_several_end_tokens(self, open_table):
+    def test_several_end_tokens_end_hypotheses(self, open_table):
         """7 ends too: [4, 5, 7] has .4 * .7 * .9 = .252 and ln / 3 = -.459, [3, 2] ln .3 / 2 =
         -.602; [3, 5, 7] comes next with ln .162 / 3 = -.607."""
         llm = open_table(SHORT_OR_LONG)
@@ -316,7 +316,7 @@ class TestEnds:
         assert scores == pytest.approx([math.log(0.36) / 2, math.log(0.2) / 2], abs=1e-5)
         assert all(token_ids[0] == 1 for token_ids in asked)
 
-    def test_a_criterion_that_raises_ends_the_request_alone(self, open_table):
+    def test_an_exception_in_a_criterion_ends_only_its_request(self, open_table):
         def broken(token_ids: Any) -> bool:
             raise ZeroDivisionError("criterion")
 
@@ -352,7 +352,7 @@ class TestEnds:
         scores = [s.score for s in result.sequences]
         assert scores == pytest.approx([math.log(0.2268), math.log(0.1458)], abs=1e-5)
 
-    def test_no_tokens_and_one_token(self, open_table):
+    def test_beams_of_zero_and_of_one_token(self, open_table):
         llm = open_table(SHORT_OR_LONG)
         options = {"num_beams": 2, "num_return_sequences": 2}
         none = llm.generate([1], max_new_tokens=0, **options)
@@ -379,8 +379,8 @@ class TestEnds:
         full = llm.generate([1] * 16, **options)
         assert (full.token_ids, full.finish_reason) == ((), "length")
 
-    def test_more_beams_than_tokens(self, open_table):
-        """Eight tokens, ten beams: a first step leaves eight hypotheses, a second one ten."""
+    def test_more_beams_than_tokens_of_the_vocabulary(self, open_table):
+        """Eight tokens, ten beams: eight hypotheses after the first step, ten after the second."""
         llm = open_table(SHORT_OR_LONG)
         options = {"num_beams": 10, "num_return_sequences": 10, "ignore_eos": True}
         one = llm.generate([1], max_new_tokens=1, **options)
@@ -390,7 +390,7 @@ class TestEnds:
         assert two[:3] == [[3, 2], [4, 5], [3, 5]]
         assert sorted(two[3:5]) == [[3, 6], [4, 6]]  # .6 * .2 and .4 * .3
 
-    def test_where_the_rules_leave_one_token_there_is_one_hypothesis(self, open_table):
+    def test_rules_that_leave_one_token_give_one_hypothesis(self, open_table):
         llm = open_table(SHORT_OR_LONG)
         result = llm.generate(
             [1], num_beams=3, num_return_sequences=3, allowed_token_ids=[6], max_new_tokens=4
@@ -398,7 +398,7 @@ class TestEnds:
         assert tokens_of(result) == [[6, 6, 6, 6]]
         assert result.finish_reason == "length"
 
-    def test_hypotheses_that_ended_stand_where_the_live_ones_run_out_of_tokens(self, open_table):
+    def test_ended_hypotheses_are_returned_if_live_ones_run_out_of_tokens(self, open_table):
         """With no token twice and only 2, 3 and 4 allowed, three tokens are the most there can be;
         [3, 2] has .3, and nothing else but what ends in an impossible token."""
         llm = open_table(SHORT_OR_LONG)
@@ -429,7 +429,7 @@ def test_log_probabilities_add_up_to_the_score(open_table):
     assert result.prompt_logprobs == ()
 
 
-# What is refused
+# Refusals
 
 
 BAD_VALUES = [
@@ -453,7 +453,7 @@ def garden(tmp_path_factory):
 
 class TestRefusals:
     @pytest.mark.parametrize(("name", "value"), BAD_VALUES)
-    def test_a_bad_value_is_named(self, garden, name, value):
+    def test_the_error_names_the_bad_value(self, garden, name, value):
         options = {"num_beams": 4, **({"num_beam_groups": 2} if "diversity" in name else {})}
         with pytest.raises((ValueError, TypeError), match=f"^{name}: ") as raised:
             garden.generate([1], **{**options, name: value})
@@ -470,7 +470,7 @@ class TestRefusals:
             ("early_stopping", "never"),
         ],
     )
-    def test_what_only_beams_have_is_refused_without_them(self, garden, name, value):
+    def test_options_of_beams_are_refused_without_beams(self, garden, name, value):
         with pytest.raises(ValueError, match=f"^{name}: .*num_beams above 1"):
             garden.generate([1], **{name: value})
 

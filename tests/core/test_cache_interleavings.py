@@ -31,13 +31,13 @@ def everyone_gets_what_they_get_alone(story: Story) -> None:
 
 @settings(common, max_examples=EXAMPLES)
 @given(stories())
-def test_everyone_gets_the_bits_of_a_fresh_engine(story):
+def test_every_request_gets_the_bits_of_a_fresh_engine(story):
     everyone_gets_what_they_get_alone(story)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)  # to find the smallest story that fails takes its time
+@pytest.mark.timeout(3600)  # finding the smallest story that fails takes time
 @settings(common, max_examples=MANY_EXAMPLES)
 @given(stories())
-def test_everyone_gets_the_bits_of_a_fresh_engine_many_times(story):
+def test_every_request_gets_the_bits_of_a_fresh_engine_many_times(story):
     everyone_gets_what_they_get_alone(story)

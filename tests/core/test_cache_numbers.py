@@ -51,7 +51,7 @@ def test_contexts_of_llama_8b():
     assert round(llama_8b(128_000) / GIB, 1) == 15.6
 
 
-def test_a_batch_of_32_costs_as_much_as_the_weights():
+def test_the_cache_of_32_sequences_is_as_large_as_the_weights():
     """8 billion weights of 2 bytes are about 16 GB; 32 sequences of 4,096 tokens are 16 GiB."""
     assert llama_8b(32 * 4_096) == 16 * GIB
     assert 32 * llama_8b(4_096) == llama_8b(32 * 4_096)
@@ -88,8 +88,9 @@ def test_a_prompt_is_computed_once():
 @pytest.mark.parametrize(
     ("dtype", "bytes_per_value"), [("f32", 4), ("f16", 2), ("bf16", 2), ("int8", 2), ("int4", 2)]
 )
-def test_the_engine_takes_what_the_formula_says(dtype, bytes_per_value):
-    """Blocks of 16 tokens, taken as the sequence grows: 40 and 48 tokens hold three, 49 four."""
+def test_the_engine_takes_the_bytes_of_the_formula(dtype, bytes_per_value):
+    """Blocks of 16 tokens are allocated as the sequence grows: three for 40 and 48 tokens, four for
+    49."""
     shape = Shape(num_layers=2, num_heads=4, num_kv_heads=2, head_dim=32)
     engine = new_engine(seeded_model(dtype, shape))
     block_bytes = _core.kv_cache_bytes(2, 2, 32, 16, bytes_per_value)
@@ -107,8 +108,8 @@ def test_the_engine_takes_what_the_formula_says(dtype, bytes_per_value):
 
 
 @pytest.mark.parametrize("window", [1, 15, 16, 17, 20, 33])
-def test_blocks_outside_a_window_go_back_as_soon_as_no_token_sees_them(window):
-    """With n tokens in the cache the next one sees keys from n - window + 1 on. Where that is a
+def test_blocks_outside_a_window_are_returned_when_no_token_sees_them(window):
+    """With n tokens in the cache the next token sees keys from n - window + 1 on. If that is a
     multiple of 16, the block before it is free at once."""
     shape = Shape(num_layers=1, head_dim=32, windows=(window,))
     engine = _core.Engine(
@@ -122,7 +123,7 @@ def test_blocks_outside_a_window_go_back_as_soon_as_no_token_sees_them(window):
 
 
 def test_a_budget_is_used_to_its_last_block():
-    """60 tokens of prompt and 4 of output fill four blocks. A byte less, and they can never fit."""
+    """60 tokens of prompt and 4 of output fill four blocks. With a byte less they cannot fit."""
     model = seeded_model("f32", TINY)
     block = new_engine(model).stats()["cache_block_bytes"]
     prompt = random_prompt(60, TINY.vocab_size)
@@ -148,7 +149,7 @@ def test_dynamic_rotation_begins_right_after_the_original_context():
     assert same.tolist() == [True] * 20 + [False] * 4
 
 
-def test_blocks_go_back_when_a_request_is_cancelled():
+def test_a_cancelled_request_returns_its_blocks():
     engine = new_engine(seeded_model("f32", TINY))
     requests = [
         submit(engine, random_prompt(20, TINY.vocab_size), max_new_tokens=9) for _ in range(3)

@@ -43,14 +43,14 @@ def dtype(request):
 
 
 def next_token(llm, prompt) -> int:
-    """The greedy continuation by one token, which the logits must agree with."""
+    """The greedy continuation by one token, which must agree with the logits."""
     [token] = llm.generate(prompt, max_new_tokens=1).token_ids
     assert int(llm.logits(prompt)[-1].argmax()) == token
     return token
 
 
 def copied_distance(llm) -> int:
-    """M-COPY on 12 tokens, all 3 but for a 4 at distance d from the last: the d that gives 4."""
+    """M-COPY on 12 tokens, all 3 except a 4 at distance d from the last: the d that gives 4."""
     distances = [
         distance
         for distance in range(1, 12)
@@ -61,7 +61,7 @@ def copied_distance(llm) -> int:
 
 
 class TestTable:
-    """Logits are rows of the table, wherever the token stands."""
+    """Logits are rows of the table, at every position."""
 
     TABLE = np.random.default_rng(3).uniform(-4, 4, (8, 8)).astype(np.float32)
 
@@ -94,7 +94,7 @@ class TestRope:
             ({}, 11),  # 10000: .01 a step, so the farthest
         ],
     )
-    def test_theta_in_either_spelling(self, rope, expected, tmp_path, open_llm):
+    def test_both_spellings_of_theta_are_read(self, rope, expected, tmp_path, open_llm):
         assert copied_distance(open_llm(write_copy(tmp_path, 1, **rope))) == expected
 
     @pytest.mark.parametrize("key", ["type", "rope_type"])
@@ -115,7 +115,7 @@ class TestRope:
         assert copied_distance(llm) == 6
         np.testing.assert_allclose(llm.spec.rope.inv_freq, [0.545539, 0.25], atol=1e-6)
 
-    def test_an_unknown_kind_is_refused(self, tmp_path, open_llm):
+    def test_an_unknown_kind_of_rope_is_refused(self, tmp_path, open_llm):
         scaling = {"rope_type": "banana", "factor": 2.0}
         folder = write_copy(tmp_path, 1, **THETA_4, rope_scaling=scaling)
         with pytest.raises(ValueError, match=r"rope_scaling\.rope_type is 'banana', expected"):
@@ -131,7 +131,7 @@ class TestRope:
         llm = open_llm(write_copy(tmp_path, 0))
         assert np.isfinite(llm.logits([6, 5, 4, 3, 6, 5])).all()
 
-    def test_head_dim_is_the_configs(self, tmp_path, open_llm):
+    def test_head_dim_comes_from_the_config(self, tmp_path, open_llm):
         """hidden 8, one head, head_dim 4: sizes, rotation and scale follow the 4."""
         llm = open_llm(write_copy(tmp_path, 1, **THETA_4))
         assert llm.spec.head_dim == 4
@@ -140,15 +140,16 @@ class TestRope:
 
 
 class TestAttention:
-    def test_it_sees_every_position(self, tmp_path, open_llm, dtype):
-        """Id 1 weighs nothing: one 7 among forty of them decides, in any of three cache blocks."""
+    def test_attention_sees_every_position(self, tmp_path, open_llm, dtype):
+        """Id 1 has weight 0: a single 7 among forty of them decides, in any of three cache
+        blocks."""
         llm = open_llm(write_seen(tmp_path), dtype=dtype)
         for place in range(40):
             prompt = [1] * 40
             prompt[place] = 7
             assert next_token(llm, prompt) == 7
 
-    def test_it_is_causal(self, tmp_path, open_llm, dtype):
+    def test_attention_is_causal(self, tmp_path, open_llm, dtype):
         """Row i of the logits has seen tokens 0 to i: the largest so far."""
         llm = open_llm(write_seen(tmp_path), dtype=dtype)
         assert llm.logits([1, 4, 1, 6, 1, 7]).argmax(axis=1).tolist() == [1, 4, 4, 6, 6, 7]
@@ -158,7 +159,7 @@ class TestAttention:
     def test_a_window_counts_the_token_itself(
         self, window, expected, chunk, tmp_path, open_llm, dtype
     ):
-        """[7, 6, 5, 4, 3]: a window of W sees the last W. What is said then stays in sight."""
+        """[7, 6, 5, 4, 3]: a window of W sees the last W tokens, and then its own output."""
         folder = write_seen(tmp_path, model_type="mistral", sliding_window=window)
         llm = open_llm(folder, dtype=dtype, prefill_chunk_tokens=chunk)
         assert next_token(llm, [7, 6, 5, 4, 3]) == expected
@@ -170,7 +171,7 @@ class TestAttention:
 
 
 class TestBiases:
-    """M-SEEN where the bias of v holds 50 at index 6: 6 wins over what is seen."""
+    """M-SEEN with 50 at index 6 of the bias of v: 6 wins over the visible ids."""
 
     BIAS = np.eye(1, 8, 6, dtype=np.float32)[0] * 50
     NONE = np.zeros(8, np.float32)
@@ -186,22 +187,22 @@ class TestBiases:
         write_folder(tmp_path, config, self.biased(config, "q", "k", "v", "o"))
         assert next_token(open_llm(tmp_path, dtype=dtype), [3, 4]) == 6
 
-    def test_qwen2_has_them_without_saying_so(self, tmp_path, open_llm, dtype):
+    def test_qwen2_has_biases_without_a_flag_in_its_config(self, tmp_path, open_llm, dtype):
         config = base_config(model_type="qwen2", architectures=["Qwen2ForCausalLM"])
         write_folder(tmp_path, config, self.biased(config, "q", "k", "v"))
         assert next_token(open_llm(tmp_path, dtype=dtype), [3, 4]) == 6
 
-    def test_without_a_bias_it_is_the_largest_seen(self, tmp_path, open_llm, dtype):
+    def test_without_a_bias_the_largest_visible_id_wins(self, tmp_path, open_llm, dtype):
         assert next_token(open_llm(write_seen(tmp_path), dtype=dtype), [3, 4]) == 4
 
-    def test_a_bias_the_config_does_not_speak_of_is_refused(self, tmp_path, open_llm):
+    def test_a_bias_that_the_config_does_not_mention_is_refused(self, tmp_path, open_llm):
         write_folder(tmp_path, base_config(), self.biased(base_config(), "v"))
         with pytest.raises(ValueError, match=r"no place for .*v_proj\.bias"):
             open_llm(tmp_path)
 
 
 class TestTiedHead:
-    """embed is the identity but for embed[6, 3] = 2, and there is no lm_head.weight."""
+    """embed is the identity except embed[6, 3] = 2, and there is no lm_head.weight."""
 
     def write(self, folder: Path, tied: bool) -> Path:
         config = base_config(tie_word_embeddings=tied)
@@ -213,7 +214,7 @@ class TestTiedHead:
     def test_the_embedding_is_the_head(self, tmp_path, open_llm, dtype):
         assert next_token(open_llm(self.write(tmp_path, True), dtype=dtype), [3]) == 6
 
-    def test_an_untied_head_must_be_there(self, tmp_path, open_llm):
+    def test_a_missing_untied_head_is_refused(self, tmp_path, open_llm):
         with pytest.raises(ValueError, match=r"missing tensors: lm_head\.weight"):
             open_llm(self.write(tmp_path, False))
 
@@ -233,14 +234,15 @@ class TestStorage:
         np.testing.assert_allclose(llm.logits([3])[0, [4, 5, 6]], expected, rtol=1e-6)
         assert next_token(llm, [3]) == 5
 
-    def test_a_quantisation_that_is_not_known_is_refused(self, tmp_path, open_llm):
+    def test_an_unknown_quantisation_is_refused(self, tmp_path, open_llm):
         folder = write_table(tmp_path, chain(8, {}), quantization_config={"quant_method": "fp8"})
         with pytest.raises(ValueError, match="quantization_config"):
             open_llm(folder)
 
 
 class TestShards:
-    """Shard 1 holds every tensor, but rows 3 and 4 of the head swapped; shard 2 the right head."""
+    """Shard 1 has every tensor, with rows 3 and 4 of the head swapped. Shard 2 has the right
+    head."""
 
     def write(self, folder: Path) -> Path:
         config = base_config()
@@ -260,7 +262,7 @@ class TestShards:
         (folder / "model.safetensors.index.json").write_text(json.dumps(index))
         return folder
 
-    def test_the_index_decides(self, tmp_path, open_llm):
+    def test_the_index_decides_which_shard_has_a_tensor(self, tmp_path, open_llm):
         assert next_token(open_llm(self.write(tmp_path)), [1]) == 3
 
     @pytest.mark.parametrize("number", [1, 2])

@@ -1,9 +1,9 @@
-"""Requests of every kind share one engine, and each gets what it gets alone, bit for bit.
+"""Requests of every kind share one engine, and each gets the output that it gets alone, bit for
+bit.
 
 Greedy choice and sampling, several samples of a prompt, beam searches, grammars, guesses, rules,
-some given up and some failing, in any order, at any chunk size, on one thread or two. What a
-request must hear is what it hears from a fresh engine that has nothing else to do and guesses
-nothing.
+some given up and some failing, in any order, at any chunk size, on one thread or two. The expected
+events of a request are its events in a new engine without other requests and without guesses.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ common = settings(
 
 
 def run(crowd: Crowd) -> list[Heard]:
-    """Steps until everything has ended; returns what each plan's request heard."""
+    """Run steps until all requests have ended. Returns the events of each plan's request."""
     engine = crowd.engine()
     to_come = sorted(enumerate(crowd.plans), key=lambda numbered: numbered[1].comes)
     to_give_up: dict[int, tuple[int, Plan]] = {}
@@ -56,7 +56,7 @@ def run(crowd: Crowd) -> list[Heard]:
 
 def check(plan: Plan, heard: Heard, expected: Heard) -> None:
     if expected.error is not None:
-        # How far the sequences came before one of them failed depends on their turns.
+        # The progress of the sequences before one of them fails depends on their turns.
         assert heard.error == expected.error or (heard.error is None and plan.given_up is not None)
         for index, told in heard.sequences.items():
             other = expected.sequences.get(index, [])
@@ -81,10 +81,10 @@ def everyone_gets_what_they_get_alone(crowd: Crowd) -> None:
         check(plan, heard, alone(crowd.dtype, plan.wish))
 
 
-@pytest.mark.timeout(900)  # to find the smallest crowd that fails takes its time
+@pytest.mark.timeout(900)  # finding the smallest crowd that fails takes time
 @settings(common, max_examples=EXAMPLES)
 @given(crowds())
-def test_everyone_gets_what_they_get_alone(crowd):
+def test_every_request_gets_the_output_that_it_gets_alone(crowd):
     everyone_gets_what_they_get_alone(crowd)
 
 
@@ -92,5 +92,5 @@ def test_everyone_gets_what_they_get_alone(crowd):
 @pytest.mark.timeout(1800)
 @settings(common, max_examples=MANY_EXAMPLES)
 @given(crowds())
-def test_everyone_gets_what_they_get_alone_many_times(crowd):
+def test_every_request_gets_the_output_that_it_gets_alone_many_times(crowd):
     everyone_gets_what_they_get_alone(crowd)

@@ -79,12 +79,12 @@ def run(code: str, apart: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_nothing_of_the_engine_touches_device_memory() -> None:
+def test_the_host_never_touches_device_memory() -> None:
     done = run(EVERYTHING, "1")
     assert (done.returncode, done.stdout) == (0, "untouched\n"), done.stderr[-2000:]
 
 
-def test_it_would_be_noticed() -> None:
+def test_an_access_to_device_memory_would_be_found() -> None:
     done = run(READS, "1")
     assert (done.returncode, done.stdout) == (-signal.SIGSEGV, "apart\n"), done.stderr[-2000:]
     done = run(READS, "0")

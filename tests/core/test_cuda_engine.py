@@ -1,9 +1,9 @@
-"""The engine on the CUDA kernels, run on the processor: the promises that it makes on any device.
+"""The engine on the CUDA kernels, run on the processor: the promises for every device.
 
-The same prompt gives the same bits however it is cut and whoever is beside it, though few rows and
-many, short contexts and long ones, recorded steps and others go through different kernels. Against
-the CPU: the same bits with float32, and with quantised weights where attention runs in its order;
-near it everywhere else.
+A prompt gives the same bits for any size of chunks and with any other requests, although few and
+many rows, short and long contexts, recorded and other steps use different kernels. Compared with
+the CPU: the same bits with float32, and with quantised weights if attention has the order of the
+CPU; close to it in other cases.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def logits(dtype: str, shape: str, chunk: int, tokens: int, device: str) -> NDAr
         ("bf16", "wide"),
     ],
 )
-def test_chunks_move_no_bit(dtype: str, shape: str) -> None:
-    """Chunks of one token are what decoding is, below."""
+def test_the_size_of_chunks_changes_no_bit(dtype: str, shape: str) -> None:
+    """Chunks of one token are tested by decoding, below."""
     whole = logits(dtype, shape, ALL_CHUNK, PROMPT_TOKENS, "cuda-host")
     for chunk in (13, 64):
         assert_bits(logits(dtype, shape, chunk, PROMPT_TOKENS, "cuda-host"), whole)
@@ -73,7 +73,7 @@ SMALL = {"num_layers": 1, "hidden_size": 32, "intermediate_size": 32}
 
 @pytest.mark.parametrize("dtype", ["bf16", pytest.param("int8", marks=pytest.mark.slow)])
 def test_long_contexts_are_cut_among_blocks_and_keep_their_bits(dtype: str) -> None:
-    """Few rows share the spans of their keys, many do not."""
+    """A few rows share the spans of their keys among blocks, many rows do not."""
     prompt = random_prompt(SPANS_PROMPT)
     made = seeded_model(dtype, Shape(head_dim=32, **SMALL), device="cuda-host")
     whole = new_engine(made, chunk=ALL_CHUNK).logits(prompt)
@@ -104,7 +104,9 @@ def test_a_window_that_ends_inside_a_span_keeps_its_bits_on_a_large_gpu(
 
 
 @pytest.mark.parametrize("head_dim", [64, 128])
-def test_shared_memory_moves_no_bit(head_dim: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_shared_memory_changes_no_bit(
+    head_dim: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A block may have 99 KiB on compute capability 8.6, 8.9 and 12.0, and 163 KiB on 8.0, where
     attention takes more rows at a time."""
     shape = Shape(head_dim=head_dim, num_heads=4, **SMALL)
@@ -136,8 +138,8 @@ def test_a_row_that_decodes_over_spans_has_the_bits_of_the_processor() -> None:
         *(pytest.param(name, marks=pytest.mark.slow) for name in ("f16", "int8", "int4-min")),
     ],
 )
-def test_who_is_beside_a_request_moves_no_token(dtype: str) -> None:
-    """Decoding, too: from the third token on a step is a recorded one."""
+def test_other_requests_change_no_token(dtype: str) -> None:
+    """Decoding too: from the third token on the steps are recorded."""
     prompts = [random_prompt(length, seed=length) for length in (40, 1, 17, 64)]
     options = {"max_new_tokens": 8}
     alone = [
@@ -157,7 +159,7 @@ def test_decoding_gives_the_logits_of_a_prefill() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["f32", "int8", "int4", "int4-min"])
-def test_bits_are_those_of_the_processor(dtype: str) -> None:
+def test_bits_equal_the_processor(dtype: str) -> None:
     found, expected = (
         logits(dtype, "odd", 64, PROMPT_TOKENS, device) for device in ("cuda-host", "cpu")
     )
@@ -165,7 +167,7 @@ def test_bits_are_those_of_the_processor(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int4"])
-def test_bits_are_those_of_the_processor_in_a_coded_cache(dtype: str) -> None:
+def test_bits_equal_the_processor_in_a_coded_cache(dtype: str) -> None:
     """Heads of 32, which an f16 cache without codes would give to tensor cores."""
     found, expected = (
         _core.Engine(
@@ -182,8 +184,8 @@ def test_bits_are_those_of_the_processor_in_a_coded_cache(dtype: str) -> None:
 
 
 def test_sequences_of_one_step_are_encoded_in_each_group_of_layers() -> None:
-    """Two prompts in one step, and layers of two windows: what a step encodes comes in the order of
-    the sequences, and a launch takes what belongs to the layers of one window."""
+    """Two prompts in one step, and layers of two windows: a step encodes blocks in the order of the
+    sequences, and a launch takes the blocks of the layers of one window."""
     prompts = [random_prompt(length, seed=length) for length in (100, 90)]
     found = []
     for device in ("cuda-host", "cpu"):
@@ -202,7 +204,7 @@ def test_sequences_of_one_step_are_encoded_in_each_group_of_layers() -> None:
     assert found[0] == found[1]
 
 
-def test_f32_bits_are_those_of_the_processor_for_any_head() -> None:
+def test_f32_bits_equal_the_processor_for_any_head_dim() -> None:
     for shape in ("tiles", "wide"):
         found, expected = (
             logits("f32", shape, 64, PROMPT_TOKENS, device) for device in ("cuda-host", "cpu")
@@ -211,9 +213,9 @@ def test_f32_bits_are_those_of_the_processor_for_any_head() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "most"), [("bf16", 2e-3), ("f16", 2e-5), ("int8", 2e-2)])
-def test_other_dtypes_are_near_the_processor(dtype: str, most: float) -> None:
-    """Mean KL divergence of this model's predictions, whose logits are spread on purpose; int8
-    rounds inputs, where the smallest difference may become one of a step."""
+def test_other_dtypes_are_close_to_the_processor(dtype: str, most: float) -> None:
+    """Mean KL divergence of the predictions of this model, whose logits are spread on purpose. int8
+    rounds inputs, so the smallest difference may become a whole step of int8."""
     found, expected = (
         logits(dtype, "tiles", 64, PROMPT_TOKENS, device).astype(np.float64)
         for device in ("cuda-host", "cpu")

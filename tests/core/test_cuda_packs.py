@@ -36,7 +36,7 @@ def opened(path: Path, device: str | None) -> CModel:
     return CModel(value.value)
 
 
-def test_python_and_c_write_what_the_processor_writes(packs: dict[str, Path]) -> None:
+def test_python_and_c_give_the_tokens_of_the_processor(packs: dict[str, Path]) -> None:
     tokens = {}
     for device, path in packs.items():
         with LLM(path, device=device, threads=1, kv_dtype="f32") as llm:
@@ -48,7 +48,7 @@ def test_python_and_c_write_what_the_processor_writes(packs: dict[str, Path]) ->
     assert tokens["cpu"] == tokens["cuda-host"]
 
 
-def test_a_pack_for_another_device_is_refused_with_what_to_do(packs: dict[str, Path]) -> None:
+def test_a_pack_for_another_device_is_refused_with_the_next_step(packs: dict[str, Path]) -> None:
     told = (
         r"has layout 2 .*, expected layout 1002, that of cuda-host: .* --device cuda-host --force"
     )
@@ -68,7 +68,7 @@ def test_a_pack_for_another_device_is_refused_with_what_to_do(packs: dict[str, P
         ("cuda:99", "ONWARD_DEVICE_ERROR", "device: cuda:99: "),
     ],
 )
-def test_a_device_that_is_not_there(
+def test_an_absent_device_is_an_error(
     packs: dict[str, Path], device: str, status: str, told: str
 ) -> None:
     with pytest.raises(CError) as caught:
@@ -76,6 +76,6 @@ def test_a_device_that_is_not_there(
     assert (caught.value.status, told in str(caught.value)) == (status, True)
 
 
-def test_no_device_is_the_processor(packs: dict[str, Path]) -> None:
+def test_the_default_device_is_the_processor(packs: dict[str, Path]) -> None:
     with opened(packs["cpu"], None) as model, model.engine(threads=1) as engine:
         assert len(engine.complete(PROMPT, max_new_tokens=4)[0]) == 4

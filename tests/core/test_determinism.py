@@ -1,5 +1,5 @@
-"""The same prompt gives the same bits: in any batch, at any thread count, however it is cut, with
-the cache and without, on every instruction set, whatever the weights are held in.
+"""The same prompt gives the same bits: in any batch, for any number of threads and size of chunks,
+with and without the cache, on every instruction set, in every dtype of the weights.
 
 Bits are compared, never tolerances. The model is small but awkward: no size is a multiple of 64,
 prompts cross many cache blocks (16 tokens) and attention tiles (64 keys), and the window starts in
@@ -33,8 +33,8 @@ from builders.instruction_sets import ISAS
 PROMPT_TOKENS = 150
 NEW_TOKENS = 24
 WINDOWS = {"full": (), "sliding": (37, 37, 37), "mixed": (20, 0, 65)}
-# Keys and values are stored as f32, bf16, or (beside the other weights) f16; each with every
-# window, and every dtype of the weights with windows of all kinds.
+# Keys and values are stored as f32, bf16, or (for the other dtypes of weights) f16. Each of them
+# occurs with every window, and every dtype of the weights with windows of all kinds.
 CASES = [
     *((dtype, attention) for dtype in ("f32", "bf16", "int4-min") for attention in WINDOWS),
     *((dtype, "mixed") for dtype in ("f16", "int8", "int4")),
@@ -49,11 +49,11 @@ def model(dtype: str, attention: str):
 
 
 every_case = pytest.mark.parametrize(("dtype", "attention"), CASES)
-"""Where a test also takes chunks, threads or batches, it covers pairs of them: covering.py."""
+"""A test with chunks, threads or batches covers pairs of their values (covering.py)."""
 every_dtype = pytest.mark.parametrize("dtype", PACKED)
 
 
-def test_the_cases_are_complete():
+def test_the_cases_cover_every_dtype_of_weights():
     assert {dtype for dtype, _ in CASES} == set(PACKED)
     for dtype in PACKED:
         assert model(dtype, "mixed").cache_dtype == (dtype if dtype in ("f32", "bf16") else "f16")
@@ -69,7 +69,7 @@ def reference_logits(dtype: str, attention: str) -> NDArray[np.float32]:
 
 @functools.cache
 def reference_tokens(dtype: str, attention: str, index: int) -> list[int]:
-    """What prompt ``index`` gives alone, greedily, on one thread."""
+    """The greedy tokens of prompt ``index`` alone, on one thread."""
     engine = new_engine(model(dtype, attention), threads=1, chunk=ALL_CHUNK)
     return complete(engine, [batch_prompt(index)], max_new_tokens=NEW_TOKENS)[0]
 
@@ -96,7 +96,7 @@ def test_logits_do_not_depend_on_chunk_or_threads(case, chunk, threads):
 
 @every_case
 def test_logits_of_a_prefix_are_a_prefix_of_the_logits(dtype, attention):
-    """Row i depends on tokens 0 to i alone."""
+    """Row i depends only on tokens 0 to i."""
     engine = new_engine(model(dtype, attention))
     for length in (1, 16, 17, 64, 65, 149):
         found = engine.logits(random_prompt(PROMPT_TOKENS)[:length])
@@ -136,7 +136,7 @@ def test_requests_with_and_without_the_cache_share_a_batch(dtype, attention):
 
 @every_case
 def test_decoding_gives_the_logits_of_prefill(dtype, attention):
-    """What was generated greedily is the argmax of the logits of the whole text, read at once."""
+    """Greedy tokens are the argmax of the logits of the whole text, computed at once."""
     engine = new_engine(model(dtype, attention))
     prompt = batch_prompt(0)
     tokens = complete(engine, [prompt], max_new_tokens=NEW_TOKENS)[0]
@@ -160,7 +160,7 @@ def test_sampled_tokens_do_not_depend_on_batch_chunk_or_cache(dtype, chunk):
 
 
 @every_dtype
-def test_a_request_that_joins_later_changes_nothing_for_the_others(dtype):
+def test_a_request_that_joins_later_changes_no_bit_of_the_others(dtype):
     engine = new_engine(model(dtype, "full"), chunk=32)
     early = submit(engine, batch_prompt(0), max_new_tokens=NEW_TOKENS)
     tokens: list[int] = []
@@ -173,8 +173,8 @@ def test_a_request_that_joins_later_changes_nothing_for_the_others(dtype):
 
 
 @every_dtype
-def test_cancelling_a_neighbour_changes_nothing(dtype):
-    """Its cache blocks are reused at once, with its old numbers still in them."""
+def test_cancelling_another_request_changes_no_bit(dtype):
+    """The cache blocks of the cancelled request are reused at once and still have its numbers."""
     engine = new_engine(model(dtype, "full"), chunk=32)
     kept = submit(engine, batch_prompt(5), max_new_tokens=NEW_TOKENS)
     dropped = submit(engine, batch_prompt(0), max_new_tokens=NEW_TOKENS)
@@ -218,8 +218,8 @@ class TestInstructionSets:
             assert complete(engine, prompts[few], max_new_tokens=8, cache=False) == tokens[few]
 
     @pytest.mark.parametrize("dtype", ["int4"])
-    def test_a_child_process_computes_the_same(self, isa, dtype, run_python):
-        """The environment variable as a user sets it, from the start of the process."""
+    def test_a_child_process_gives_the_same_bits(self, isa, dtype, run_python):
+        """The environment variable is set before the start of the process, as by a user."""
         with instruction_set(isa):
             expected = new_engine(model(dtype, "mixed"), threads=1).logits(random_prompt(70))
         source = (
@@ -238,7 +238,7 @@ class TestInstructionSets:
 
 
 def test_fewer_bits_stay_close_to_float32():
-    """An engine that computed something else altogether would pass every test above."""
+    """The tests above compare the engine only with itself; this one compares it with float32."""
     exact = reference_logits("f32", "mixed")
     largest = {"f16": 0.003, "bf16": 0.03, "int8": 0.1, "int4": 0.6, "int4-min": 0.6}
     for dtype, share in largest.items():

@@ -1,6 +1,6 @@
-"""Speculation as a caller has it: LLM(draft_model=...), prompt_lookup_num_tokens, the result.
+"""Speculation through the API: LLM(draft_model=...), prompt_lookup_num_tokens, the result.
 
-Texts, token ids and log-probabilities are those without guesses, bit for bit.
+Texts, token ids and log-probabilities are the same as without guesses, bit for bit.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def seeded(tmp_path):
 
 @pytest.fixture
 def draft(tmp_path):
-    """Another model of the same vocabulary, seldom of the same mind."""
+    """Another model of the same vocabulary, which rarely chooses the same token."""
     return write_seeded(tmp_path / "draft", vocab_size=48, num_layers=1, hidden_size=32, seed=7)
 
 
@@ -46,14 +46,15 @@ def copies(tmp_path, open_llm):
 
 
 def said(result):
-    """All but the clock and what guessing itself tells."""
+    """All fields of a result except times and the figures of speculation."""
     return result.text, result.prompt_logprobs, result.sequences, result.usage
 
 
 class TestLookup:
-    def test_a_text_that_goes_round_takes_a_ninth_of_the_steps(self, copies):
-        """Prompt 3 4 5 6 and 50 tokens more. The last tokens came 4 tokens before: those 4 are
-        guessed twice over, all right, and a step brings 9: 1 + ceil(49 / 9) = 7 steps."""
+    def test_a_text_that_repeats_itself_takes_a_ninth_of_the_steps(self, copies):
+        """Prompt 3 4 5 6 and 50 more tokens. The last tokens occurred 4 tokens before, so these 4
+        are guessed twice in a row. All guesses are right and a step gives 9 tokens:
+        1 + ceil(49 / 9) = 7 steps."""
         plain = copies.generate([3, 4, 5, 6], max_new_tokens=50, logprobs=2)
         before = copies.stats()["steps"]
         found = copies.generate(
@@ -71,7 +72,7 @@ class TestLookup:
             options = {"prompt_lookup_num_tokens": 5, "max_matching_ngram_size": size}
             assert said(copies.generate([3, 4, 5, 6], max_new_tokens=30, **options)) == said(plain)
 
-    def test_the_result_tells_it_as_json(self, copies):
+    def test_the_result_has_the_figures_as_json(self, copies):
         found = copies.generate([3, 4, 5, 6], max_new_tokens=30, prompt_lookup_num_tokens=8)
         told = json.loads(json.dumps(found.to_dict()))["speculation"]
         assert told == {
@@ -81,7 +82,7 @@ class TestLookup:
         }
         assert found.speculation.accepted <= found.speculation.guessed
 
-    def test_without_any_guess_there_is_no_rate(self, copies):
+    def test_without_guesses_there_is_no_acceptance_rate(self, copies):
         found = copies.generate([3, 4, 5, 6], max_new_tokens=1, prompt_lookup_num_tokens=8)
         assert (found.speculation.guessed, found.speculation.acceptance_rate) == (0, None)
 
@@ -96,14 +97,14 @@ class TestLookup:
         assert "".join(stream) == plain.text
         assert said(stream.result) == said(plain)
 
-    def test_the_context_of_64_ends_it(self, copies):
+    def test_the_context_of_64_tokens_ends_the_output(self, copies):
         plain = copies.generate([3, 4, 5, 6], max_new_tokens=100)
         found = copies.generate([3, 4, 5, 6], max_new_tokens=100, prompt_lookup_num_tokens=8)
         assert said(found) == said(plain)
         assert len(found.token_ids) == 60
 
-    def test_rules_are_asked_exactly_as_without(self, copies):
-        """Once a token, with the text so far, whatever was guessed."""
+    def test_rules_get_the_same_calls_as_without_guesses(self, copies):
+        """Once for each token, with the text so far, independent of the guesses."""
 
         def listening(**options):
             asked, told = [], []
@@ -126,8 +127,8 @@ class TestLookup:
         assert found.speculation.accepted > 0
 
     @pytest.mark.parametrize("options", [{}, {**SAMPLED, "num_return_sequences": 3}])
-    def test_a_grammar_holds_with_guesses_too(self, copies, options):
-        """ "g" is what the model wants next, and the grammar has it never."""
+    def test_a_grammar_has_effect_with_guesses_too(self, copies, options):
+        """ "g" is always the most likely token, and the grammar never allows it."""
         pytest.importorskip("llguidance")
         for regex in ("(defdef)+a", "[def]{20}", "d(ef){3,9}b?"):
             constrained = {"regex": regex, "max_new_tokens": 30, **options}
@@ -137,7 +138,7 @@ class TestLookup:
             assert "g" not in found.text
             assert found.speculation.guessed > 0
 
-    def test_a_rule_that_fails_inside_a_run(self, copies):
+    def test_a_rule_that_fails_inside_accepted_guesses(self, copies):
         def processor(token_ids, scores):
             if len(token_ids) == 20:
                 raise KeyError("mine")
@@ -146,8 +147,8 @@ class TestLookup:
             copies.generate([3, 4, 5, 6], prompt_lookup_num_tokens=8, logits_processor=processor)
         assert copies.stats()["running"] == copies.stats()["cache_blocks_in_use"] == 0
 
-    def test_end_tokens_and_min_new_tokens(self, tmp_path, open_llm):
-        """1 3 4 5 6 2 is generated once; the text that begins again in the prompt is guessed from
+    def test_end_tokens_and_min_new_tokens_with_guesses(self, tmp_path, open_llm):
+        """1 3 4 5 6 2 is generated first. A prompt that begins the same text again is guessed from
         it."""
         folder = write_script(tmp_path / "script", ["<pad>", "<s>", "</s>", "a", "b", "c", "d"])
         llm = open_llm(folder)
@@ -158,13 +159,13 @@ class TestLookup:
             assert said(found) == said(plain)
 
     @pytest.mark.parametrize("value", [-1, 1.5, "2", None, True])
-    def test_what_is_no_count_is_refused(self, copies, value):
+    def test_a_wrong_number_of_guesses_is_refused(self, copies, value):
         with pytest.raises((InvalidArgument, TypeError), match=r"^prompt_lookup_num_tokens: is "):
             copies.generate([1], prompt_lookup_num_tokens=value)
 
 
 class TestDraft:
-    def test_a_draft_changes_nothing_but_the_steps(self, seeded, draft, open_llm):
+    def test_a_draft_changes_only_the_number_of_steps(self, seeded, draft, open_llm):
         plain = open_llm(seeded)
         prompts = [[1, 2, 3], [5] * 20, [7, 8]]
         for speculating in (
@@ -189,7 +190,7 @@ class TestDraft:
     @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16", "int8", "int4"])
     @pytest.mark.parametrize("options", [{}, SAMPLED])
     def test_the_model_itself_as_draft_is_always_right(self, seeded, open_llm, dtype, options):
-        """4 guesses a step where the call says nothing: 41 tokens are 1 + 40 / 5 steps."""
+        """By default 4 guesses in a step: 41 tokens are 1 + 40 / 5 steps."""
         llm = open_llm(seeded, dtype=dtype, draft_model=seeded)
         found = llm.generate([1, 2, 3], max_new_tokens=41, **options)
         assert found.options.num_assistant_tokens == 4
@@ -201,19 +202,19 @@ class TestDraft:
         )
 
     @pytest.mark.parametrize(("count", "steps"), [(1, 1 + 20), (9, 1 + 4), (39, 2), (10**30, 2)])
-    def test_so_many_guesses_as_the_call_says(self, seeded, open_llm, count, steps):
+    def test_the_call_sets_the_number_of_guesses(self, seeded, open_llm, count, steps):
         llm = open_llm(seeded, draft_model=seeded)
         found = llm.generate([1, 2, 3], max_new_tokens=41, num_assistant_tokens=count)
         assert found.speculation.acceptance_rate == 1.0
         assert llm.stats()["steps"] == steps
 
-    def test_it_can_be_turned_off(self, seeded, open_llm):
+    def test_guesses_can_be_turned_off(self, seeded, open_llm):
         llm = open_llm(seeded, draft_model=seeded)
         found = llm.generate([1, 2, 3], max_new_tokens=10, num_assistant_tokens=0)
         assert found.speculation is None
         assert llm.stats()["steps"] == 10
 
-    def test_beams_and_a_text_without_cache_do_without(self, seeded, open_llm):
+    def test_beams_and_requests_without_a_cache_use_no_draft(self, seeded, open_llm):
         llm = open_llm(seeded, draft_model=seeded)
         for options in ({"num_beams": 2}, {"cache": False}):
             result = llm.generate([1], max_new_tokens=3, **options)
@@ -237,7 +238,7 @@ class TestDraft:
 
         assert [said(result) for result in asyncio.run(two())] == [expected] * 2
 
-    def test_leaving_a_stream_frees_both_caches(self, seeded, open_llm):
+    def test_an_abandoned_stream_frees_both_caches(self, seeded, open_llm):
         llm = open_llm(seeded, draft_model=seeded)
         stream = llm.stream([1, 2], max_new_tokens=10**6, ignore_eos=True)
         assert llm.generate([1, 2], max_new_tokens=30).token_ids
@@ -250,7 +251,7 @@ class TestDraft:
         with pytest.raises(ValueError, match="draft model: vocab_size: found 8, expected 48"):
             open_llm(seeded, draft_model=other)
 
-    def test_a_draft_that_is_not_there(self, seeded, tmp_path, open_llm):
+    def test_a_missing_draft_is_an_error(self, seeded, tmp_path, open_llm):
         with pytest.raises(FileNotFoundError, match="nowhere"):
             open_llm(seeded, draft_model=tmp_path / "nowhere")
 
@@ -266,7 +267,7 @@ class TestDraft:
 )
 @pytest.mark.timeout(600)
 class TestSmolLM2:
-    """The real model on text that repeats, with a lookup and with the other dtype as draft."""
+    """The real model on repetitive text, with lookup and with another dtype as the draft."""
 
     TEXT = (
         "def area(width, height):\n    return width * height\n\n"

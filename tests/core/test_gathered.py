@@ -1,5 +1,5 @@
-"""Whole answers are gathered in the engine: the same tokens as one by one, and Python sees none of
-them before the end. Streams beside them hear each token at once."""
+"""Whole answers are gathered in the engine: the same tokens as one by one, and Python gets none of
+them before the end. Streams that run at the same time get each token at once."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ def told(output: Output) -> tuple[object, ...]:
     return output.tokens, output.finish, likely, output.guessed, output.accepted
 
 
-class TestAsTheEngineTells:
+class TestEvents:
     @pytest.mark.parametrize("name", REQUESTS)
-    def test_the_same_as_one_by_one(self, model: _core.Model, name: str) -> None:
+    def test_gathered_tokens_equal_single_events(self, model: _core.Model, name: str) -> None:
         found = []
         for gather in (False, True):
             engine = new_engine(model, threads=1, chunk=16)
@@ -90,7 +90,7 @@ class TestAsTheEngineTells:
         assert whole == apart
 
     @pytest.mark.parametrize("name", REQUESTS)
-    def test_one_event_a_sequence(self, model: _core.Model, name: str) -> None:
+    def test_a_sequence_has_one_event(self, model: _core.Model, name: str) -> None:
         engine = new_engine(model, threads=1)
         submit(engine, random_prompt(20), gather=True, **REQUESTS[name])
         events: list[_core.Event] = []
@@ -104,16 +104,16 @@ class TestAsTheEngineTells:
                 tokens, logprobs, first = event.gathered
                 assert len(logprobs) == (len(tokens) if event.logprobs is not None else 0)
                 assert begin < first <= event.time < time.perf_counter()
-        assert events[0].cached_tokens in (0, -1)  # -1: not looked for
+        assert events[0].cached_tokens in (0, -1)  # -1: not searched
         assert {event.cached_tokens for event in events[1:]} <= {-1}
 
-    def test_progress_is_told_at_once(self, model: _core.Model) -> None:
+    def test_progress_is_reported_at_once(self, model: _core.Model) -> None:
         engine = new_engine(model, threads=1, chunk=16)
         submit(engine, random_prompt(40), gather=True, progress=True)
         steps = [[event.prompt_computed for event in engine.step()] for _ in range(3)]
         assert steps == [[16], [32], [40]]
 
-    def test_an_error_tells_nothing_else(self, model: _core.Model) -> None:
+    def test_a_failed_request_has_one_event(self, model: _core.Model) -> None:
         def fails(token_ids: Any) -> bool:
             if len(token_ids) > 24:
                 raise ArithmeticError("enough")
@@ -127,7 +127,7 @@ class TestAsTheEngineTells:
             event.raise_failure()
         event.raise_failure()  # once
 
-    def test_a_sequence_that_is_given_up_is_not_heard_of(self, model: _core.Model) -> None:
+    def test_a_cancelled_sequence_has_no_event(self, model: _core.Model) -> None:
         engine = new_engine(model, threads=1)
         options = {"num_sequences": 3, "temperature": 1.0, "seed": 1}
         request = submit(engine, random_prompt(20), gather=True, **options)
@@ -147,7 +147,7 @@ def llm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LLM]:
 
 @pytest.fixture
 def counts(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """How many events Python has seen, and how many of them it had to wait for."""
+    """The number of events that Python received, and the number of its waits."""
     counted = {"waits": 0, "events": 0}
 
     class Counting:
@@ -172,8 +172,8 @@ def counts(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     return counted
 
 
-class TestWhoIsWoken:
-    def test_generate_is_woken_once_for_all_tokens(self, llm: LLM, counts: dict[str, int]) -> None:
+class TestWakeUps:
+    def test_generate_wakes_up_once_for_all_tokens(self, llm: LLM, counts: dict[str, int]) -> None:
         results = llm.generate(BATCH, max_new_tokens=100)
         assert {len(result.token_ids) for result in results} == {100}
         assert counts == {"waits": 1, "events": 16}
@@ -188,7 +188,7 @@ class TestWhoIsWoken:
             {"prompt_lookup_num_tokens": 4},
         ],
     )
-    def test_nor_is_it_with_options(
+    def test_generate_wakes_up_once_with_options(
         self, llm: LLM, counts: dict[str, int], options: dict[str, Any]
     ) -> None:
         if "regex" in options:
@@ -205,7 +205,7 @@ class TestWhoIsWoken:
         llm.generate([1, 2, 3], max_new_tokens=40, stop="<999>")
         assert counts == {"waits": 80, "events": 80}
 
-    def test_results_have_their_times(self, llm: LLM) -> None:
+    def test_results_have_their_own_times(self, llm: LLM) -> None:
         before = time.perf_counter()
         timings = llm.generate(BATCH, max_new_tokens=50)[3].timings
         first, each = timings.time_to_first_token_s, timings.time_per_output_token_s
@@ -214,7 +214,7 @@ class TestWhoIsWoken:
         assert first + 49 * each == pytest.approx(timings.total_s)
 
     @pytest.mark.parametrize("firsts", [(3.0, 7.0), (7.0, 3.0)])
-    def test_the_first_token_is_that_of_the_earliest_output(
+    def test_the_first_token_time_is_of_the_earliest_output(
         self, firsts: tuple[float, float]
     ) -> None:
         options = resolve({"num_return_sequences": 2, "temperature": 1.0}, ModelDefaults(10**6))
@@ -227,8 +227,8 @@ class TestWhoIsWoken:
         assert generation.result().timings.time_to_first_token_s == pytest.approx(3.0, abs=1)
 
 
-class TestBesideEachOther:
-    def test_a_stream_of_the_same_thread(self, llm: LLM) -> None:
+class TestSideBySide:
+    def test_a_stream_and_a_gathered_call_in_one_thread(self, llm: LLM) -> None:
         alone = "".join(llm.stream([5, 6], max_new_tokens=60))
         whole = llm.generate([7, 8], max_new_tokens=40).token_ids
         with llm.stream([5, 6], max_new_tokens=60) as stream:
@@ -238,8 +238,8 @@ class TestBesideEachOther:
             assert "".join(stream) == alone
             assert llm.stats()["steps"] == steps + 60, "its first 40 tokens had arrived"
 
-    def test_a_stream_hears_each_token_while_others_gather(self, llm: LLM) -> None:
-        """Another caller gets the engine after one step, for answers of any length."""
+    def test_a_stream_gets_each_token_during_gathered_calls(self, llm: LLM) -> None:
+        """Another caller can run the engine after one step, for answers of any length."""
         alone = list(llm.stream([5, 6], max_new_tokens=20))
         call = llm._submitter.submit(BATCH[:3], {"max_new_tokens": ENDLESS})
         with ThreadPoolExecutor(1) as pool:
@@ -258,7 +258,7 @@ class TestBesideEachOther:
                 endless.result(10)
         assert llm.stats()["running"] == 0
 
-    def test_crowds_of_both(self, llm: LLM) -> None:
+    def test_many_streams_and_gathered_calls(self, llm: LLM) -> None:
         options = {"max_new_tokens": 30}
         expected = [llm.generate(prompt, **options).sequences for prompt in BATCH]
 
@@ -290,7 +290,7 @@ class TestBesideEachOther:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_fork_does_not_wait_for_the_answer(llm: LLM) -> None:
-    """It waits for the present step: the child gets a whole engine, with nothing to do."""
+    """The fork waits for the current step. The child gets a consistent engine without requests."""
     expected = llm.generate(BATCH[0], max_new_tokens=5).token_ids
     call = llm._submitter.submit(BATCH[:3], {"max_new_tokens": ENDLESS})
     with ThreadPoolExecutor(1) as pool:

@@ -23,11 +23,12 @@ HIDDEN, INNER, VOCABULARY, HEADS, KV_HEADS, DIM = 48, 64, 96, 4, 2, 32
 LAYERS = 2
 CODES = {"kv_keys": "int8", "kv_values": "int8", "kv_window_tokens": 16}
 CLOSE = 2e-4
-"""Of logits around 1, where positions or the order of sums differ."""
+"""The largest difference of logits around 1, if positions or the order of sums differ."""
 
 
 def weights() -> Parts:
-    """Of a model with two equal layers; q, k and v have a row for each number of a head."""
+    """The weights of a model with two equal layers. q, k and v have a row for each number of a
+    head."""
     random = np.random.default_rng(0)
 
     def matrix(rows: int, columns: int) -> F32:
@@ -80,8 +81,8 @@ def logits(of: _core.Model, prompt: NDArray[np.int32], **options: Any) -> F32:
 
 class TestChunks:
     @pytest.mark.parametrize("chunk", [1, 16, 40])
-    def test_each_chunk_is_a_text_of_its_own(self, chunk: int) -> None:
-        """Rotary positions are relative, so the chunk does not know where it stands."""
+    def test_each_chunk_is_a_separate_text(self, chunk: int) -> None:
+        """Rotary positions are relative, so the place of a chunk has no effect."""
         prompt = random_prompt(100) % VOCABULARY
         found = logits(model(chunks=(chunk,) * LAYERS), prompt)
         whole = model()
@@ -89,7 +90,7 @@ class TestChunks:
             part = prompt[begin : begin + chunk]
             assert np.abs(found[begin : begin + chunk] - logits(whole, part)).max() < CLOSE
 
-    def test_a_chunk_that_holds_the_text_changes_no_bit(self) -> None:
+    def test_a_chunk_longer_than_the_text_changes_no_bit(self) -> None:
         prompt = random_prompt(100) % VOCABULARY
         assert (logits(model(chunks=(100, 0)), prompt) == logits(model(), prompt)).all()
 
@@ -109,7 +110,7 @@ class TestChunks:
             assert found[len(prompt) - 1 :].argmax(axis=1).tolist() == tokens
 
     @pytest.mark.parametrize("chunk", [1, 16, 24, 32])
-    def test_blocks_of_earlier_chunks_go_back_as_soon_as_no_token_sees_them(
+    def test_blocks_of_earlier_chunks_are_returned_when_no_token_sees_them(
         self, chunk: int
     ) -> None:
         """With n tokens in the cache, the next one sees keys from n div chunk * chunk on."""
@@ -138,7 +139,7 @@ class TestHeads:
         found = logits(model(changed, where, layer_kv_heads=(0, HEADS)), prompt, **options)
         assert (found == logits(model(), prompt, **options)).all()
 
-    def test_heads_without_an_output(self) -> None:
+    def test_heads_with_zero_output_weights_change_nothing(self) -> None:
         q, k, v = weights()["layers.0.qkv"]
         (o,) = weights()["layers.0.o"]
         more_o = np.concatenate([o, np.zeros((HIDDEN, 2 * DIM), np.float32)], axis=1)

@@ -26,7 +26,7 @@ PIECES = ["<pad>", "<s>", "</s>", "three", "four", "five", "six", "seven"]
 
 @pytest.fixture
 def llm(tmp_path, open_llm):
-    """M-SEEN with a context of 16; closed with the proof that it still works."""
+    """M-SEEN with a context of 16. After the test it must still work."""
     llm = open_llm(write_seen(tmp_path / "seen", max_position_embeddings=16))
     yield llm
     assert llm.generate([3, 4], max_new_tokens=3).token_ids == (4, 4, 4)
@@ -34,8 +34,8 @@ def llm(tmp_path, open_llm):
 
 
 class TestMaxNewTokens:
-    def test_zero_gives_nothing(self, llm):
-        """Not one token, not endless: an empty result that ended by its length."""
+    def test_zero_gives_an_empty_result(self, llm):
+        """An empty result that ended by its length, not one token and not an unlimited output."""
         result = llm.generate([3, 4], max_new_tokens=0)
         assert (result.token_ids, result.text) == ((), "")
         assert (result.finish_reason, result.stop_reason) == ("length", None)
@@ -47,7 +47,7 @@ class TestMaxNewTokens:
         assert list(llm.stream([3], max_new_tokens=0)) == []
 
     @pytest.mark.parametrize("count", [1, 2, 7])
-    def test_exactly_so_many(self, llm, count):
+    def test_exactly_the_requested_number_of_tokens(self, llm, count):
         result = llm.generate([3, 4], max_new_tokens=count)
         assert result.token_ids == (4,) * count
         assert result.finish_reason == "length"
@@ -58,7 +58,7 @@ class TestMaxNewTokens:
             llm.generate([3], max_new_tokens=value)
 
     @pytest.mark.parametrize("value", [None, 2.5, 2.0, "3", True, [3]])
-    def test_no_integer_is_a_type_error(self, llm, value):
+    def test_a_value_that_is_not_an_integer_is_a_type_error(self, llm, value):
         with pytest.raises(TypeError, match="max_new_tokens"):
             llm.generate([3], max_new_tokens=value)
 
@@ -104,7 +104,7 @@ class TestContext:
 
 
 class TestEmptyPrompts:
-    def test_no_ids(self, llm):
+    def test_no_ids_are_an_error(self, llm):
         nothing = np.array([], np.int32)
         with pytest.raises(ValueError, match="token_ids: is empty"):
             llm.logits([])
@@ -156,7 +156,7 @@ class TestEmptyPrompts:
 
 class TestTokenIds:
     @pytest.mark.parametrize("bad", [8, -1, 2**31, 2**32, 2**63, 2**64, -(2**63), 10**40])
-    def test_outside_the_vocabulary(self, llm, bad):
+    def test_ids_outside_the_vocabulary_are_refused(self, llm, bad):
         for prompt in ([bad], [3, bad, 4]):
             for call in (llm.generate, llm.stream, llm.logits):
                 with pytest.raises(ValueError, match=rf"token id {bad} at position.*0 to 7"):
@@ -165,7 +165,7 @@ class TestTokenIds:
             llm.generate([[3], [bad]])
 
     @pytest.mark.parametrize("bad", [1.5, 3.0, True, None, "3", math.nan, np.float32(3)])
-    def test_no_integers(self, llm, bad):
+    def test_values_that_are_not_integers_are_refused(self, llm, bad):
         for prompt in ([3, bad], [bad, 3]):
             with pytest.raises((ValueError, TypeError), match=r"prompt|token"):
                 llm.generate(prompt)
@@ -173,7 +173,7 @@ class TestTokenIds:
     @pytest.mark.parametrize(
         "bad", [np.array([3.0, 4.0]), np.array([True, False]), np.array(3), {3, 4}, 3, None, b"34"]
     )
-    def test_no_sequences_of_integers(self, llm, bad):
+    def test_values_that_are_not_sequences_of_integers_are_refused(self, llm, bad):
         with pytest.raises((ValueError, TypeError), match="prompt"):
             llm.generate(bad)
 
@@ -191,7 +191,7 @@ class TestTokenIds:
         ],
         ids=["tuple", "int64", "uint32", "int8", "big-endian", "strided", "reversed", "mixed"],
     )
-    def test_integers_of_any_kind(self, llm, prompt):
+    def test_integers_of_any_type_are_accepted(self, llm, prompt):
         assert llm.generate(prompt, max_new_tokens=4).token_ids == (7,) * 4
         expected = llm.logits([7, 6, 5])
         np.testing.assert_array_equal(llm.logits(prompt), expected)
@@ -211,7 +211,7 @@ class TestTokenIds:
             llm.generate([3], stop_token_ids=[bad])
 
 
-def test_the_core_checks_for_itself():
+def test_the_core_checks_without_python():
     """The engine is also driven without the Python checks in front of it."""
     engine = new_engine(seeded_model("f32", Shape(num_layers=1, vocab_size=300)))
     for prompt, message in (
@@ -253,7 +253,8 @@ def test_a_builder_that_is_finished_twice_is_an_error(run_python):
 
 
 def test_a_strided_buffer_is_refused():
-    """Its memory is not the rows in order: packing it would read other numbers, or past its end."""
+    """Its memory does not hold the rows in order. Packing it would read wrong numbers, or beyond
+    its end."""
     shape = Shape(num_layers=1)
     builder = _core.ModelBuilder(spec_of(shape), "f32", 1)
     rows, columns = weight_shapes(shape)["embed"][0]
@@ -262,8 +263,8 @@ def test_a_strided_buffer_is_refused():
         builder.add("embed", [(transposed, "F32", transposed.shape, None)], dtype="f32")
 
 
-def test_dtypes_that_only_files_have_are_refused():
-    """Nothing multiplies by them, and keys are floats."""
+def test_dtypes_for_storage_only_are_refused():
+    """No product has such weights, and keys are floats."""
     spec = spec_of(Shape(num_layers=1))
     for dtype in ("q8_0", "q4_1", "q5_k"):
         with pytest.raises(ValueError, match=f"dtype of the cache: found {dtype}, expected f32, f"):

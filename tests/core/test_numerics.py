@@ -17,7 +17,8 @@ from onward.load.weights.dtypes import HEAD_DTYPES
 
 
 def write_bad_embedding(folder: Path, value: float) -> Path:
-    """3 and 4 lead to each other, 5 to 6, whose row of the embedding holds `value`."""
+    """3 is followed by 4, and 4 by 3. 5 is followed by 6, whose row of the embedding has
+    `value`."""
     config = base_config(eos_token_id=None)
     tensors = table_tensors(config, chain(8, {3: 4, 4: 3, 5: 6}))
     tensors["model.embed_tokens.weight"][6, 2] = value
@@ -25,7 +26,7 @@ def write_bad_embedding(folder: Path, value: float) -> Path:
 
 
 class TestEmbedding:
-    """A row of the embedding is not finite: only who reads that token is hurt."""
+    """A row of the embedding is not finite. Only requests with this token are affected."""
 
     @pytest.fixture
     def llm(self, tmp_path, open_llm, request):
@@ -42,8 +43,8 @@ class TestEmbedding:
         assert llm.stats()["running"] == 0
 
     @pytest.mark.parametrize("llm", [np.nan], indirect=True)
-    def test_it_is_met_while_decoding(self, llm):
-        """5 leads to 6, whose embedding is bad: one token comes, then the error."""
+    def test_a_bad_row_is_found_during_decoding(self, llm):
+        """5 is followed by 6, whose embedding is bad: one token, then the error."""
         assert llm.generate([5], max_new_tokens=1).token_ids == (6,)
         with pytest.raises(NumericsError, match="non-finite"):
             llm.generate([5], max_new_tokens=2)
@@ -52,8 +53,8 @@ class TestEmbedding:
         assert llm.generate([3], max_new_tokens=2).token_ids == (4, 3)
 
     @pytest.mark.parametrize("llm", [np.nan], indirect=True)
-    def test_a_stale_cache_block_cannot_hurt_the_next(self, llm):
-        """The block of the failed request holds NaN, and is the one that is used next."""
+    def test_a_stale_cache_block_does_not_affect_the_next_request(self, llm):
+        """The block of the failed request has NaN and is used by the next request."""
         for length in (1, 5, 15, 20):
             with pytest.raises(NumericsError):
                 llm.generate([6] * 16)
@@ -61,14 +62,14 @@ class TestEmbedding:
             assert result.token_ids == (4, 3) * 8
 
     @pytest.mark.parametrize("llm", [np.nan], indirect=True)
-    def test_a_batch_with_one_bad_row_says_which(self, llm):
+    def test_the_error_of_a_batch_names_the_bad_row(self, llm):
         with pytest.raises(NumericsError, match=r"prompt\[1\]: logits"):
             llm.generate([[3], [6], [4]], max_new_tokens=4)
         assert llm.generate([[3], [4]], max_new_tokens=2)[1].token_ids == (3, 4)
 
     @pytest.mark.parametrize("llm", [np.nan], indirect=True)
-    def test_logits_before_the_bad_token_stay_sound(self, llm):
-        """Token 6 comes last: the rows before it must not see it, however the prompt is cut."""
+    def test_logits_before_the_bad_token_are_right(self, llm):
+        """Token 6 comes last. The rows before it must not see it, for any size of chunks."""
         found = llm.logits([3, 4, 6])
         np.testing.assert_array_equal(found[:2], llm.logits([3, 4]))
         assert np.isnan(found[2]).all()
@@ -77,7 +78,7 @@ class TestEmbedding:
 @pytest.mark.parametrize("dtype", HEAD_DTYPES)
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_neighbours_in_the_batch_are_not_affected(value, temperature, dtype, tmp_path):
+def test_other_rows_of_the_batch_are_not_affected(value, temperature, dtype, tmp_path):
     """Straight in the engine: an error event for one request, and all their tokens for the others,
     whether the bad row is met in prefill or, like that of [5], while decoding."""
     folder = write_bad_embedding(tmp_path, value)
@@ -124,7 +125,7 @@ def test_overflow_inside_the_network_is_found(tmp_path, open_llm):
 
 
 @pytest.mark.parametrize("dtype", ["f16", "int8", "int4"])
-def test_values_too_large_for_a_cache_in_f16_are_found(dtype, tmp_path, open_llm):
+def test_values_too_large_for_an_f16_cache_are_an_error(dtype, tmp_path, open_llm):
     """Beyond 65,504 they are infinite; bf16 holds them."""
     config = base_config()
     tensors = seen_tensors(config)

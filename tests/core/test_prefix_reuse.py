@@ -16,9 +16,9 @@ def engine_of(**options: object) -> _core.Engine:
     return _core.Engine(MODEL, threads=1, prefill_chunk_tokens=64, **options)
 
 
-def test_a_prefix_is_found_to_the_token():
-    """An earlier request of 100 + 7 tokens, of which the last is chosen and not computed; a later
-    one that leaves it after 77, in the middle of a block."""
+def test_a_prefix_is_reused_to_the_exact_token():
+    """An earlier request has 100 + 7 tokens, of which the last is chosen and not computed. A later
+    request differs after 77 tokens, in the middle of a block."""
     engine = engine_of()
     prompt = random_prompt(100)
     complete(engine, [prompt], max_new_tokens=7)
@@ -40,7 +40,7 @@ random ones."""
 
 
 def block_hash(tokens: list[int]) -> int:
-    """As chained_hash in cache/prefix_tree.cpp computes it, from the root."""
+    """The hash of chained_hash in cache/prefix_tree.cpp, from the root."""
     found = 0xCBF29CE484222325
     for token in tokens:
         found = (found ^ token) * 0x100000001B3 % 2**64
@@ -48,7 +48,7 @@ def block_hash(tokens: list[int]) -> int:
     return found
 
 
-def test_a_prefix_of_equal_hash_is_not_taken_for_another():
+def test_a_prefix_with_the_same_hash_is_not_mistaken_for_another():
     assert block_hash(FIRST_BLOCK) == block_hash(EQUAL_HASH), "the hash changed: find another pair"
     shape = Shape(vocab_size=4096, hidden_size=32, intermediate_size=32, num_layers=1, head_dim=32)
     model = seeded_model("f32", shape)
@@ -64,9 +64,10 @@ def test_a_prefix_of_equal_hash_is_not_taken_for_another():
 
 
 @pytest.mark.parametrize("codec", ["exact", "int8", "turbo4"])
-def test_a_text_goes_on_where_its_prompt_or_its_output_ended(codec):
-    """Exact blocks are kept there, so that codes can be gone on from: after the 30 tokens of the
-    output, of which the last was not fed back, and after the last whole block of the prompt."""
+def test_a_text_that_continues_a_prompt_or_an_output_reuses_all_of_it(codec):
+    """Exact blocks are kept at these places, so that a coded cache can be continued: after the 30
+    tokens of the output, of which the last was not fed back, and after the last whole block of the
+    prompt."""
     engine = engine_of(kv_keys=codec, kv_values=codec, kv_window_tokens=16)
     prompt = random_prompt(100)
     [output] = complete(engine, [prompt], max_new_tokens=30)
@@ -77,7 +78,7 @@ def test_a_text_goes_on_where_its_prompt_or_its_output_ended(codec):
         assert engine.stats()["prefix_hit_tokens"] - hits == reused
 
 
-def test_of_two_that_begin_alike_one_reads_the_beginning():
+def test_a_common_prefix_of_two_requests_is_computed_once():
     """150 common tokens: they are computed once, and the 20 of each that follow."""
     engine = engine_of()
     common = random_prompt(150)
@@ -86,9 +87,9 @@ def test_of_two_that_begin_alike_one_reads_the_beginning():
     assert engine.stats()["kv_computations"] == 150 + 20 + 20
 
 
-def test_what_was_not_used_for_longest_goes_first():
-    """Room for three prompts of four blocks: the second is let go for the fourth, since the first
-    was asked again meanwhile."""
+def test_the_least_recently_used_prefix_is_evicted_first():
+    """The cache holds three prompts of four blocks. The fourth prompt evicts the second, because
+    the first was used again in between."""
     block = engine_of().stats()["cache_block_bytes"]
     engine = engine_of(prefix_cache_bytes=12 * block)
     prompts = [random_prompt(64, seed=i) for i in range(4)]
@@ -108,8 +109,8 @@ def test_what_was_not_used_for_longest_goes_first():
     assert engine.stats()["prefix_bytes"] == engine.stats()["cache_bytes_reserved"] == 0
 
 
-def test_a_full_cache_loses_nobody():
-    """Thirty requests of up to 100 tokens, and room for twelve blocks: some are put off."""
+def test_a_full_cache_loses_no_request():
+    """Thirty requests of up to 100 tokens in a cache of twelve blocks: some are preempted."""
     block = engine_of().stats()["cache_block_bytes"]
     engine = engine_of(kv_cache_bytes=12 * block)
     prompts = [random_prompt(30 + i, seed=i) for i in range(30)]
@@ -123,10 +124,10 @@ def test_a_full_cache_loses_nobody():
     assert stats["cache_bytes"] <= 12 * block
 
 
-def test_prompt_log_probabilities_come_once_where_the_prompt_was_read_twice():
-    """Room for eleven blocks. Four outputs grow by four blocks every 16 steps, while a younger
-    request reads its prompt of seven blocks at four tokens a step: it loses its place on the
-    way, after rows of the prompt were reported, and begins again."""
+def test_prompt_log_probabilities_come_once_if_the_prompt_is_computed_twice():
+    """A cache of eleven blocks. Four outputs grow by four blocks every 16 steps. A younger request
+    reads its prompt of seven blocks with four tokens in a step. It is preempted after rows of the
+    prompt were reported, and begins again."""
     block = engine_of().stats()["cache_block_bytes"]
     engine = _core.Engine(
         MODEL, threads=1, prefill_chunk_tokens=8, kv_cache_bytes=11 * block, prefix_cache=False
@@ -138,7 +139,7 @@ def test_prompt_log_probabilities_come_once_where_the_prompt_was_read_twice():
     younger = submit(engine, prompt, prompt_logprobs=0, max_new_tokens=3)
     found = drain(engine, [*older, younger])[younger].prompt_logprobs
     assert engine.stats()["preempted"] > 0
-    assert engine.stats()["prefill_tokens"] > 4 * 14 + 100  # some of the prompt was read twice
+    assert engine.stats()["prefill_tokens"] > 4 * 14 + 100  # part of the prompt was computed twice
     assert [each.token for each in found] == prompt[1:].tolist()
     assert [each.raw for each in found] == engine_of().score(prompt).astype(np.float32).tolist()
 
@@ -161,10 +162,10 @@ def least_bytes(outputs: int, **options: object) -> int:
     return high
 
 
-def test_outputs_share_their_prompt_in_exact_blocks_and_count_it_each_in_codes():
-    """400 tokens of prompt and 16 of output are 26 blocks, and another output adds the last of the
-    prompt and what it writes: 2. Beside codes each output may have to read the prompt for itself,
-    so a budget for the shared prompt is refused when the request is handed in."""
+def test_outputs_share_their_prompt_in_an_exact_cache_only():
+    """400 tokens of prompt and 16 of output are 26 blocks. Another output adds 2 blocks: the last
+    block of the prompt and its own tokens. In a coded cache each output may have to compute the
+    prompt separately, so a budget for the shared prompt is refused on submit."""
     exact = [least_bytes(n) for n in (1, 2, 3)]
     assert exact[1] - exact[0] == exact[2] - exact[1] < 0.2 * exact[0]
     codes = {"kv_keys": "turbo4", "kv_values": "turbo4", "kv_window_tokens": 16}
@@ -177,7 +178,7 @@ def test_outputs_share_their_prompt_in_exact_blocks_and_count_it_each_in_codes()
 
 
 @pytest.mark.parametrize("codec", ["exact", "turbo4"])
-def test_what_is_stored_depends_on_nothing_but_the_prefix(codec):
+def test_stored_bytes_depend_only_on_the_prefix(codec):
     """98 tokens end in the middle of a block that a longer sequence has filled."""
     ids = random_prompt(98)
     stored = []
@@ -207,7 +208,7 @@ def test_a_prefix_that_cannot_be_kept_is_not_cached(options, kept, message):
         engine_of(**options).restore_prefix(ids, blocks[kept])
 
 
-def test_a_block_that_does_not_fit_is_another_error():
+def test_a_block_that_does_not_fit_has_its_own_error():
     ids = random_prompt(98)
     engine = engine_of()
     group, coded, index, data = engine.store_prefix(ids)[0]

@@ -18,7 +18,7 @@ from onward.errors import InvalidArgument
 from onward.options.for_engine import chain
 
 ROW = (0.0, 3.0, 2.0, 1.0, -1.0)
-"""The same logits after every token: 1 is the likeliest, then 2, 3, 0, 4."""
+"""The same logits after every token: 1 is the most likely, then 2, 3, 0, 4."""
 
 
 @pytest.fixture
@@ -31,32 +31,32 @@ def run() -> Callable[..., list[int]]:
     return tokens
 
 
-def test_without_any_the_likeliest_is_taken(run):
+def test_without_processors_the_most_likely_token_is_chosen(run):
     assert run() == [1, 1, 1, 1]
 
 
 class TestLogitBias:
-    def test_it_is_added(self, run):
+    def test_a_bias_is_added_to_the_logit(self, run):
         """-1 + 4.5 = 3.5 > 3, -1 + 3.5 = 2.5 < 3."""
         assert run(logit_bias={4: 4.5}) == [4] * 4
         assert run(logit_bias={4: 3.5}) == [1] * 4
 
     @pytest.mark.parametrize("bias", [-100, -math.inf, -1e300])
-    def test_the_likeliest_can_be_pushed_out(self, run, bias):
+    def test_a_bias_can_exclude_the_most_likely_token(self, run, bias):
         assert run(logit_bias={1: bias}) == [2] * 4
 
-    def test_it_shapes_the_draw(self):
-        """Of .5 and .5, ln 3 more makes .75 and .25."""
+    def test_a_bias_changes_the_distribution(self):
+        """A bias of ln 3 turns .5 and .5 into .75 and .25."""
         tokens = draws_over_seeds([0.0, 0.0], logit_bias={0: math.log(3)})
         assert_distribution(tokens, {0: 0.75, 1: 0.25})
 
-    def test_it_comes_before_the_repetition_penalty(self, run):
+    def test_a_bias_comes_before_the_repetition_penalty(self, run):
         """Token 4: (-1 + 4) / 2 = 1.5 < 1.8; the other way round -1 * 2 + 4 = 2 > 1.8."""
         bias = {4: 4.0, 1: -10.0, 2: -10.0, 3: 0.8}  # token 3 gets 1.8
         assert run((4,), 1, logit_bias=bias, repetition_penalty=2.0) == [3]
 
     def test_scores_stay_finite_under_any_finite_bias(self, run):
-        """Both are the largest float32 then, and equally likely."""
+        """Both logits become the largest float32, and the tokens are equally likely."""
         tokens = run(logit_bias={4: 1e300, 3: 1e300}, temperature=1.0, count=200)
         assert set(tokens) == {3, 4}
 
@@ -68,15 +68,15 @@ class TestCountPenalties:
         # Frequency .6: 1: 3 -> 2.4 -> 1.8 < 2, so 2, which falls to 1.4; then 1 (1.8 -> 1.2), 2.
         assert run(count=5, frequency_penalty=0.6) == [1, 1, 2, 1, 2]
 
-    def test_the_prompt_is_free(self, run):
+    def test_the_prompt_is_not_penalised(self, run):
         assert run((1, 1, 1), 1, presence_penalty=5.0, frequency_penalty=5.0) == [1]
 
-    def test_after_the_repetition_penalty(self, run):
+    def test_they_come_after_the_repetition_penalty(self, run):
         """Token 1, once out: 3 / 1.5 - .5 = 1.5 < 1.6; (3 - .5) / 1.5 = 1.67 would stay ahead."""
         options = {"logit_bias": {2: -0.4}, "repetition_penalty": 1.5, "presence_penalty": 0.5}
         assert run(count=2, **options) == [1, 2]
 
-    def test_negative_ones_encourage(self, run):
+    def test_negative_penalties_make_tokens_more_likely(self, run):
         options = {"logit_bias": {1: -1.5}, "frequency_penalty": -5.0}
         assert run(count=3, **options) == [2, 2, 2]
 
@@ -86,10 +86,10 @@ class TestNoRepeatNgram:
         """0 1 | then 1 1 is new; 1 1 exists: 2 (1 2); 2 1; 1 1 and 1 2 exist: 3."""
         assert run((0,), 6, no_repeat_ngram_size=2) == [1, 1, 2, 1, 3, 1]
 
-    def test_size_one_bans_what_has_been_the_prompt_too(self, run):
+    def test_size_one_bans_all_earlier_tokens_and_the_prompt(self, run):
         assert run((1, 0), 3, no_repeat_ngram_size=1) == [2, 3, 4]
 
-    def test_when_nothing_is_left_it_is_an_error_of_that_request(self):
+    def test_a_request_without_an_allowed_token_fails_alone(self):
         engine = table_engine(np.tile(ROW, (5, 1)))
         stuck = submit(engine, [0], max_new_tokens=9, no_repeat_ngram_size=1)
         fine = submit(engine, [0], max_new_tokens=9)
@@ -99,7 +99,7 @@ class TestNoRepeatNgram:
         assert outputs[fine].tokens == [1] * 9
 
     @pytest.mark.parametrize("size", range(1, 5))
-    def test_no_ngram_of_any_size_comes_twice(self, size):
+    def test_no_ngram_of_the_size_is_repeated(self, size):
         engine = table_engine(np.tile(np.zeros(8), (8, 1)))
         request = submit(
             engine,
@@ -119,20 +119,20 @@ class TestBadWords:
     def test_one_id_is_never_chosen(self, run):
         assert run(bad_words_ids=[[1]]) == [2] * 4
 
-    def test_a_run_is_broken_at_its_last_id(self, run):
+    def test_a_bad_sequence_is_banned_at_its_last_id(self, run):
         assert run((0,), 6, bad_words_ids=[[1, 1, 1]]) == [1, 1, 2, 1, 1, 2]
 
-    def test_it_may_begin_in_the_prompt(self, run):
+    def test_a_bad_sequence_may_begin_in_the_prompt(self, run):
         assert run((4, 0), 2, bad_words_ids=[[4, 0, 1]]) == [2, 1]
         assert run((0,), 1, bad_words_ids=[[4, 0, 1]]) == [1]
 
 
 class TestAllowedAndSuppressed:
-    def test_only_allowed_ones(self, run):
+    def test_only_allowed_tokens_are_chosen(self, run):
         assert run(allowed_token_ids=[4, 3]) == [3] * 4
         assert set(run(count=200, allowed_token_ids=[4, 3, 4], temperature=5.0)) == {3, 4}
 
-    def test_never_suppressed_ones(self, run):
+    def test_suppressed_tokens_are_never_chosen(self, run):
         assert run(suppress_tokens=[1, 2]) == [3] * 4
 
     @pytest.mark.parametrize(
@@ -144,14 +144,14 @@ class TestAllowedAndSuppressed:
         ],
     )
     @pytest.mark.parametrize("temperature", [0.0, 1.0])
-    def test_all_masked_is_an_error(self, options, temperature):
+    def test_masking_all_tokens_is_an_error(self, options, temperature):
         engine = table_engine(np.tile(ROW, (5, 1)))
         request = submit(engine, [0], max_new_tokens=1, temperature=temperature, **options)
         output = drain(engine, [request])[request]
         assert output.finish == "error"
         assert "every token is masked" in output.error
 
-    def test_nothing_brings_a_banned_token_back(self, run):
+    def test_a_penalty_does_not_lift_a_ban(self, run):
         """A penalty of a banned token leaves it banned."""
         options = {"logit_bias": {1: -math.inf}, "repetition_penalty": 0.5}
         assert run((1,), 2, **options, presence_penalty=-9.0) == [2, 2]
@@ -168,18 +168,18 @@ class TestDry:
         assert run(short, 1, **options, dry_multiplier=1.5) == [3]
         assert run(long, 1, **options, dry_multiplier=0.5) == [3]
 
-    def test_shorter_ones_are_allowed(self, run):
+    def test_shorter_repetitions_are_allowed(self, run):
         options = {"suppress_tokens": [1], "dry_multiplier": 9.0}
         assert run((0, 1, 2, 0, 1), 1, **options, dry_allowed_length=3) == [2]
         assert run((4, 0, 1, 2, 4, 0, 1), 1, **options, dry_allowed_length=3) == [3]
 
-    def test_no_repetition_reaches_over_a_breaker(self, run):
+    def test_a_breaker_ends_a_repetition(self, run):
         options = {"suppress_tokens": [1], "dry_multiplier": 9.0}
         assert run((0, 1, 2, 0, 1), 1, **options, dry_sequence_breakers=[0]) == [2]
         assert run((0, 1, 2, 0, 1), 1, **options, dry_sequence_breakers=[2]) == [2]
         assert run((0, 1, 2, 0, 1), 1, **options, dry_sequence_breakers=[4]) == [3]
 
-    def test_against_a_plain_search(self):
+    def test_penalties_equal_a_plain_search(self):
         """Random texts of three tokens: the penalties by comparing every pair of positions."""
         generator = np.random.default_rng(0)
         engine = table_engine(np.tile([0.3, 0.2, 0.1], (3, 1)))
@@ -198,8 +198,8 @@ class TestDry:
             [found] = complete(engine, [text], max_new_tokens=1, dry_multiplier=0.15, dry_base=1.2)
             assert found == [int(np.argmax(scores))]
 
-    def test_a_text_of_one_token_a_thousand_times(self, run):
-        """1.75 ** 999 is no number of float32, and the token is still only the last choice."""
+    def test_a_thousand_repetitions_do_not_overflow(self, run):
+        """1.75 ** 999 overflows float32. The token is still allowed, as the last choice."""
         assert run((1,) * 1000, 1, dry_multiplier=1.0) == [2]
         assert run((1,) * 1000, 1, dry_multiplier=1.0, allowed_token_ids=[1]) == [1]
 
@@ -250,7 +250,7 @@ def test_the_core_refuses_by_name(option, value):
         submit(engine, [0], **{option: value})
 
 
-def test_through_the_public_interface(tmp_path: Path):
+def test_all_processors_work_in_the_public_interface(tmp_path: Path):
     llm = LLM(write_table(tmp_path, np.tile([*ROW, -2, -3, -4], (8, 1)), eos_token_id=7))
     result = llm.generate([0], max_new_tokens=3, logit_bias={1: -100}, suppress_tokens=[2])
     assert result.token_ids == (3, 3, 3)

@@ -1,6 +1,6 @@
-"""Small models of every family and rope kind against transformers, which made their values.
+"""Small models of every family and rope kind, compared with values of transformers.
 
-tests/fixtures/README.md says what is in a folder. Float32 agrees to 1e-4 of the range of the
+tests/fixtures/README.md describes the folders. Float32 agrees to 1e-4 of the range of the
 logits (measured: 2e-6), and greedy tokens one for one. Fewer bits were measured to differ by these
 shares of the range at worst, and in the root mean square: f16 by 0.16 % and 0.022 %; bf16, where
 weights, activations that enter a product, keys and values are all rounded to 8 bits, by 1.8 % and
@@ -99,9 +99,8 @@ def test_logits_in_fewer_bits(folder, dtype, open_llm):
     assert shares.max() > F32_TOLERANCE, "fewer bits that are as good as f32 are f32"
 
 
-def test_auto_is_what_the_file_holds(folder, open_llm):
-    """f16 or bf16 where every matrix is stored so; what holds all values exactly, f32, for the
-    rest."""
+def test_auto_is_the_dtype_of_the_file(folder, open_llm):
+    """f16 or bf16 if every matrix is stored so; otherwise f32, which holds all values exactly."""
     arrays, facts = expected(folder)
     llm = open_llm(folder, dtype="auto")
     assert llm.dtype == {"F16": "f16", "BF16": "bf16"}.get(facts["storage"], "f32")

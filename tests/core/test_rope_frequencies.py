@@ -116,7 +116,7 @@ def test_yarn_ramp_and_attention_factor() -> None:
     assert mscale.rope.attention_factor == pytest.approx(expected)
 
 
-def test_yarn_reaches_max_position_embeddings_where_that_is_more() -> None:
+def test_yarn_covers_max_position_embeddings_if_that_is_more() -> None:
     """32 = 4 x 8 positions by the factor, and 64 by the config."""
     scaling = {**YARN, "original_max_position_embeddings": 8}
     assert spec_of(64, rope_scaling=scaling, max_position_embeddings=64).max_context == 64
@@ -179,7 +179,7 @@ def test_bad_rope_section_is_an_error_that_names_the_field(
         spec_of(rope_scaling=section)
 
 
-def test_two_sections_that_disagree() -> None:
+def test_two_different_sections_are_an_error() -> None:
     linear = {"rope_type": "linear", "factor": 2.0}
     assert frequencies(rope_scaling=linear, rope_parameters=linear)[0] == 0.5
     with pytest.raises(ConfigError, match="rope_scaling and rope_parameters"):
@@ -192,7 +192,7 @@ def reference_cases() -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("case", reference_cases(), ids=lambda case: case["name"])
-def test_published_models_as_transformers_computes_them(case: dict[str, Any]) -> None:
+def test_published_models_equal_transformers(case: dict[str, Any]) -> None:
     spec = spec_of(
         case["head_dim"],
         max_position_embeddings=case["max_position_embeddings"],
@@ -201,7 +201,7 @@ def test_published_models_as_transformers_computes_them(case: dict[str, Any]) ->
     assert spec.rope.attention_factor == pytest.approx(case["attention_factor"], rel=1e-12)
     if (case["seq_len"] or 0) > case["max_position_embeddings"]:
         assert spec.rope.dynamic_factor == case["rope_parameters"]["factor"]
-        return  # the core's to compute: the frequencies depend on the position
+        return  # computed by the core, because the frequencies depend on the position
     assert spec.rope.inv_freq == pytest.approx(
         case["inv_freq"], rel=2.5e-7
     )  # 2 units in the last place

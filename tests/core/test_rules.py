@@ -17,19 +17,19 @@ def llm(tmp_path, open_llm):
 
 
 class TestChange:
-    def test_in_place(self, llm):
+    def test_scores_may_be_changed_in_place(self, llm):
         result = llm.generate([0], max_new_tokens=3, logits_processor=only(5))
         assert result.token_ids == (5, 5, 5)
 
     @pytest.mark.parametrize("kind", [np.float32, np.float64, list, tuple])
-    def test_by_what_is_returned(self, llm, kind):
+    def test_a_rule_may_return_new_scores(self, llm, kind):
         def negative(token_ids, scores):
             return kind(-scores) if kind in (list, tuple) else (-scores).astype(kind)
 
         assert llm.generate([0], max_new_tokens=2, logits_processor=negative).token_ids == (2,)
 
-    def test_one_after_another(self, llm):
-        """Each sees what the one before it left, in place or returned."""
+    def test_rules_run_in_order(self, llm):
+        """Each rule gets the scores of the rule before it, changed in place or returned."""
         seen = []
 
         def look(token_ids, scores):
@@ -44,7 +44,7 @@ class TestChange:
         llm.generate([0], max_new_tokens=1, logits_processor=[double, look, add, look])
         assert seen == [(ROW * 2).tolist(), (ROW * 2 + 1).tolist()]
 
-    def test_it_sees_prompt_and_output(self, llm):
+    def test_a_rule_sees_prompt_and_output(self, llm):
         seen = []
 
         def look(token_ids, scores):
@@ -55,8 +55,8 @@ class TestChange:
         llm.generate([0, 4], max_new_tokens=3, logits_processor=look)
         assert seen == [[0, 4], [0, 4, 1], [0, 4, 1, 1]]
 
-    def test_it_comes_after_the_built_in_ones_and_before_the_temperature(self, llm):
-        """Token 1: (3 + 1) / 2; token 3 is banned; the temperature of 10 has not been yet."""
+    def test_a_rule_runs_after_the_built_in_stages_and_before_the_temperature(self, llm):
+        """Token 1: (3 + 1) / 2; token 3 is banned; the temperature of 10 has no effect yet."""
         seen = []
 
         def look(token_ids, scores):
@@ -75,7 +75,7 @@ class TestChange:
         expected[[1, 3]] = [2.0, -np.inf]
         assert seen == [expected.tolist()]
 
-    def test_it_may_lift_a_ban(self, llm):
+    def test_a_rule_may_lift_a_ban(self, llm):
         def lift(token_ids, scores):
             scores[1] = 9.0
 
@@ -83,8 +83,8 @@ class TestChange:
         assert llm.generate([0], **options).token_ids == (3, 3)
         assert llm.generate([0], logits_processor=lift, **options).token_ids == (1, 1)
 
-    def test_kept_arrays_stay_as_they_were_and_do_no_harm(self, llm):
-        """Writing into them after the call, or locking them, changes nothing."""
+    def test_arrays_kept_by_a_rule_do_not_change(self, llm):
+        """Writing into the arrays after the call, or locking them, has no effect."""
         kept, views = [], []
 
         def keep(token_ids, scores):
@@ -111,7 +111,7 @@ class TestChange:
         llm.generate([0], max_new_tokens=3, logits_processor=just_keep)
         assert [scores[0] for scores in kept] == [1.0, 2.0, 3.0]
 
-    def test_its_values_count_in_the_chain_of_log_probabilities(self, llm):
+    def test_log_probabilities_of_the_chain_include_the_rule(self, llm):
         result = llm.generate([0], max_new_tokens=1, logits_processor=only(5, 6), logprobs=8)
         [found] = result.logprobs
         assert [token for token, _ in found.chain_top] == [5, 6]
@@ -128,13 +128,13 @@ class TestEverywhere:
         scores[:] = -np.inf
         scores[6 if token_ids[-1] == 5 else 5] = 0
 
-    def test_in_a_batch_each_row_has_its_own_ids(self, llm):
+    def test_each_row_of_a_batch_has_its_own_ids(self, llm):
         results = llm.generate(
             [[0], [5], [0, 5], [0]], max_new_tokens=3, logits_processor=self.alternate
         )
         assert [r.token_ids for r in results] == [(5, 6, 5), (6, 5, 6), (6, 5, 6), (5, 6, 5)]
 
-    def test_beside_requests_without_rules(self, llm):
+    def test_rules_do_not_affect_requests_without_rules(self, llm):
         plain = llm.stream([0], max_new_tokens=3)
         ruled = llm.stream([0], max_new_tokens=3, logits_processor=self.alternate)
         pairs = list(zip(plain, ruled, strict=True))
@@ -206,7 +206,7 @@ class TestEverywhere:
 
 
 class TestStopping:
-    def test_it_ends_the_output_with_the_last_token(self, llm):
+    def test_a_criterion_ends_the_output_with_the_last_token(self, llm):
         seen = []
 
         def third(token_ids):
@@ -220,23 +220,23 @@ class TestStopping:
         assert at_rest(llm)
 
     @pytest.mark.parametrize("value", [True, 1, np.True_, np.array([2]), "yes"])
-    def test_whatever_is_true(self, llm, value):
+    def test_every_true_value_ends_the_output(self, llm, value):
         assert len(llm.generate([0], stopping_criteria=lambda ids: value).token_ids) == 1
 
     @pytest.mark.parametrize("value", [False, 0, None, np.False_, ""])
-    def test_whatever_is_not(self, llm, value):
+    def test_every_false_value_continues_the_output(self, llm, value):
         result = llm.generate([0], stopping_criteria=lambda ids: value, max_new_tokens=3)
         assert (len(result.token_ids), result.finish_reason) == (3, "length")
 
-    def test_any_of_several(self, llm):
+    def test_any_of_several_criteria_ends_the_output(self, llm):
         rules = [lambda ids: len(ids) >= 6, lambda ids: len(ids) >= 4]
         assert len(llm.generate([0], stopping_criteria=rules).token_ids) == 3
 
-    def test_a_stop_token_is_the_reason_where_one_came(self, llm):
+    def test_a_stop_token_is_the_reason_before_a_criterion(self, llm):
         result = llm.generate([0], stopping_criteria=lambda ids: True, stop_token_ids=[1])
         assert (result.finish_reason, result.stop_reason) == ("stop", 1)
 
-    def test_the_last_token_allowed_may_also_be_the_end(self, llm):
+    def test_a_criterion_at_the_limit_of_tokens_is_the_reason(self, llm):
         result = llm.generate([0], stopping_criteria=lambda ids: len(ids) == 3, max_new_tokens=2)
         assert (len(result.token_ids), result.finish_reason) == (2, "stop")
 
@@ -250,8 +250,8 @@ class TestStopping:
         assert "".join(stream) == "bbb"
         assert stream.result.finish_reason == "stop"
 
-    def test_each_of_several_outputs_for_itself(self, llm):
-        """An output ends at its first 3; the likeliest token, 1, goes on."""
+    def test_a_criterion_ends_each_of_several_outputs_separately(self, llm):
+        """An output ends at its first 3; the most likely token, 1, does not end it."""
         result = llm.generate(
             [0],
             num_return_sequences=8,

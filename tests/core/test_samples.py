@@ -27,12 +27,12 @@ UNIFORM_4 = np.full((8, 8), -100.0)
 UNIFORM_4[:, 3:7] = 0
 SAMPLED = {"max_new_tokens": 16, "temperature": 1.0, "seed": 42}
 BLOCK = 16
-"""Positions of a block of the cache."""
+"""Positions in a block of the cache."""
 
 
 @pytest.fixture
 def llm(tmp_path, open_llm):
-    """Draws 3, 4, 5 and 6 with equal chances, whatever came before."""
+    """Draws 3, 4, 5 and 6 with equal probability after every token."""
     folder = write_table(tmp_path / "uniform", UNIFORM_4)
     write_pieces_tokenizer(folder, ["<pad>", "<s>", "</s>", "a", "b", "c", "d", "e"])
     return open_llm(folder)
@@ -48,22 +48,23 @@ def tokens_of(result) -> list[tuple[int, ...]]:
 
 
 class TestOutputs:
-    def test_three_outputs_differ_and_repeat(self, llm):
-        """16 tokens of 4 equal chances: two are equal by chance once in 4 billion."""
+    def test_three_outputs_differ_and_are_repeatable(self, llm):
+        """16 tokens with 4 equally likely values: two outputs are equal by chance once in 4
+        billion."""
         first, second = (llm.generate([1], num_return_sequences=3, **SAMPLED) for _ in range(2))
         assert len(first.sequences) == 3
         assert all(len(tokens) == 16 and set(tokens) <= {3, 4, 5, 6} for tokens in tokens_of(first))
         assert len(set(tokens_of(first))) == 3
         assert tokens_of(first) == tokens_of(second)
 
-    def test_the_first_is_the_only_one_of_the_same_seed(self, llm):
+    def test_the_first_output_equals_a_single_output_of_the_seed(self, llm):
         alone = llm.generate([1], **SAMPLED)
         three = llm.generate([1], num_return_sequences=3, **SAMPLED)
         assert alone.sequences[0].token_ids == alone.token_ids
         assert three.token_ids == three.sequences[0].token_ids == alone.token_ids
         assert three.text == three.sequences[0].text == str(three.sequences[0]) == alone.text
 
-    def test_more_outputs_leave_the_first_ones_as_they_are(self, llm):
+    def test_more_outputs_do_not_change_the_first_ones(self, llm):
         five = tokens_of(llm.generate([1], num_return_sequences=5, **SAMPLED))
         assert tokens_of(llm.generate([1], num_return_sequences=2, **SAMPLED)) == five[:2]
 
@@ -105,7 +106,7 @@ class TestEngine:
     @pytest.mark.parametrize("threads", [1, 2])
     @pytest.mark.parametrize("chunk", [1, 7, 512])
     def test_output_k_has_the_bits_of_stream_k(self, model, chunk, threads):
-        """Also with a repetition penalty, whose counts each output keeps for itself."""
+        """Also with a repetition penalty, whose counts are separate for each output."""
         prompt = random_prompt(70)
         options = {"temperature": 1.5, "seed": 5, "repetition_penalty": 1.3}
         engine = new_engine(model, chunk=chunk, threads=threads)
@@ -118,7 +119,7 @@ class TestEngine:
         assert [output.tokens for output in outputs] == alone
         assert len({tuple(tokens) for tokens in alone}) == 4
 
-    def test_company_changes_nothing(self, model):
+    def test_other_requests_change_no_output(self, model):
         prompts = [random_prompt(length, seed=length) for length in (5, 64, 90)]
         options = {"temperature": 1.0, "seed": 3}
         alone = []
@@ -149,9 +150,9 @@ class TestEngine:
         assert stats["decode_tokens"] == 5 * 15  # the 16th token is never computed
         assert stats["kv_computations"] == 100 + 5 * 15
 
-    def test_the_prompts_blocks_are_shared(self, model):
-        """A prompt of 12 blocks and a half, 8 outputs of 8 tokens: the full blocks are there once,
-        and each output has its own copy of the last one."""
+    def test_outputs_share_the_blocks_of_the_prompt(self, model):
+        """A prompt of 12.5 blocks and 8 outputs of 8 tokens: the full blocks exist once, and each
+        output has its own copy of the last block."""
         engine = new_engine(model)
         prompt = random_prompt(12 * BLOCK + BLOCK // 2)
         submit(engine, prompt, num_sequences=8, temperature=1.0, max_new_tokens=8)
@@ -161,7 +162,7 @@ class TestEngine:
         assert most == 12 + 8
         assert engine.stats()["cache_blocks_in_use"] == 0
 
-    def test_a_sequence_that_is_cancelled_leaves_the_others(self, model):
+    def test_a_cancelled_output_does_not_affect_the_others(self, model):
         prompt = random_prompt(20)
         options = {"num_sequences": 3, "temperature": 1.0, "seed": 9}
         engine = new_engine(model)
@@ -182,7 +183,7 @@ class TestEngine:
                     assert tokens[k] == whole[k].tokens[:kept], (steps, dropped, k)
                 assert engine.stats()["cache_blocks_in_use"] == 0
 
-    def test_when_all_sequences_are_cancelled_the_request_is_gone(self, model):
+    def test_a_request_ends_if_all_its_outputs_are_cancelled(self, model):
         for steps in (0, 2):
             engine = new_engine(model)
             request = submit(engine, random_prompt(20), num_sequences=3, temperature=1.0)
@@ -194,7 +195,7 @@ class TestEngine:
             assert (stats["running"], stats["cache_blocks_in_use"]) == (0, 0)
             assert engine.step() == []
 
-    def test_more_than_have_a_place_are_refused(self, model):
+    def test_more_outputs_than_places_are_refused(self, model):
         engine = new_engine(model)
         with pytest.raises(InvalidArgument, match=r"num_sequences: found 257, expected at most"):
             submit(engine, [1], num_sequences=257, temperature=1.0)
@@ -203,8 +204,8 @@ class TestEngine:
 
 
 class TestEnds:
-    def test_one_ends_at_a_stop_token_and_the_others_go_on(self, llm):
-        """Each output is what it is without the stop, up to the first 5."""
+    def test_an_output_ends_at_a_stop_token_and_the_others_continue(self, llm):
+        """Each output equals the output without the stop, up to the first 5."""
         whole = tokens_of(llm.generate([1], num_return_sequences=8, **SAMPLED))
         result = llm.generate([1], num_return_sequences=8, stop_token_ids=[5], **SAMPLED)
         for tokens, sequence in zip(whole, result.sequences, strict=True):
@@ -217,7 +218,7 @@ class TestEnds:
         assert len({len(sequence.token_ids) for sequence in result.sequences}) > 2
         assert llm.stats()["cache_blocks_in_use"] == 0
 
-    def test_one_ends_at_a_stop_string_and_the_others_go_on(self, llm):
+    def test_an_output_ends_at_a_stop_string_and_the_others_continue(self, llm):
         """The pieces of 3, 4, 5, 6 are a, b, c, d."""
         whole = [s.text for s in llm.generate([1], num_return_sequences=8, **SAMPLED).sequences]
         result = llm.generate([1], num_return_sequences=8, stop="ab", **SAMPLED)
@@ -231,7 +232,7 @@ class TestEnds:
         assert result.usage.completion_tokens == sum(len(s.token_ids) for s in result.sequences)
         assert llm.stats()["cache_blocks_in_use"] == 0
 
-    def test_the_engine_stops_working_for_what_a_stop_string_ended(self, llm):
+    def test_the_engine_computes_nothing_after_a_stop_string(self, llm):
         """Every output ends with its first token: a, b, c or d."""
         options = {**SAMPLED, "max_new_tokens": 50, "num_return_sequences": 4}
         before = llm.stats()["steps"]
@@ -240,12 +241,12 @@ class TestEnds:
         assert llm.stats()["steps"] - before <= 2
         assert llm.stats()["running"] == 0
 
-    def test_the_context_ends_them_all(self, llm):
+    def test_the_context_ends_all_outputs(self, llm):
         result = llm.generate([3] * 60, num_return_sequences=3, **SAMPLED)
         assert [len(tokens) for tokens in tokens_of(result)] == [4, 4, 4]
         assert {sequence.finish_reason for sequence in result.sequences} == {"length"}
 
-    def test_a_task_that_is_cancelled_frees_all(self, tmp_path, open_llm):
+    def test_a_cancelled_task_frees_all_outputs(self, tmp_path, open_llm):
         table = np.zeros((8, 8))
         llm = open_llm(write_table(tmp_path / "long", table, max_position_embeddings=1 << 20))
 
@@ -268,7 +269,7 @@ class TestBestOf:
     def skewed(self, tmp_path, open_llm):
         return open_llm(write_table(tmp_path / "skewed", self.TABLE))
 
-    def test_the_likeliest_by_mean_log_probability_come_first(self, skewed):
+    def test_outputs_with_the_best_mean_log_probability_come_first(self, skewed):
         """All are of the same seed's streams, whose probabilities the table has. Token 2 ends an
         output, so lengths differ and the mean counts."""
         drawn = skewed.generate([1], num_return_sequences=8, **SAMPLED)
@@ -295,8 +296,8 @@ class TestBestOf:
         )
         assert first >= second
 
-    def test_as_many_alternatives_come_as_were_asked_for(self, skewed):
-        """best_of needs log-probabilities itself; the call's own number stands."""
+    def test_best_of_returns_the_requested_number_of_alternatives(self, skewed):
+        """best_of needs log-probabilities itself. The number in the call is kept."""
         best = skewed.generate([1], best_of=3, logprobs=2, **SAMPLED)
         assert best.options.logprobs == 2
         for each in best.logprobs:
@@ -304,13 +305,13 @@ class TestBestOf:
             likeliest = np.argsort(-self.TABLE[0])[:2].tolist()
             assert [token for token, _ in each.top] == likeliest
 
-    def test_copies_of_a_prompt_draw_from_streams_of_their_own(self, llm):
+    def test_copies_of_a_prompt_draw_from_separate_streams(self, llm):
         """4 samples each: streams 0 to 3 and 4 to 7. All are equally likely, so the first wins."""
         pair = llm.generate([[1], [1]], best_of=4, **SAMPLED)
         eight = [result.token_ids for result in llm.generate([[1]] * 8, **SAMPLED)]
         assert pair[0].token_ids in eight[:4] and pair[1].token_ids in eight[4:]
 
-    def test_one_of_one_is_itself(self, llm):
+    def test_best_of_one_is_that_output(self, llm):
         assert (
             llm.generate([1], best_of=1, **SAMPLED).token_ids
             == llm.generate([1], **SAMPLED).token_ids
@@ -336,11 +337,11 @@ class TestRefused:
             llm.stream([1], temperature=1.0, **{name: 2})
         assert llm.stats()["running"] == 0
 
-    def test_best_of_fewer_than_are_returned(self, llm):
+    def test_best_of_below_the_number_of_outputs_is_refused(self, llm):
         with pytest.raises(ValueError, match=r"^best_of: is 2, expected at least num_return_seq"):
             llm.generate([1], temperature=1.0, best_of=2, num_return_sequences=3)
 
-    def test_more_than_max_sequences(self, tmp_path, open_llm):
+    def test_more_outputs_than_max_sequences_are_refused(self, tmp_path, open_llm):
         llm = open_llm(write_table(tmp_path / "few", chain(8, {1: 3})), max_sequences=2)
         with pytest.raises(ValueError, match=r"num_return_sequences: is 3, .* max_sequences"):
             llm.generate([1], temperature=1.0, num_return_sequences=3)

@@ -33,12 +33,12 @@ def draw(request):
 
 
 class TestDistributions:
-    def test_the_whole_distribution(self, draw):
+    def test_without_filters_the_whole_distribution_is_drawn(self, draw):
         expected = {EACH: 0.40, THE: 0.30, EVERYTHING: 0.18, THEM: 0.12}
         assert_distribution(draw(WORDS), expected)
 
     def test_top_k_3(self, draw):
-        """Keep 40, 30, 18 and divide by 0.88: 45.5 %, 34.1 %, 20.5 %."""
+        """40, 30 and 18 stay and are divided by 0.88: 45.5 %, 34.1 %, 20.5 %."""
         expected = {EACH: 0.40 / 0.88, THE: 0.30 / 0.88, EVERYTHING: 0.18 / 0.88}
         assert round(expected[EACH], 3) == 0.455
         assert_distribution(draw(WORDS, top_k=3), expected)
@@ -48,7 +48,7 @@ class TestDistributions:
         expected = {EACH: 0.40, THE: 0.30, EVERYTHING: 0.18, THEM: 0.12}
         assert_distribution(draw(WORDS, top_p=0.9), expected)
 
-    def test_top_p_of_a_sure_thing(self, draw):
+    def test_top_p_with_a_certain_token(self, draw):
         assert_distribution(draw(CITIES, top_p=0.9), {0: 1.0})
 
     def test_top_p_renormalises(self, draw):
@@ -69,8 +69,8 @@ class TestDistributions:
         assert round(expected[0], 4) == 0.4306
         assert_distribution(draw(P, temperature=2.0, top_p=0.75), expected)
 
-    def test_min_p_is_a_share_of_the_best(self, draw):
-        """.3 x 40 % = 12 %: THEM is just on the line, 0.31 drops it."""
+    def test_min_p_is_relative_to_the_most_likely_token(self, draw):
+        """.3 x 40 % = 12 %: THEM is exactly at the limit, and 0.31 drops it."""
         expected = {EACH: 0.40 / 0.88, THE: 0.30 / 0.88, EVERYTHING: 0.18 / 0.88}
         assert_distribution(draw(WORDS, min_p=0.31), expected)
 
@@ -88,12 +88,12 @@ class TestTopP:
     @pytest.mark.parametrize(
         ("p", "kept"), [(0, 1), (0.5, 1), (0.51, 2), (0.8, 2), (0.81, 3), (1.0, 3)]
     )
-    def test_boundaries_as_hugging_face_has_them(self, p, kept):
+    def test_boundaries_are_the_same_as_in_transformers(self, p, kept):
         """Probabilities .5 .3 .2: reaching p exactly is enough, and one token always stays."""
         assert possible(log_probabilities([0.5, 0.3, 0.2]), top_p=p) == set(range(kept))
 
     def test_it_looks_at_what_top_k_left(self):
-        """.5 .3 are 62.5 % and 37.5 % of what k = 2 leaves."""
+        """.5 and .3 are 62.5 % and 37.5 % of the tokens that k = 2 keeps."""
         assert possible(P, top_k=2, top_p=0.62) == {0}
         assert possible(P, top_k=2, top_p=0.63) == {0, 1}
 
@@ -122,10 +122,10 @@ class TestMinP:
     def test_edges(self, min_p, kept):
         assert possible(WORDS, min_p=min_p) == set(range(kept))
 
-    def test_one_keeps_the_best_and_its_ties(self):
+    def test_min_p_of_one_keeps_the_best_and_its_ties(self):
         assert possible([1, 3, 2, 3], min_p=1) == {1, 3}
 
-    def test_it_looks_at_the_scaled_distribution(self):
+    def test_min_p_applies_after_the_temperature(self):
         """At T = 2 the second has sqrt(.75) = 86.6 % of the best, at T = 1 75 %."""
         assert possible(WORDS, min_p=0.8) == {EACH}
         assert possible(WORDS, min_p=0.8, temperature=2.0) == {EACH, THE}
@@ -135,16 +135,16 @@ class TestTemperature:
     CLOSE = (9.99, 10.0, 9.99, -100.0)
 
     @pytest.mark.parametrize("temperature", [0, 1e-6, 1e-38, 1e-45, 5e-324])
-    def test_tiny_is_the_argmax(self, temperature):
+    def test_a_tiny_temperature_is_the_argmax(self, temperature):
         """9.99 / 1e-45 is far beyond float32, and beyond float64 for the last of them."""
         assert possible(self.CLOSE, temperature=temperature) == {1}
 
     @pytest.mark.parametrize("temperature", [1e-6, 1e-45])
-    def test_tiny_keeps_exact_ties(self, temperature):
+    def test_a_tiny_temperature_keeps_exact_ties(self, temperature):
         assert possible([2, 5, 5, 1], temperature=temperature) == {1, 2}
 
     @pytest.mark.parametrize("temperature", [1e30, 1.7e308])
-    def test_huge_is_uniform(self, temperature):
+    def test_a_huge_temperature_is_uniform(self, temperature):
         tokens = draws_along_steps(self.CLOSE, temperature=temperature)
         assert_distribution(tokens, dict.fromkeys(range(4), 0.25))
 
@@ -164,7 +164,7 @@ class TestRepetitionPenalty:
 
     @pytest.mark.parametrize("penalty", [1.5, 2.0])
     def test_negative_logits_are_multiplied(self, penalty):
-        """-1.0 x 1.5 = -1.5 < -1.2. Dividing would make the repeat likelier: -0.67."""
+        """-1.0 x 1.5 = -1.5 < -1.2. A division would make the repetition more likely: -0.67."""
         engine = table_engine(np.tile(self.LOGITS, (5, 1)))
         assert complete(engine, [[3]], max_new_tokens=1, repetition_penalty=penalty) == [[4]]
         assert complete(engine, [[3]], max_new_tokens=1) == [[3]]
@@ -174,30 +174,30 @@ class TestRepetitionPenalty:
         engine = table_engine(np.tile([-100.0, -100.0, -100.0, 2.0, 1.8], (5, 1)))
         assert complete(engine, [[3]], max_new_tokens=1, repetition_penalty=1.5) == [[4]]
 
-    def test_once_per_distinct_token(self):
+    def test_a_repeated_token_is_penalised_once(self):
         """Twenty times in the prompt: still -1.1, not -1.0 x 1.1 ** 20 = -6.7."""
         engine = table_engine(np.tile(self.LOGITS, (5, 1)))
         assert complete(engine, [[3] * 20], max_new_tokens=1, repetition_penalty=1.1) == [[3]]
 
-    def test_the_output_counts_too(self):
+    def test_the_output_is_penalised_too(self):
         """3 first (-1 against -2 and -3), which makes it -3.5; 4 then has -2 and becomes -7; then
         2 has -3 and becomes -10.5; of -3.5, -7 and -10.5 the best is 3 again, for good."""
         engine = table_engine(np.tile([-100.0, -100.0, -3.0, -1.0, -2.0], (5, 1)))
         found = complete(engine, [[0]], max_new_tokens=5, repetition_penalty=3.5)
         assert found == [[3, 4, 2, 3, 3]]
 
-    def test_below_one_encourages(self):
+    def test_a_penalty_below_one_encourages_repetition(self):
         engine = table_engine(np.tile(self.LOGITS, (5, 1)))
         assert complete(engine, [[4]], max_new_tokens=1, repetition_penalty=0.5) == [[4]]
 
-    def test_a_neighbour_in_the_batch_does_not_count(self):
+    def test_other_rows_of_a_batch_are_not_penalised(self):
         engine = table_engine(np.tile(self.LOGITS, (5, 1)))
         found = complete(engine, [[4], [3], [4]], max_new_tokens=1, repetition_penalty=1.5)
         assert found == [[3], [4], [3]]
 
 
 class TestMinNewTokens:
-    """Token 2 ends the text and is the likeliest everywhere; 3 is the runner-up."""
+    """Token 2 ends the text and is always the most likely; 3 is always the second."""
 
     TABLE = np.tile([-100.0, -100.0, 1.0, 0.0, -1.0], (5, 1))
 
@@ -226,7 +226,7 @@ class TestMinNewTokens:
         )
         assert set(tokens) == {3, 4}
 
-    def test_nothing_left_to_choose_is_an_error_of_that_request_alone(self):
+    def test_a_request_without_a_choice_fails_alone(self):
         engine = table_engine(self.TABLE)
         stuck = submit(
             engine, [1], max_new_tokens=4, min_new_tokens=4, stop_token_ids=[0, 1, 2, 3, 4]

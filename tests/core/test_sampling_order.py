@@ -91,18 +91,18 @@ class TestLists:
             "draw",
         ]
 
-    def test_greedy_has_the_processors_alone(self, order):
+    def test_greedy_choice_has_only_the_processors(self, order):
         options = {**ALL_ON, "temperature": 0}
         assert chain_of(sampling_order=order, **options) == [*PROCESSORS[order], "greedy"]
 
-    def test_mirostat_stands_for_the_filters(self, order):
+    def test_mirostat_replaces_the_filters(self, order):
         options = {**ALL_ON, "mirostat": 2, "dynatemp_range": 0.5}
         assert chain_of(sampling_order=order, **options) == [
             *PROCESSORS[order],
             *("temperature", "dynatemp_range", "smoothing_factor", "mirostat", "draw"),
         ]
 
-    def test_each_stage_alone_is_what_its_option_turns_on(self, order):
+    def test_each_stage_alone_has_the_effect_of_its_option(self, order):
         for name in ALL_ON.keys() - {"temperature"}:
             found = chain_of(sampling_order=order, temperature=1.0, **{name: ALL_ON[name]})
             assert sorted(found) == sorted([name, "temperature", "draw"])
@@ -143,7 +143,7 @@ class TestTemperatureAndFilters:
         assert possible(P, temperature=2.0, **options) == set(range(dropped, 4))
 
     @one_of(*PRESETS)
-    def test_what_is_left_is_drawn_at_the_temperature(self, order):
+    def test_the_remaining_tokens_are_drawn_at_the_temperature(self, order):
         """top_k = 2 keeps the same two in every order, and they come as .7071 to .5477."""
         options = {"temperature": 2.0, "top_k": 2, "logprobs": 4, "sampling_order": order}
         engine = table_engine(np.tile(P, (4, 1)))
@@ -153,7 +153,7 @@ class TestTemperatureAndFilters:
             np.testing.assert_allclose([v for _, v in found.chain_top], expected, atol=2e-6)
 
     @one_of(*PRESETS)
-    def test_dynamic_temperature_measures_what_reaches_it(self, order):
+    def test_dynamic_temperature_uses_the_entropy_at_its_place(self, order):
         """The entropy of what is there at the temperature's place: of all four in hf and vllm, of
         the first two, .625 and .375, in llama.cpp. T is 1 - .5 + 1 * entropy / ln(number)."""
         of_all, of_two = np.array([0.5, 0.3, 0.15, 0.05]), np.array([0.625, 0.375])
@@ -206,7 +206,7 @@ class TestFiltersAmongThemselves:
 
 
 class TestProcessors:
-    """Greedy, so that nothing but the processors counts."""
+    """Greedy choice, so that only the processors have an effect."""
 
     def run(self, row: list[float], prompt: list[int], order: str, **options: Any) -> int:
         engine = table_engine(np.tile(np.array(row, np.float32), (len(row), 1)))
@@ -220,7 +220,7 @@ class TestProcessors:
         assert self.run([1.8, -1.0], [1], order, **options) == 0
 
     @pytest.mark.parametrize(("order", "token"), [("hf", 0), ("vllm", 1), ("llama.cpp", 0)])
-    def test_a_rule_of_the_callers_own_and_the_penalty(self, order, token):
+    def test_a_rule_and_the_repetition_penalty_in_both_orders(self, order, token):
         """The rule adds 3 to token 1, the penalty is 3. Penalty first: -1 * 3 + 3 = 0, less than
         token 0's .5. Rule first: (-1 + 3) / 3 = .667, more."""
 
@@ -236,7 +236,7 @@ class TestProcessors:
         assert drain(engine, [request])[request].tokens == [token]
 
     @one_of(*PRESETS)
-    def test_a_rule_may_lift_the_bans_that_come_before_it(self, order, tmp_path, open_llm):
+    def test_a_rule_may_lift_earlier_bans(self, order, tmp_path, open_llm):
         def lift(token_ids, scores):
             scores[3] = 5.0
 
@@ -258,7 +258,7 @@ class TestProcessors:
 
 
 class TestNames:
-    def test_an_unknown_name_is_refused_with_the_known_ones(self, tmp_path, open_llm):
+    def test_an_unknown_name_is_refused_with_the_known_names(self, tmp_path, open_llm):
         llm = open_llm(write_table(tmp_path / "table", np.zeros((8, 8))))
         for name in ("ollama", "HF", "", "llama_cpp"):
             with pytest.raises(ValueError, match=r'^sampling_order: is .*"hf" or "vllm" or "llama'):
@@ -266,7 +266,7 @@ class TestNames:
         with pytest.raises(TypeError, match=r"^sampling_order: is None"):
             llm.generate([1], sampling_order=None)
 
-    def test_the_core_refuses_it_too(self):
+    def test_the_core_refuses_an_unknown_name(self):
         with pytest.raises(InvalidArgument, match='sampling_order: found "x", expected "hf", "vll'):
             _core.SamplingOptions().sampling_order = "x"
 

@@ -13,7 +13,7 @@ from builders.core_engine import Shape, random_prompt, seeded_model, submit
 from onward import _core
 
 PRIORITY_STEPS = 16
-"""What a level of priority is worth: kPrioritySteps of the scheduler."""
+"""Steps that a level of priority is worth: kPrioritySteps of the scheduler."""
 LONG = 2000
 
 
@@ -23,7 +23,7 @@ def model() -> _core.Model:
 
 
 def engine_of(chunk: int = 16, max_sequences: int = 256) -> _core.Engine:
-    """Each sequence by itself: what is shared has tests of its own (test_prefix_reuse.py)."""
+    """An engine without shared prefixes, which test_prefix_reuse.py tests."""
     return _core.Engine(
         model(),
         threads=1,
@@ -48,7 +48,7 @@ def steps_until(engine: _core.Engine, request: int, most: int) -> int:
 
 
 def decoding(engine: _core.Engine, count: int, **options: int) -> list[int]:
-    """This number of requests whose prompts are read."""
+    """Submit this number of requests and run their prompts."""
     requests = [submit(engine, [1 + i], max_new_tokens=LONG, **options) for i in range(count)]
     silent = set(requests)
     while silent:
@@ -57,7 +57,7 @@ def decoding(engine: _core.Engine, count: int, **options: int) -> list[int]:
 
 
 def order_of_ends(engine: _core.Engine) -> list[int]:
-    """Steps until nothing runs; the requests in the order in which they ended."""
+    """Run all requests to their ends. Returns them in the order of their ends."""
     ended = []
     while engine.stats()["running"]:
         ended += [event.request for event in engine.step() if event.ends_request]
@@ -72,7 +72,7 @@ class TestTurns:
     )
     @pytest.mark.parametrize("company", ["none", "a long prompt", "newcomers", "guesses"])
     def test_each_is_served_within_its_turn(self, sequences, budget, company):
-        """Within S / B + 1 steps, whatever else comes meanwhile."""
+        """Within S / B + 1 steps, whatever other requests arrive."""
         engine = engine_of(budget, sequences + 3)
         requests = decoding(engine, sequences)
         if company == "a long prompt":
@@ -94,8 +94,9 @@ class TestTurns:
         assert engine.stats()["running"] >= sequences
 
     @pytest.mark.parametrize("budget", [1, 2, 4])
-    def test_the_queue_of_prompts_has_a_turn_too(self, budget):
-        """Among S sequences it is one more, so 40 prompt tokens take that many turns at most."""
+    def test_the_queue_of_prompts_takes_turns_with_sequences(self, budget):
+        """The queue takes a turn like one more sequence, so 40 prompt tokens take at most 40
+        turns."""
         engine, sequences = engine_of(budget), 6
         decoding(engine, sequences)
         late = submit(engine, random_prompt(40, 50), max_new_tokens=1)
@@ -112,7 +113,8 @@ class TestTurns:
         assert set(counts.values()) == {40}
 
     def test_a_request_without_a_cache_is_not_starved_by_newcomers(self):
-        """It reads all it has again for every token, and stands in the queue like a prompt."""
+        """It computes its whole text again for every token, and waits in the queue like a
+        prompt."""
         engine = engine_of(8)
         request = submit(engine, random_prompt(20, 50), max_new_tokens=10, cache=False)
         heard = 0
@@ -123,7 +125,7 @@ class TestTurns:
 
 
 class TestPriority:
-    def test_a_higher_one_overtakes_a_queue_of_prompts(self):
+    def test_a_higher_priority_overtakes_a_queue_of_prompts(self):
         engine = engine_of(16)
         for i in range(20):
             submit(engine, random_prompt(64, 50, i), max_new_tokens=1)
@@ -132,9 +134,9 @@ class TestPriority:
         assert steps_until(engine, urgent, 10) == 2
 
     @pytest.mark.parametrize("levels", [1, 2, 3])
-    def test_a_lower_prompt_is_not_starved_by_newcomers(self, levels):
-        """One newcomer a step fills the step. Those of the first levels * PRIORITY_STEPS steps go
-        first, and nobody after them."""
+    def test_a_prompt_of_low_priority_is_not_starved_by_newcomers(self, levels):
+        """One newcomer in each step fills the step. Newcomers of the first levels * PRIORITY_STEPS
+        steps go first, and no later ones."""
         engine = engine_of(16)
         low = submit(engine, random_prompt(16, 50), max_new_tokens=1, priority=-levels)
         waited = 0
@@ -147,16 +149,16 @@ class TestPriority:
         assert waited >= levels * PRIORITY_STEPS
 
     @pytest.mark.parametrize("levels", [1, 2])
-    def test_a_lower_sequence_is_not_starved_by_others(self, levels):
+    def test_a_sequence_of_low_priority_is_not_starved(self, levels):
         """Four sequences of a higher level take every place of a step of two."""
         engine = engine_of(2)
         [low] = decoding(engine, 1, priority=-levels)
         decoding(engine, 4)
         for _ in range(10):
             waited = steps_until(engine, low, levels * PRIORITY_STEPS + 4 // 2 + 1)
-            assert waited > 5 // 2 + 1  # it is lower
+            assert waited > 5 // 2 + 1  # it has a lower priority
 
-    def test_a_higher_sequence_comes_first_among_equals_in_waiting(self):
+    def test_a_higher_priority_comes_first_after_equal_waiting(self):
         engine = engine_of(2)
         requests = decoding(engine, 2, priority=0) + decoding(engine, 2, priority=1)
         counts = dict.fromkeys(requests, 0)
@@ -166,7 +168,7 @@ class TestPriority:
         assert min(counts[request] for request in requests[2:]) > 150
         assert min(counts[request] for request in requests[:2]) >= 200 // (PRIORITY_STEPS + 3)
 
-    def test_places_go_by_priority_then_arrival(self):
+    def test_places_are_given_by_priority_then_arrival(self):
         engine = engine_of(max_sequences=1)
         submit(engine, [1], max_new_tokens=3)
         engine.step()
@@ -176,10 +178,10 @@ class TestPriority:
 
 
 class TestPlaces:
-    """``max_sequences``: each request here has one block of the cache a sequence."""
+    """``max_sequences``: each sequence of these requests has one block of the cache."""
 
     @pytest.mark.parametrize("places", [1, 2, 5])
-    def test_so_many_have_a_place_and_the_rest_waits_in_order(self, places):
+    def test_max_sequences_have_a_place_and_the_rest_waits_in_order(self, places):
         engine = engine_of(64, places)
         requests = [submit(engine, [1 + i], max_new_tokens=5) for i in range(12)]
         ended: list[int] = []
@@ -194,7 +196,7 @@ class TestPlaces:
             ended += [event.request for event in events if event.ends_request]
         assert ended + [event.request for event in events if event.ends_request] == requests
 
-    def test_samples_and_beams_have_a_place_each(self):
+    def test_each_sample_and_each_beam_takes_a_place(self):
         engine = engine_of(64, 6)
         submit(engine, [1], max_new_tokens=5, num_sequences=4, temperature=1.0)
         submit(engine, [2], max_new_tokens=5, beams=beams(3))
@@ -202,12 +204,12 @@ class TestPlaces:
         engine.step()
         engine.step()
         stats = engine.stats()
-        # The beams wait for their three, and the one behind them does not overtake.
+        # The beams wait for three places, and the request behind them does not overtake.
         assert (stats["running"], stats["waiting"], stats["cache_blocks_in_use"]) == (3, 2, 4)
         assert order_of_ends(engine) == [0, 1, 2]
 
-    def test_a_wide_request_is_not_overtaken_for_ever(self):
-        """Newcomers of a higher priority keep every place taken, until they no longer may."""
+    def test_a_request_for_many_places_is_not_overtaken_for_ever(self):
+        """Newcomers of a higher priority take every place, until they may not overtake any more."""
         engine = engine_of(64, 4)
         for _ in range(4):
             submit(engine, [1], max_new_tokens=4, priority=1)
@@ -221,7 +223,7 @@ class TestPlaces:
         assert waited > PRIORITY_STEPS
 
     @pytest.mark.parametrize("width", [5, 100])
-    def test_a_request_wider_than_all_places_is_refused(self, width):
+    def test_a_request_for_more_than_all_places_is_refused(self, width):
         engine = engine_of(max_sequences=4)
         expected = f"found {width}, expected at most max_sequences, which is 4"
         with pytest.raises(ValueError, match=f"num_sequences: {expected}"):
@@ -234,7 +236,7 @@ class TestPlaces:
 
 
 class TestCancelling:
-    def test_one_that_waits(self):
+    def test_a_waiting_request_can_be_cancelled(self):
         engine = engine_of(max_sequences=1)
         requests = [submit(engine, [1], max_new_tokens=3) for _ in range(4)]
         engine.step()
@@ -242,7 +244,7 @@ class TestCancelling:
         assert engine.stats()["waiting"] == 2
         assert order_of_ends(engine) == [requests[0], requests[2], requests[3]]
 
-    def test_the_one_at_the_head_lets_the_others_in(self):
+    def test_cancelling_the_first_in_the_queue_lets_the_others_start(self):
         engine = engine_of(max_sequences=2)
         submit(engine, [1], max_new_tokens=50)
         wide = submit(engine, [1], max_new_tokens=3, beams=beams(2))
@@ -254,9 +256,9 @@ class TestCancelling:
 
     @pytest.mark.parametrize("before", [0, 1, 5])
     @pytest.mark.parametrize("index", [0, 1, 2])
-    def test_one_sequence_of_several(self, before, index):
-        """The others end as they would have; its block is free at once, but for the first one's
-        while the prompt is read."""
+    def test_one_sequence_of_several_can_be_cancelled(self, before, index):
+        """The others end as without the cancellation. The block of the sequence is free at once,
+        except for the first sequence during the prompt."""
         engine = engine_of(4)
         options = {"num_sequences": 3, "temperature": 1.0, "max_new_tokens": 8, "seed": 3}
         request = submit(engine, random_prompt(10, 50), **options)
@@ -272,7 +274,7 @@ class TestCancelling:
         assert ends == {0, 1, 2} - {index}
         assert engine.stats()["cache_blocks_in_use"] == 0
 
-    def test_every_sequence_one_by_one(self):
+    def test_all_sequences_can_be_cancelled_one_by_one(self):
         engine = engine_of()
         request = submit(engine, [1], num_sequences=3, temperature=1.0, max_new_tokens=LONG)
         for index in range(3):
@@ -282,7 +284,7 @@ class TestCancelling:
         assert engine.step() == []
 
     @pytest.mark.parametrize("sequence", [None, 0])
-    def test_what_ended_as_it_was_handed_in_is_not_heard_of(self, sequence):
+    def test_a_cancelled_request_that_ended_on_submit_has_no_event(self, sequence):
         engine = engine_of()
         request = submit(engine, [1], max_new_tokens=0)
         other = submit(engine, [1], max_new_tokens=0, num_sequences=2, temperature=1.0)
@@ -292,7 +294,7 @@ class TestCancelling:
         assert engine.stats()["running"] == 0
 
 
-def test_beams_that_may_write_nothing_have_as_many_empty_outputs():
+def test_beams_without_new_tokens_give_empty_outputs():
     engine = engine_of()
     submit(engine, [1], max_new_tokens=0, beams=beams(3))
     events = engine.step()

@@ -43,8 +43,8 @@ def test_text_is_scored_by_its_tokens(table):
 
 
 def test_windows_score_every_token_once(table):
-    """The probability depends on the token before alone, so windows change nothing here; the
-    context is 64, the text has 150 tokens."""
+    """The probability depends only on the token before, so windows change nothing here. The context
+    is 64, the text has 150 tokens."""
     text = LOOP * 50
     expected = np.tile(np.log([0.75, 0.3, 1.0]), 50)[:149]
     for cut in ({}, {"window": 2}, {"window": 2, "stride": 1}, {"window": 7, "stride": 6}):
@@ -56,7 +56,8 @@ def test_windows_score_every_token_once(table):
     ("tokens", "window", "stride"), [(10, 4, 2), (10, 4, 3), (3, 8, 4), (9, 2, 1)]
 )
 def test_the_windows_of_a_text(tokens, window, stride):
-    """Scored tokens lie end to end; each has at least window - stride before it, if there are."""
+    """Scored tokens are contiguous. Each has at least window - stride tokens before it, if they
+    exist."""
     scored = []
     for begin, end, first in windows(tokens, window, stride):
         assert 0 <= begin < first < end <= begin + window
@@ -67,7 +68,7 @@ def test_the_windows_of_a_text(tokens, window, stride):
 
 @pytest.mark.parametrize("chunk", [1, 7, 64, 512])
 def test_a_score_is_the_softmax_of_the_logits(chunk):
-    """And has the same bits however the prefill is cut."""
+    """The score has the same bits for any size of chunks."""
     model = seeded_model("f32", Shape(num_layers=1))
     ids = np.array(random_prompt(100), np.int32)
     logits = new_engine(model).logits(ids).astype(np.float64)
@@ -89,7 +90,7 @@ def test_a_score_is_the_softmax_of_the_logits(chunk):
         ([3, 4], {"stride": 0}, "stride: is 0"),
     ],
 )
-def test_what_cannot_be_scored(table, text, options, told):
+def test_inputs_that_cannot_be_scored_are_refused(table, text, options, told):
     with pytest.raises(InvalidArgument, match=told):
         table.score(text, **options)
 

@@ -21,7 +21,7 @@ SAMPLED = {"max_new_tokens": 16, "temperature": 1.0}
 
 @pytest.fixture
 def llm(tmp_path, open_llm):
-    """Draws 3, 4, 5 and 6 with equal chances, whatever came before."""
+    """Draws 3, 4, 5 and 6 with equal probability after every token."""
     return open_llm(write_table(tmp_path / "uniform", UNIFORM_4))
 
 
@@ -44,7 +44,7 @@ def words(number: int) -> list[int]:
     return [number & 0xFFFFFFFF, number >> 32]
 
 
-def test_the_oracle_is_philox():
+def test_the_second_implementation_is_philox():
     """The known answers of the authors' own test file (Random123, kat_vectors)."""
     ones = 0xFFFFFFFF
     assert philox4x32([0] * 4, [0] * 2) == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
@@ -54,7 +54,7 @@ def test_the_oracle_is_philox():
 @pytest.mark.parametrize("stream", [0, 1, 2**32 + 5, 2**64 - 1])
 @pytest.mark.parametrize("seed", [0, 1, 42, 2**32, 2**64 - 1])
 def test_draws_are_philox_of_seed_stream_and_step(seed, stream):
-    """Of 64 equal tokens the first six bits name one; key = seed, counter = (step, stream)."""
+    """The first six bits select one of 64 equal tokens; key = seed, counter = (step, stream)."""
     engine = table_engine(np.zeros(64))
     [tokens] = complete(engine, [[0]], temperature=1.0, seed=seed, stream=stream)
     for step, token in enumerate(tokens):
@@ -71,7 +71,7 @@ def test_a_prompt_of_another_length_draws_the_same_numbers():
 class TestSeed42:
     """Seed 42 gives one answer: alone, in a batch, after other calls, after loading again."""
 
-    def test_alone_in_a_batch_and_after_others(self, llm):
+    def test_the_answer_is_the_same_alone_in_a_batch_and_after_others(self, llm):
         alone = llm.generate([1], seed=42, **SAMPLED).token_ids
         assert len(alone) == 16
         assert set(alone) <= {3, 4, 5, 6}
@@ -85,7 +85,9 @@ class TestSeed42:
         assert list(stream) == []  # no tokenizer, no text
         assert stream.result.token_ids == alone
 
-    def test_after_loading_again_and_in_a_fresh_process(self, llm, tmp_path, open_llm, run_python):
+    def test_the_answer_is_the_same_after_loading_again_and_in_a_new_process(
+        self, llm, tmp_path, open_llm, run_python
+    ):
         alone = llm.generate([1], seed=42, **SAMPLED).token_ids
         again = open_llm(tmp_path / "uniform", threads=1)
         assert again.generate([1], seed=42, **SAMPLED).token_ids == alone
@@ -111,7 +113,7 @@ print(json.dumps(llm.generate([1], max_new_tokens=16, temperature=1.0, seed=seed
 
 class TestNoSeed:
     def test_two_calls_differ(self, llm):
-        """16 tokens of 4 equal chances: equal by chance once in 4 billion."""
+        """16 tokens with 4 equally likely values: equal by chance once in 4 billion."""
         first, second = (llm.generate([1], **SAMPLED) for _ in range(2))
         assert first.token_ids != second.token_ids
 
@@ -125,7 +127,7 @@ class TestNoSeed:
         assert len(outputs) == 3
         assert all(len(json.loads(output)) == 16 for output in outputs)
 
-    def test_the_seed_that_was_drawn_repeats_the_answer(self, llm):
+    def test_a_drawn_seed_repeats_the_answer(self, llm):
         result = llm.generate([1], **SAMPLED)
         again = llm.generate([1], seed=result.options.seed, **SAMPLED)
         assert again.token_ids == result.token_ids

@@ -36,13 +36,15 @@ def core(model):
 # Taking turns in one thread
 
 
-def test_a_step_is_for_all_and_events_go_to_whose_they_are(core, alone):
+def test_a_step_serves_all_handles_and_each_gets_its_own_events(core, alone):
     with CEngine.of(core) as one, CEngine.of(core) as two:
         mine = one.submit(PROMPTS[0], max_new_tokens=TOKENS)
         others = two.submit(PROMPTS[1], max_new_tokens=TOKENS)
         pythons = submit(core, PROMPTS[2], max_new_tokens=TOKENS)
         assert len({mine, others, pythons}) == 3
-        assert one.drain([mine])[mine][0].tokens == alone[0]  # asserts that no other's event came
+        assert (
+            one.drain([mine])[mine][0].tokens == alone[0]
+        )  # asserts that no event of another handle came
         steps = one.stats()["steps"]
         assert two.drain([others])[others][0].tokens == alone[1]
         assert drain(core, [pythons])[pythons].tokens == alone[2]
@@ -50,7 +52,7 @@ def test_a_step_is_for_all_and_events_go_to_whose_they_are(core, alone):
 
 
 @pytest.mark.parametrize("way", ["cancel", "close"])
-def test_one_gives_up_and_the_others_go_on(core, alone, way):
+def test_a_handle_that_ends_its_request_does_not_affect_the_others(core, alone, way):
     one, two = CEngine.of(core), CEngine.of(core)
     mine = one.submit(PROMPTS[0], max_new_tokens=TOKENS)
     others = two.submit(PROMPTS[1], max_new_tokens=TOKENS)
@@ -71,8 +73,8 @@ def test_one_gives_up_and_the_others_go_on(core, alone, way):
     two.close()
 
 
-def test_a_handle_of_a_handle(core, alone):
-    """It has the model's end tokens too, and outlives the one it was made of."""
+def test_a_handle_made_from_a_handle(core, alone):
+    """It has the end tokens of the model, and outlives the handle that it was made from."""
     engine = CEngine.of(core, eos=[alone[0][3]])
     other = engine.share()
     assert other.handle.value != engine.handle.value
@@ -86,7 +88,7 @@ def test_a_handle_of_a_handle(core, alone):
     other.close()
 
 
-def test_python_cancels_its_own_alone(core, alone):
+def test_python_cancels_only_its_own_requests(core, alone):
     with CEngine.of(core) as engine:
         request = engine.submit(PROMPTS[0], max_new_tokens=TOKENS)
         core.cancel(request)
@@ -94,7 +96,7 @@ def test_python_cancels_its_own_alone(core, alone):
         assert engine.drain([request])[request][0].tokens == alone[0]
 
 
-def test_an_engine_of_python_that_goes_away_takes_its_requests_along(model, alone):
+def test_deleting_the_python_engine_cancels_its_requests(model, alone):
     core = new_engine(model, threads=1)
     with CEngine.of(core) as engine:
         submit(core, PROMPTS[1], max_new_tokens=TOKENS)
@@ -105,7 +107,7 @@ def test_an_engine_of_python_that_goes_away_takes_its_requests_along(model, alon
         assert engine.drain([request])[request][0].tokens == alone[0]
 
 
-def test_the_trace_of_a_closed_handle_is_called_no_more(core):
+def test_the_trace_of_a_closed_handle_is_not_called(core):
     steps: list[int] = []
     trace = TRACE(lambda context, step: steps.append(step[0].step))
     engine = CEngine.of(core)
@@ -146,7 +148,7 @@ def test_a_failing_rule_fails_its_own_request(core, alone):
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("kind", ["rule", "trace"])
 def test_a_rule_or_trace_that_calls_its_own_engine(core, kind):
-    """What computes or waits is refused; what gives up takes effect after the step."""
+    """Calls that compute or wait are refused. Calls that cancel take effect after the step."""
     told: list[str] = []
 
     def enter() -> None:
@@ -199,7 +201,7 @@ def test_a_rule_or_trace_that_calls_its_own_engine(core, kind):
 # LLM
 
 
-def test_native_code_beside_an_llm(tmp_path, open_llm):
+def test_native_code_and_an_llm_share_an_engine(tmp_path, open_llm):
     llm = open_llm(write_seeded(tmp_path / "model", eos_token_id=7), threads=1)
     expected = llm.generate([5, 6, 7], max_new_tokens=20).token_ids
     unending = llm.generate([5, 6, 7], max_new_tokens=20, ignore_eos=True).token_ids
@@ -232,8 +234,8 @@ def test_native_code_beside_an_llm(tmp_path, open_llm):
         llm.engine_handle()
 
 
-def test_a_rule_of_python_in_a_step_that_native_code_runs(tmp_path, open_llm):
-    """It runs in the thread that steps, and its events wait for whose they are."""
+def test_a_python_rule_runs_in_a_step_of_native_code(tmp_path, open_llm):
+    """It runs in the thread that steps, and its events wait for their owner."""
     llm = open_llm(write_seeded(tmp_path / "model"), threads=1)
     threads = set()
 
@@ -257,7 +259,7 @@ def test_a_rule_of_python_in_a_step_that_native_code_runs(tmp_path, open_llm):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_forked_child_begins_without_requests(model, alone):
+def test_a_forked_child_starts_without_requests(model, alone):
     core = new_engine(model, threads=2)
     with CEngine.of(core) as engine:
         request = engine.submit(PROMPTS[0], max_new_tokens=TOKENS)
@@ -295,8 +297,9 @@ def test_handles_are_never_used_twice(core):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.timeout(60)
-def test_a_child_of_the_wrong_moment_is_told(core):
-    """The fork falls into another thread's step: there is nothing to go on with, and no hang."""
+def test_a_child_forked_during_a_step_gets_an_error(core):
+    """The fork happens during a step of another thread. The child cannot continue and does not
+    hang."""
     rule, inside, go_on = holding_rule()
     with CEngine.of(core) as engine, ThreadPoolExecutor(1) as pool:
         engine.submit(PROMPTS[0], max_new_tokens=1, score_rule=rule)

@@ -1,5 +1,7 @@
-"""Several threads on one engine, through their own handles and through one: no thread starves, no
-event is lost or repeated, and a waiting thread gets the events that happen meanwhile.
+"""Several threads on one engine, through their own handles and through one handle.
+
+No thread starves, no event is lost or repeated, and a waiting thread gets the events of the steps of
+other threads.
 """
 
 from __future__ import annotations
@@ -76,8 +78,8 @@ def test_threads_of_one_handle_get_each_event_once(core, alone):
             assert sorted(found) == sorted(expected)
 
 
-def test_no_one_starves(core):
-    """A handle in a loop of steps without end does not keep another from its turn."""
+def test_no_handle_starves(core):
+    """A handle that runs steps in an endless loop does not prevent the turn of another one."""
     stop = threading.Event()
 
     def loop() -> int:
@@ -102,9 +104,9 @@ def test_no_one_starves(core):
 
 
 @pytest.mark.timeout(120)
-def test_threads_that_do_anything_at_any_time(core, alone):
-    """Steps, submissions, cancellations, closings and interrupts of shared handles, at random,
-    beside a client that must not notice."""
+def test_random_actions_of_threads_lose_no_event(core, alone):
+    """Random steps, submissions, cancellations, closings and interrupts of shared handles, and a
+    client that must not be affected."""
     stop = threading.Event()
     handles = [CEngine.of(core) for _ in range(3)]
     allowed = {"ONWARD_CLOSED", "ONWARD_INTERRUPTED"}
@@ -149,8 +151,8 @@ def test_threads_that_do_anything_at_any_time(core, alone):
 
 @pytest.mark.timeout(60)
 def test_closing_ends_a_wait_of_another_thread(core):
-    """The one that steps and the ones that wait for a turn all hear it; the rule is not called
-    once close has returned."""
+    """The thread that steps and the waiting threads all end. The rule is not called after close has
+    returned."""
     inside, go_on, closed = threading.Event(), threading.Event(), threading.Event()
     late: list[int] = []
 
@@ -191,7 +193,7 @@ def test_closing_ends_a_wait_of_another_thread(core):
 
 
 @pytest.mark.timeout(60)
-def test_an_interrupt_reaches_one_that_waits_for_its_turn(core):
+def test_an_interrupt_ends_the_wait_of_a_thread(core):
     rule, inside, go_on = holding_rule()
     with CEngine.of(core) as one, CEngine.of(core) as two, ThreadPoolExecutor(2) as pool:
         one.submit(PROMPTS[0], max_new_tokens=1, score_rule=rule)
@@ -209,7 +211,7 @@ def test_an_interrupt_reaches_one_that_waits_for_its_turn(core):
 
 @pytest.mark.timeout(120)
 def test_an_interrupt_ends_a_long_prefill(model):
-    """From another thread, within one layer; the one that hears it is the one that was meant."""
+    """From another thread, within one layer. Only the interrupted handle gets the error."""
     core = new_engine(model, threads=1, chunk=4096)
     with CEngine.of(core) as engine, ThreadPoolExecutor(1) as pool:
         request = engine.submit(random_prompt(4000, seed=1), max_new_tokens=1)
@@ -253,8 +255,8 @@ def test_ctrl_c_in_python_while_native_code_has_the_turn(tmp_path, open_llm):
 
 
 @pytest.mark.timeout(60)
-def test_one_that_waits_gets_what_anothers_step_brought(core):
-    """Without a step of its own: it waits in the middle of that very step."""
+def test_a_waiting_thread_gets_the_events_of_another_threads_step(core):
+    """It runs no step itself, because it waits during that step."""
     rule, inside, go_on = holding_rule()
     with CEngine.of(core) as one, CEngine.of(core) as two, ThreadPoolExecutor(2) as pool:
         one.submit(PROMPTS[0], max_new_tokens=1, score_rule=rule)
@@ -272,8 +274,8 @@ def test_one_that_waits_gets_what_anothers_step_brought(core):
 
 
 def test_answers_that_end_in_steps_of_native_code_are_handed_out(tmp_path, open_llm):
-    """Whoever's step brought the last event of a call: it may be in the core's mailbox when the
-    call has just looked. Rare, so many times."""
+    """The last event of a call may arrive in the core's mailbox right after the call has checked
+    it. This is rare, so the test repeats it many times."""
     llm = open_llm(write_seeded(tmp_path / "model", num_layers=1, hidden_size=32), threads=1)
     over = threading.Event()
 

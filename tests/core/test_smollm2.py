@@ -61,7 +61,7 @@ def rounded(request):
 
 @functools.cache
 def load_core(dtype: str):
-    """The weights alone, for engines of any number of threads."""
+    """Only the weights, for engines with any number of threads."""
     return load_model(find_model(None), dtype, 2).core
 
 
@@ -75,7 +75,7 @@ def name_of(prompt: dict[str, object]) -> str:
 
 
 def whole_text(index: int) -> list[int]:
-    """Prompt and answer; the last token chosen is never fed."""
+    """Prompt and answer, without the last token, which is never fed back."""
     return PROMPTS[index]["token_ids"] + PROMPTS[index]["greedy_ids"][:-1]
 
 
@@ -119,7 +119,7 @@ class TestFloat32:
         "prompt", [p for p in PROMPTS if p["messages"] and p["first_eos"] is not None], ids=name_of
     )
     def test_a_chat_ends_at_its_end_token(self, llm, prompt):
-        """As a person would call it; and streamed, piece by piece, the same."""
+        """By a call of chat, and the same in a stream."""
         result = llm.chat(prompt["messages"], max_new_tokens=64, temperature=0)
         assert list(result.token_ids) == prompt["greedy_ids"][: prompt["first_eos"] + 1]
         assert result.finish_reason == "stop"
@@ -160,8 +160,8 @@ class TestFloat32:
 
 
 class TestFewerBits:
-    def test_auto_runs_the_quantised_file_as_it_is(self):
-        """A Q4_1 file with an embedding in Q8_0: its very weights, in its very size."""
+    def test_auto_keeps_the_quantised_weights_of_the_file(self):
+        """A Q4_1 file with an embedding in Q8_0: the same weights in the same size."""
         loaded = load_model(find_model(None), "auto", 2)
         assert (loaded.dtypes.name, loaded.dtypes.cache) == ("int4", "f16")
         matrices = loaded.dtypes.matrices
@@ -178,8 +178,8 @@ class TestFewerBits:
         ],
     )
     def test_logits_stay_close(self, dtype):
-        """And so do the choices. Weights as they are stored are nearer than weights in int8: what
-        is left is the rounding of inputs, keys and values."""
+        """The choices stay close too. Stored weights are closer than weights in int8: the remaining
+        difference is the rounding of inputs, keys and values."""
         worst, typical = FEWER_BITS[dtype]
         shares, agree = [], []
         with onward.LLM(dtype=dtype) as llm:
@@ -221,7 +221,7 @@ class TestDeterminism:
             found = new_engine(core, chunk=1024).logits(prompt)
             assert np.array_equal(found.view(np.uint32), expected)
 
-    def test_a_batch_gives_what_each_gives_alone(self, rounded):
+    def test_a_batch_gives_the_output_of_each_prompt_alone(self, rounded):
         """Sampled, so that a single bit in the filters would show."""
         options = {"max_new_tokens": 24, "temperature": 0.9, "top_p": 0.95, "seed": 3}
         prompts = [prompt["token_ids"] for prompt in PROMPTS[:5]]

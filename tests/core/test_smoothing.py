@@ -63,7 +63,7 @@ class TestDefinition:
         expected = log_softmax(smoothed(LOGITS / np.float64(temperature), factor, curve))
         assert_equal(found, expected)
 
-    def test_by_hand(self):
+    def test_values_match_a_hand_calculation(self):
         """d = 0, -1, -2 and factor 0.5 give 0, -0.5, -2; curve 3 gives 0, -0.5, -4."""
         logits = np.array([5.0, 4.0, 3.0], np.float32)
         for curve, scores in [(1.0, [0, -0.5, -2]), (3.0, [0, -0.5, -4])]:
@@ -86,7 +86,7 @@ class TestDefinition:
                     found = chain_logprobs(LOGITS, temperature=temperature, **options)
                     assert sum(map(math.exp, found.values())) == pytest.approx(1, abs=1e-5)
 
-    def test_the_curve_alone_is_off(self):
+    def test_the_curve_without_a_factor_has_no_effect(self):
         plain = chain_logprobs(LOGITS, temperature=1.0)
         assert chain_logprobs(LOGITS, temperature=1.0, smoothing_curve=2.0) == plain
         assert chain_logprobs(LOGITS, temperature=1.0, smoothing_factor=0.0) == plain
@@ -103,25 +103,25 @@ class TestOrder:
     probabilities .329, .312, .246, .114."""
 
     @pytest.mark.parametrize(("order", "kept"), [("hf", 3), ("vllm", 3), ("llama.cpp", 2)])
-    def test_filters_see_it_where_the_temperature_comes_first(self, order, kept):
+    def test_smoothing_applies_before_filters_if_the_temperature_comes_first(self, order, kept):
         options = {"temperature": 1.0, "smoothing_factor": 0.2, "top_p": 0.75}
         assert possible(P, sampling_order=order, **options) == set(range(kept))
 
     @pytest.mark.parametrize("order", ["hf", "vllm", "llama.cpp"])
-    def test_it_comes_right_after_the_temperature(self, order):
+    def test_smoothing_comes_right_after_the_temperature(self, order):
         options = {"temperature": 0.5, "dynatemp_range": 0.2, "smoothing_factor": 0.3, "top_k": 3}
         names = chain(resolve({**options, "sampling_order": order}, ModelDefaults(100)))
         at = names.index("smoothing_factor")
         assert names[at - 2 : at] == ["temperature", "dynatemp_range"]
 
-    def test_it_stays_with_mirostat(self):
+    def test_smoothing_applies_with_mirostat(self):
         options = {"temperature": 1.0, "mirostat": 2, "smoothing_factor": 0.3}
         names = chain(resolve(options, ModelDefaults(100)))
         assert names == ["temperature", "smoothing_factor", "mirostat", "draw"]
 
 
 class TestOptions:
-    def test_it_turns_sampling_on(self):
+    def test_smoothing_turns_sampling_on(self):
         assert resolve({"smoothing_factor": 0.3}, ModelDefaults(100)).temperature == 1.0
         assert resolve({"smoothing_curve": 2.0}, ModelDefaults(100)).temperature == 0.0
 
@@ -140,6 +140,6 @@ class TestOptions:
             with pytest.raises(ValueError, match=rf"^{name}: found .*, expected"):
                 submit(engine, [0], temperature=1.0, **{name: value})
 
-    def test_the_core_has_it_off(self):
+    def test_smoothing_is_off_in_the_core_by_default(self):
         options = _core.SamplingOptions()
         assert (options.smoothing_factor, options.smoothing_curve) == (0.0, 1.0)

@@ -133,13 +133,13 @@ print(json.dumps({"measured": measured, "cancelled": cancelled, "threads": threa
 
 @pytest.fixture
 def folders(tmp_path):
-    """A little model that speaks, and one whose logits are not numbers."""
+    """A small model with text, and a model whose logits are NaN."""
     for name in ("model", "broken"):
         write_seeded(tmp_path / name, hidden_size=32, intermediate_size=48, num_layers=1)
         write_pieces_tokenizer(tmp_path / name, [f"<{token}>" for token in range(256)])
     path = tmp_path / "broken" / "model.safetensors"
     content = bytearray(path.read_bytes())
-    content[-400:] = b"\xff" * 400  # not numbers, in whichever tensor comes last
+    content[-400:] = b"\xff" * 400  # NaN, in the last tensor
     path.write_bytes(bytes(content))
     return tmp_path / "model", tmp_path / "broken"
 
@@ -148,7 +148,7 @@ def folders(tmp_path):
     ("after", "requests"),
     [(200, 500), pytest.param(2000, 10_000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])],
 )
-def test_thousands_of_requests_leave_nothing_behind(after, requests, folders, run_python):
+def test_thousands_of_requests_do_not_grow_the_memory(after, requests, folders, run_python):
     child = run_python(SOAK, *folders, after, requests, timeout=1700)
     assert child.returncode == 0, child.stderr
     found = json.loads(child.stdout)
@@ -157,7 +157,8 @@ def test_thousands_of_requests_leave_nothing_behind(after, requests, folders, ru
     for each in found["measured"]:
         assert each["left"] == [0, 0, 0]
         assert each["files"] == start["files"]
-    # From half of the first measured part on; what threads touch for the first time is not a leak.
+    # Measured from half of the first part on: memory that threads use for the first time is no
+    # leak.
     assert found["measured"][-1]["bytes"] - start["bytes"] < MOST_GROWTH
     assert found["cancelled"] > 0
     assert found["threads"][0] == found["threads"][1]

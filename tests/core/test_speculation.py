@@ -29,7 +29,7 @@ from onward import _core
 from onward.errors import InvalidArgument
 
 SMALL = Shape(vocab_size=40, num_layers=2)
-"""Small enough a vocabulary that random texts repeat themselves."""
+"""The vocabulary is so small that random texts repeat themselves."""
 REPEATS = np.tile(random_prompt(12, 40), 4)
 SAMPLED = {"temperature": 0.8, "seed": 11}
 DTYPES = ("f32", "bf16", "int8")
@@ -42,7 +42,7 @@ def dtype(request):
 
 @pytest.fixture(scope="module")
 def models():
-    """By dtype: the model; as a draft another dtype guesses well, though not always right."""
+    """The model by dtype. Another dtype as the draft guesses well, but not always right."""
     return {dtype: seeded_model(dtype, SMALL) for dtype in DTYPES}
 
 
@@ -76,7 +76,7 @@ def run(engine: _core.Engine, prompt: Any, **options: Any) -> Output:
 
 
 def said(output: Output) -> Any:
-    """All that must be the same with guesses and without."""
+    """The outputs that must be the same with and without guesses."""
     logprobs = [(f.token, f.raw, f.chain, f.raw_top, f.chain_top) for f in output.logprobs]
     return output.tokens, output.finish, logprobs
 
@@ -115,8 +115,8 @@ def test_any_number_of_guesses(models, way, count):
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("chunk", [1, 2, 3, 7])
-def test_steps_that_have_no_room_for_guesses(models, way, chunk, threads):
-    """A step of one token has none at all, and nothing is guessed wrong or right."""
+def test_steps_of_one_token_have_no_guesses(models, way, chunk, threads):
+    """A step of one token has no guesses, right or wrong."""
     model = models["f32"]
     engine = new_engine(model, threads=threads, chunk=chunk, draft=draft_of(way, models, "f32"))
     found = run(engine, REPEATS, speculation=guesses_of(way), **SAMPLED)
@@ -126,7 +126,7 @@ def test_steps_that_have_no_room_for_guesses(models, way, chunk, threads):
 
 
 @pytest.mark.parametrize("chunk", [3, 16, 512])
-def test_a_batch_of_those_that_guess_and_those_that_do_not(models, chunk):
+def test_a_batch_of_requests_with_and_without_guesses(models, chunk):
     model = models["f32"]
     engine = new_engine(model, chunk=chunk, draft=models["bf16"])
     prompts = [np.tile(random_prompt(5, 40, seed=i), 1 + i % 4) for i in range(12)]
@@ -153,7 +153,7 @@ def test_several_outputs_of_one_prompt(models, way):
     assert engine.stats()["cache_blocks_in_use"] == 0
 
 
-def test_the_context_ends_it_at_the_same_token(way):
+def test_the_context_ends_an_output_with_guesses_at_the_same_token(way):
     shape = Shape(vocab_size=40, num_layers=1, max_context=60)
     models = {dtype: seeded_model(dtype, shape) for dtype in DTYPES}
     for length in (48, 57, 58, 59, 60):
@@ -165,7 +165,7 @@ def test_the_context_ends_it_at_the_same_token(way):
         assert len(plain.tokens) == len(found.tokens) == 60 - length
 
 
-def test_a_draft_of_a_shorter_context_falls_silent_there(models):
+def test_a_draft_stops_guessing_at_the_end_of_its_context(models):
     """The text begins with 48 tokens and ends with 96; the draft holds 64."""
     draft = seeded_model("f32", Shape(vocab_size=40, num_layers=2, max_context=64))
     found = run(new_engine(models["f32"], draft=draft), REPEATS, speculation=guessing(draft=4))
@@ -191,7 +191,7 @@ def test_a_text_without_a_cache_or_with_beams_has_no_guesses(models):
         ({"draft": 1}, "draft_tokens: the engine has no draft model"),
     ],
 )
-def test_what_cannot_be_guessed(models, options, told):
+def test_wrong_options_of_guesses_are_refused(models, options, told):
     with pytest.raises(InvalidArgument, match=told):
         submit(new_engine(models["f32"]), [1], speculation=guessing(**options))
 
@@ -214,14 +214,15 @@ class TestAcceptance:
 
     @pytest.mark.parametrize("tokens", [1, 2, 3, 6, 7, 8, 10, 11, 12])
     def test_the_last_token_is_never_guessed(self, models, tokens):
-        """Of what is to come after the prompt's token, 5 a step, the last is chosen anyway."""
+        """Each step gives 5 tokens after the first one. The last token of a step is chosen, not
+        guessed."""
         engine = new_engine(models["f32"], draft=models["f32"])
         found = run(engine, REPEATS, speculation=guessing(draft=4), max_new_tokens=tokens)
         assert found.guessed == found.accepted == tokens - engine.stats()["steps"]
         assert engine.stats()["steps"] == 1 + -(-(tokens - 1) // 5)
 
-    def test_a_text_that_goes_round_is_found_in_itself(self):
-        """Period 5, and guesses that reach as far: after the first round nearly all are right."""
+    def test_a_repeating_text_is_guessed_from_itself(self):
+        """Period 5 and 5 guesses: after the first period nearly all are right."""
         steps = np.full((8, 8), -100.0)
         for token, following in {1: 2, 2: 3, 3: 4, 4: 5, 5: 1}.items():
             steps[token, following] = 0
@@ -231,9 +232,9 @@ class TestAcceptance:
         assert found.accepted / found.guessed > 0.95
         assert engine.stats()["steps"] < 25
 
-    def test_the_latest_match_is_the_guess(self):
+    def test_the_latest_of_equal_matches_is_the_guess(self):
         """After the first token the text ends in 5, 7. A 7 was followed by 6, and later by 8, which
-        is what the model writes. Neither stood after a 5, so one match is as long as the other."""
+        the model generates. Neither 7 came after a 5, so both matches have the same length."""
         steps = np.full((10, 10), -100.0)
         for token, following in {5: 7, 7: 8, 8: 9}.items():
             steps[token, following] = 0
@@ -255,9 +256,9 @@ class TestAcceptance:
         assert engine.stats()["steps"] == pytest.approx(4000 / 1.9375, rel=0.03)
 
     @pytest.mark.parametrize("seed", range(5))
-    def test_the_guesses_of_a_draft_depend_on_the_text_alone(self, models, seed):
-        """Where lookup and draft take turns, also after wrong guesses of either: what the draft
-        says is what it would say of this text afresh."""
+    def test_the_guesses_of_a_draft_depend_only_on_the_text(self, models, seed):
+        """Lookup and draft take turns, also after wrong guesses of either. The guesses of the draft
+        equal the guesses of a new draft for the same text."""
         model, draft = models["f32"], models["bf16"]
         engine, fresh = new_engine(model, draft=draft), new_engine(draft)
         options = {"temperature": 0.6, "seed": seed}
@@ -279,7 +280,8 @@ class TestAcceptance:
 
 
 def look_up(tokens: list[int], ngram: int, count: int) -> list[int]:
-    """What followed the last tokens where they came before: the most of them, then the latest."""
+    """The continuation of an earlier match of the last tokens: the longest match, then the
+    latest."""
     for length in range(min(ngram, len(tokens) - 1), 0, -1):
         for end in range(len(tokens) - 1, length - 1, -1):
             if tokens[end - length : end] == tokens[-length:]:
@@ -288,7 +290,7 @@ def look_up(tokens: list[int], ngram: int, count: int) -> list[int]:
 
 
 def continuation(engine: Any, text: list[int], written: int, count: int, **options) -> list[int]:
-    """What a model draws after a text whose last `written` tokens are its output."""
+    """The tokens that a model draws after a text whose last `written` tokens are its output."""
     prompt, output = text[: len(text) - written], text[len(text) - written :]
 
     def replay(token_ids, scores):
@@ -308,7 +310,7 @@ def continuation(engine: Any, text: list[int], written: int, count: int, **optio
 
 
 class TestLookUp:
-    """Guesses that a lookup makes, seen by what is accepted on a model that follows the text."""
+    """The guesses of a lookup, observed by the accepted tokens of a model that follows the text."""
 
     def accepted(self, prompt: list[int], table: dict[int, int], **options: int) -> list[int]:
         """Accepted guesses step by step."""
@@ -324,13 +326,13 @@ class TestLookUp:
 
     COUNT_UP = {i: i + 1 for i in range(15)}  # noqa: RUF012
 
-    def test_what_followed_before_is_guessed(self):
+    def test_the_continuation_of_an_earlier_match_is_guessed(self):
         """The prompt says 1 2 3 4 5 and begins again: 2 comes from it, then 3 4 5 are guessed, and
         6 is new; nothing follows 6 before."""
         steps = self.accepted([1, 2, 3, 4, 5, 1], self.COUNT_UP, lookup=3)
         assert steps == [0, 3, 0, 0, 0]
 
-    def test_no_more_than_asked_for(self):
+    def test_no_more_guesses_than_requested(self):
         assert self.accepted([1, 2, 3, 4, 5, 1], self.COUNT_UP, lookup=1) == [0, 1, 1, 0, 0, 0]
 
     def test_the_latest_of_equally_long_matches(self):
@@ -349,8 +351,8 @@ class TestDistribution:
     P = log_probabilities([0.5, 0.3, 0.15, 0.05])
 
     @pytest.mark.parametrize("kind", ["lookup", "uniform draft", "skewed draft"])
-    def test_draws_follow_it_with_guesses(self, kind):
-        """20,000 tokens of one request, about as many steps fewer as guesses were right."""
+    def test_draws_with_guesses_follow_the_distribution(self, kind):
+        """20,000 tokens of one request. Each right guess saves a step."""
         row = {"uniform draft": np.zeros(4), "skewed draft": self.P[::-1].copy()}.get(kind)
         draft = None if row is None else table_model(np.tile(row, (4, 1)))
         engine = new_engine(table_model(np.tile(self.P, (4, 1))), threads=1, draft=draft)
@@ -398,8 +400,8 @@ class TestEnds:
             most = max(most, engine.stats()["cache_blocks_in_use"])
         assert most == 8
 
-    def test_a_draft_that_is_broken_guesses_nothing(self, models):
-        """Its logits are NaN; the output is the model's all the same."""
+    def test_a_draft_with_nan_logits_guesses_nothing(self, models):
+        """The output is the output of the model."""
         broken = np.full((4, 4), np.nan)
         model = table_model(np.tile(TestDistribution.P, (4, 1)))
         engine = new_engine(model, draft=table_model(broken))
@@ -409,7 +411,7 @@ class TestEnds:
 
 
 @pytest.mark.parametrize("dtype", ["int8", "bf16"])
-def test_a_wider_draft_leaves_nothing_in_the_padding_of_rows(dtype):
+def test_a_wider_draft_leaves_the_padding_of_rows_zero(dtype):
     """Both models' rows are normalised into the same memory. The draft has 96 values a row, this
     model 84, padded to 96: the padding has to be zero, or it would count in the scales of int8."""
     narrow = Shape(vocab_size=40, hidden_size=84, num_layers=2)

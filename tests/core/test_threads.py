@@ -25,7 +25,7 @@ PIECES = ["<pad>", "<s>", "</s>", "three ", "four ", "five ", "six ", "seven "]
 
 @pytest.fixture
 def seen(tmp_path, open_llm):
-    """M-SEEN that says in words the largest id of the prompt."""
+    """M-SEEN, which answers with the word of the largest id of the prompt."""
     folder = write_seen(tmp_path / "seen")
     write_pieces_tokenizer(folder, PIECES)
     return open_llm(folder, prefill_chunk_tokens=16)
@@ -37,13 +37,13 @@ def random_seen_prompts(seed: int, count: int) -> list[list[int]]:
 
 
 def distinct(prompt: list[int]) -> list[int]:
-    """Each id once, so that the one of the largest weight wins however often others occur."""
+    """Each id occurs once, so that the id with the largest weight wins."""
     return list(dict.fromkeys(prompt))
 
 
 class TestManyThreads:
     @pytest.mark.timeout(60)
-    def test_every_answer_is_its_own(self, seen):
+    def test_every_thread_gets_its_own_answers(self, seen):
         """8 threads of 50 calls, half of them streams; the answer follows from the prompt."""
 
         def call(index: int, prompt: list[int]) -> None:
@@ -69,7 +69,7 @@ class TestManyThreads:
         assert seen.stats()["cache_blocks_in_use"] == 0
 
     @pytest.mark.timeout(60)
-    def test_errors_in_one_thread_leave_the_others_alone(self, seen):
+    def test_errors_in_one_thread_do_not_affect_the_others(self, seen):
         def work(thread: int) -> None:
             for index in range(40):
                 if thread % 2:
@@ -140,11 +140,11 @@ def large_folder(tmp_path_factory):
     )
 
 
-class TestPythonStaysAlive:
-    """A thread that wants to run every 10 ms, beside a model of 42 million weights."""
+class TestOtherPythonThreads:
+    """A thread that runs every 10 ms, at the same time as a model of 42 million weights."""
 
     def largest_gap(self, work: Callable[[], object]) -> float:
-        """Runs work; the longest time the ticker did not get its turn."""
+        """Runs ``work``. Returns the longest time between two runs of the ticker."""
         gaps: list[float] = []
         done = threading.Event()
 
@@ -165,10 +165,10 @@ class TestPythonStaysAlive:
             ticker.join()
         return max(gaps)
 
-    def test_while_a_model_loads(self, large_folder, open_llm):
+    def test_python_threads_run_while_a_model_loads(self, large_folder, open_llm):
         assert self.largest_gap(lambda: open_llm(large_folder)) < LARGEST_GAP_S
 
-    def test_in_prefill_decode_and_logits(self, large_folder, open_llm):
+    def test_python_threads_run_in_prefill_decode_and_logits(self, large_folder, open_llm):
         llm = open_llm(large_folder)
         prompt = np.arange(700) % 2000
         gap = self.largest_gap(lambda: llm.generate(prompt, max_new_tokens=40))
@@ -205,7 +205,7 @@ print("usable", flush=True)
 
 @pytest.mark.parametrize("call", ["generate", "batch", "no cache", "prefill", "stream", "logits"])
 def test_ctrl_c_ends_a_call_within_a_second(call, tmp_path, child_environment):
-    """And the engine is usable after it: same answer, nothing left running."""
+    """The engine is usable after it: the same answer, and no request is left."""
     folder = write_seeded(tmp_path, hidden_size=128, num_layers=4)
     child = subprocess.Popen(
         [sys.executable, "-c", INTERRUPTED, str(folder), call],
@@ -237,7 +237,7 @@ class TestLeavingEarly:
         assert seen.stats()["running"] == 0
         assert seen.generate([3, 4], max_new_tokens=3).token_ids == (4, 4, 4)
 
-    def test_close_frees_the_place(self, seen):
+    def test_closing_a_stream_frees_its_place(self, seen):
         stream = seen.stream([3, 7], max_new_tokens=60)
         assert [next(stream), next(stream)] == ["seven "] * 2
         assert seen.stats()["running"] == 1
@@ -274,7 +274,7 @@ class TestLeavingEarly:
             assert pool.submit(list, stream).result() == ["seven "] * 5
 
     def test_an_exception_from_a_signal_handler(self, tmp_path, open_llm):
-        """A time limit of the caller's own, as SIGALRM gives it, passes through the engine."""
+        """A time limit of the caller by SIGALRM: its exception passes through the engine."""
         llm = open_llm(write_seeded(tmp_path))
 
         def give_up(number, frame):

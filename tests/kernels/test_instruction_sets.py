@@ -1,4 +1,4 @@
-"""The groups of instruction sets that the kernel tests use equal the tables of csrc/cpu/select.cpp."""
+"""The groups of instruction sets in the kernel tests equal the tables of csrc/cpu/select.cpp."""
 
 from __future__ import annotations
 
