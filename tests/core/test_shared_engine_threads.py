@@ -1,7 +1,7 @@
 """Several threads on one engine, through their own handles and through one handle.
 
-No thread starves, no event is lost or repeated, and a waiting thread gets the events of the steps of
-other threads.
+No thread starves, no event is lost or repeated, and a waiting thread gets the events of steps that
+other threads run.
 """
 
 from __future__ import annotations

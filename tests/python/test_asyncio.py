@@ -48,12 +48,12 @@ def test_calls_that_are_awaited_together_share_steps(seen):
     assert seen.stats()["steps"] < 1000
 
 
-def test_a_list_is_a_list_of_results(seen):
+def test_a_list_of_prompts_gives_a_list_of_results(seen):
     results = asyncio.run(seen.agenerate([[3], [4, 7]], max_new_tokens=2))
     assert [r.token_ids for r in results] == [(3, 3), (7, 7)]
 
 
-def test_streams_of_one_loop_come_in_turns(seen):
+def test_streams_of_one_loop_take_turns(seen):
     async def read(token):
         return [piece async for piece in seen.astream([token], max_new_tokens=30)]
 
@@ -65,7 +65,7 @@ def test_streams_of_one_loop_come_in_turns(seen):
     assert five == ["five "] * 30
 
 
-def test_the_loop_goes_on_meanwhile(seen):
+def test_the_event_loop_runs_during_a_generation(seen):
     """A ticker of 5 ms beside a long generation never waits for 200."""
 
     async def tick(gaps):
@@ -88,7 +88,7 @@ def test_the_loop_goes_on_meanwhile(seen):
 
 
 @pytest.mark.parametrize("way", ["cancel", "break"])
-def test_giving_up_frees_the_engine(seen, way):
+def test_a_cancelled_task_frees_the_engine(seen, way):
     async def main():
         if way == "cancel":
             task = asyncio.create_task(seen.agenerate([3], max_new_tokens=ENDLESS))
@@ -119,7 +119,7 @@ def test_a_timeout_ends_a_call(seen):
     asyncio.run(main())
 
 
-def test_mistakes_reach_the_caller(seen):
+def test_errors_reach_the_caller(seen):
     with pytest.raises(ValueError, match="token id 99"):
         asyncio.run(seen.agenerate([99]))
     with pytest.raises(TypeError, match="did you mean max_new_tokens"):
@@ -129,7 +129,7 @@ def test_mistakes_reach_the_caller(seen):
         asyncio.run(seen.agenerate([3]))
 
 
-def test_a_forked_child_has_threads_of_its_own(seen):
+def test_a_forked_child_has_its_own_threads(seen):
     asyncio.run(seen.agenerate([3], max_new_tokens=1))
     child = os.fork()
     if child == 0:

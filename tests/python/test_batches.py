@@ -75,11 +75,11 @@ class TestRows:
         assert [row["finish_reason"] for row in rows] == ["stop", "stop", "stop", "length"]
         assert rows[3]["usage"]["prompt_tokens"] == 3  # one, ur. <s>
 
-    def test_options_of_a_row_go_before_the_flags(self, run: Run) -> None:
+    def test_options_of_a_row_have_priority_over_flags(self, run: Run) -> None:
         rows = written([{"prompt": "<s>"}, {"prompt": "<s>", "max_new_tokens": 2}])
         assert texts(run(rows, "-n", "1")[1]) == ["one,", "one, two,"]
 
-    def test_rows_are_what_they_are_alone(self, run: Run, model: str) -> None:
+    def test_a_row_has_the_output_that_it_has_alone(self, run: Run, model: str) -> None:
         many = [{"prompt": "<s>", "temperature": 1.5, "seed": i, "top_k": 3} for i in range(300)]
         code, rows, _ = run(written(many))
         assert (code, len(rows)) == (0, 300)
@@ -100,12 +100,12 @@ class TestRows:
         assert set(row) == {"index", "id", *expected}
         assert row["token_ids"] == expected["token_ids"]
 
-    def test_verbose_says_the_rates(self, run: Run) -> None:
+    def test_verbose_prints_the_rates(self, run: Run) -> None:
         code, _, err = run(written([{"prompt": "<s>"}] * 2), "-v")
         assert code == 0
         assert re.fullmatch(r"onward: 2 rows, [\d.]+ rows/s, \d+ tok/s\n", err)
 
-    def test_a_failed_row_is_an_error_and_the_others_go_on(self, run: Run) -> None:
+    def test_a_failed_row_is_an_error_and_the_others_continue(self, run: Run) -> None:
         data = written(
             [
                 {"prompt": "<s>"},
@@ -157,7 +157,7 @@ class TestRows:
             "row: is longer than 1 MiB",
         ]
 
-    def test_an_empty_file_is_no_rows(self, run: Run) -> None:
+    def test_an_empty_file_has_no_rows(self, run: Run) -> None:
         assert run(b"") == (0, [], "")
 
 
@@ -165,7 +165,7 @@ FIVE = [{"prompt": "<s>", "max_new_tokens": n, "id": f"row {n}"} for n in range(
 
 
 class TestResuming:
-    def test_a_run_goes_on_after_a_half_written_row(self, run: Run, tmp_path: Path) -> None:
+    def test_a_run_continues_after_a_half_written_row(self, run: Run, tmp_path: Path) -> None:
         out = tmp_path / "out.jsonl"
         assert run(written(FIVE), "-o", str(out)) == (0, [], "")
         whole = out.read_bytes()
@@ -199,7 +199,7 @@ class TestResuming:
             (b'{"index": 0, "id": "other"}\n', ["--resume"], "resume: row 0 of the output has"),
         ],
     )
-    def test_another_file_is_left_as_it_is(
+    def test_another_file_is_not_changed(
         self, run: Run, tmp_path: Path, content: bytes, flags: list[str], said: str
     ) -> None:
         out = tmp_path / "out.jsonl"
@@ -219,7 +219,7 @@ class TestResuming:
             (["--jsonl", "x", "-o", "/does/not/exist"], "output: /does/not/exist: there is no"),
         ],
     )
-    def test_what_does_not_go_together(
+    def test_contradicting_flags_are_refused(
         self, model: str, capsys: pytest.CaptureFixture[str], flags: list[str], said: str
     ) -> None:
         assert main(["generate", "-m", model, *flags]) == 2
@@ -313,10 +313,10 @@ class TestBar:
         assert drawn(30, 120, "7 rows", 100) == f"rows [{bar}]  25%  7 rows, 1:30 left"
         assert drawn(1, 1000, "7 rows", 100).endswith("  0%  7 rows, 8 h 19 min left")
 
-    def test_a_total_that_is_not_known(self, drawn: Callable[..., str]) -> None:
+    def test_the_bar_without_a_known_total(self, drawn: Callable[..., str]) -> None:
         assert drawn(-1, 0, "7 rows") == "7 rows"
 
-    def test_a_narrow_terminal(self, drawn: Callable[..., str]) -> None:
+    def test_the_bar_on_a_narrow_terminal(self, drawn: Callable[..., str]) -> None:
         assert len(drawn(30, 120, "7 rows", 20)) == 19
 
 

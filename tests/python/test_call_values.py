@@ -80,7 +80,9 @@ class ZeroDimensional:
         ("logprobs", np.int64(2), 2),
     ],
 )
-def test_numpy_values_count_as_pythons(name: str, value: object, expected: object) -> None:
+def test_numpy_values_are_treated_as_python_values(
+    name: str, value: object, expected: object
+) -> None:
     found = getattr(resolve(**{name: value}), name)
     assert found == expected
     assert type(found) is type(expected) or isinstance(found, str)
@@ -98,12 +100,12 @@ def test_numpy_values_count_as_pythons(name: str, value: object, expected: objec
         ("sampling_order", np.array(["vllm"])),
     ],
 )
-def test_numpy_values_of_other_types_are_refused_as_pythons_are(name: str, value: object) -> None:
+def test_numpy_values_of_wrong_types_are_refused(name: str, value: object) -> None:
     with pytest.raises(ArgumentTypeError, match=rf"^{name}: is .*, expected"):
         resolve(**{name: value})
 
 
-def test_flags_of_numpy_count_as_pythons(llm: LLM) -> None:
+def test_numpy_booleans_are_treated_as_python_booleans(llm: LLM) -> None:
     assert llm.tokenize("ab", add_special_tokens=np.bool_(False)) == [97, 98]
     assert llm.detokenize([97], skip_special_tokens=np.bool_(True)) == "a"
     assert CacheOptions.read("f32", 0, np.bool_(True), None, None, None, np.bool_(False)) == (
@@ -111,7 +113,7 @@ def test_flags_of_numpy_count_as_pythons(llm: LLM) -> None:
     )
 
 
-def test_shares_of_memory_by_default() -> None:
+def test_default_shares_of_memory() -> None:
     """Of free memory 80 % for the cache, of that a quarter for finished requests; all of a budget
     of the caller's may be kept."""
     free = CacheOptions.read("f32", 0, False, None, None, None, True)
@@ -193,7 +195,7 @@ def test_no_option_recurses_into_a_nested_value(name: str, value: object) -> Non
     [*hostile.NESTED, Unprintable(), Wordy(), 10**5000, "x" * 10**6, list(range(10**6))],
     ids=[*hostile.NAMES, "fails", "lines", "huge", "long", "many"],
 )
-def test_any_value_is_shown_in_a_line(value: object) -> None:
+def test_every_value_is_shown_in_one_line(value: object) -> None:
     text = shown(value)
     assert 0 < len(text) <= 60 and "\n" not in text
 

@@ -121,7 +121,7 @@ def changing(change: Callable[[Path], object], path: Path) -> Callable[[int, int
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("model", MODELS)
-def test_a_change_between_two_weights(tmp_path: Path, model: str, change: str) -> None:
+def test_a_change_between_two_weights_is_an_error(tmp_path: Path, model: str, change: str) -> None:
     opened, path = MODELS[model](tmp_path)
     progress = changing(CHANGES[change], path)
     with pytest.raises(WeightError, match=rf"^{path.name}: was written or replaced while it was b"):
@@ -129,7 +129,7 @@ def test_a_change_between_two_weights(tmp_path: Path, model: str, change: str) -
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_a_file_that_stays_loads(tmp_path: Path, model: str) -> None:
+def test_an_unchanged_file_loads(tmp_path: Path, model: str) -> None:
     opened, path = MODELS[model](tmp_path)
     before = path.stat()
     load_model(find_model(opened), "f32", 1, changing(lambda path: path.read_bytes(), path))
@@ -137,7 +137,7 @@ def test_a_file_that_stays_loads(tmp_path: Path, model: str) -> None:
     LLM(opened).close()
 
 
-def test_the_next_load_takes_the_new_file(tmp_path: Path, open_llm: Any) -> None:
+def test_the_next_load_reads_the_new_file(tmp_path: Path, open_llm: Any) -> None:
     """The error leaves nothing behind: no packed weights of a mixed model."""
     model, path = write_sharded(1, base_config(), saying(5))(tmp_path)
     kept = tmp_path / "kept"

@@ -53,7 +53,7 @@ def chat(
 
 
 class TestCommands:
-    def test_lines_and_fences(self, chat: Chat, tmp_path: Path) -> None:
+    def test_messages_are_lines_or_fenced_texts(self, chat: Chat, tmp_path: Path) -> None:
         said = 'a\n"""b\n/reset\n\nc"""\n//d\n/e/f\n/* g\n'
         assert chat(said, "--session", tmp_path / "s")[:2] == (0, f"{ALPHABET}\n" * 5)
         asked = [m["content"] for m in messages_in(tmp_path / "s") if m["role"] == "user"]
@@ -71,7 +71,7 @@ class TestCommands:
         assert chat(said, "--session", tmp_path / "s")[0] == 0
         assert [m["content"] for m in messages_in(tmp_path / "s")] == ["brief", "b", ALPHABET]
 
-    def test_retry_counts_a_seed_on(self, chat: Chat, model: str) -> None:
+    def test_retry_increases_a_seed_by_one(self, chat: Chat, model: str) -> None:
         flags = ["--seed", "5", "--json"]
         _, out, _ = chat("dice\n/retry\n/retry\ndice\n", *flags)
         answers = [json.loads(line) for line in out.splitlines()]
@@ -83,7 +83,7 @@ class TestCommands:
                 said = llm.chat("dice", seed=seed, **sampling.CHAT_SAMPLING)
                 assert said.text == answer["text"]
 
-    def test_more_goes_on_where_an_answer_was_cut(self, chat: Chat, tmp_path: Path) -> None:
+    def test_more_continues_a_cut_answer(self, chat: Chat, tmp_path: Path) -> None:
         said = "a\n/more\n/set max-new-tokens 100\n/more\nb\n"
         code, out, err = chat(said, "--session", tmp_path / "s", "-n", "4")
         assert (code, out) == (0, f"abcd\nefgh\n{ALPHABET[8:]}\n{ALPHABET}\n")
@@ -109,14 +109,14 @@ class TestCommands:
             ("/xyzzy is what?", "to send this as text, begin with //: //xyzzy is what?"),
         ],
     )
-    def test_a_wrong_command_says_what_is_right(self, chat: Chat, line: str, told: str) -> None:
+    def test_a_wrong_command_names_the_right_one(self, chat: Chat, line: str, told: str) -> None:
         code, out, err = chat(f"{line}\n")
         if told == "/set: stop":  # a text without quotes on both sides is unchanged
             assert (code, out) == (0, "") and '(stop "\\"a"  (set))' in err
             return
         assert (code, out) == (2, "") and told in err and err.count("\n") == 1
 
-    def test_set_shows_the_value_and_where_it_comes_from(self, chat: Chat) -> None:
+    def test_set_shows_the_value_and_its_origin(self, chat: Chat) -> None:
         said = '/set top_k=5\n/set\n/set stop "c\\n"\n/set cache off\n/set cache\n/unset top-k\n'
         code, _, err = chat(said)
         assert code == 0
@@ -130,7 +130,7 @@ class TestCommands:
         ):
             assert f"{line}\n" in err
 
-    def test_a_setting_that_is_wrong_changes_nothing(self, chat: Chat, model: str) -> None:
+    def test_a_wrong_setting_changes_nothing(self, chat: Chat, model: str) -> None:
         from onward.cli.chat.conversation import Conversation
         from onward.cli.chat.screen import Screen
 
@@ -159,17 +159,17 @@ class TestCommands:
             *((text, None) for text in ("/etc/hosts", "//help", "/", "/* a */", "a /help", "")),
         ],
     )
-    def test_what_is_a_command(self, text: str, command: str | None) -> None:
+    def test_only_words_with_one_slash_are_commands(self, text: str, command: str | None) -> None:
         assert command_of(text) == command
 
-    def test_one_slash_is_taken_from_two(self) -> None:
+    def test_two_slashes_escape_a_command(self) -> None:
         assert [*map(unescaped, ("//a", " //a", "///a", "/a/b", "a//b"))] == [
             *("/a", " /a", "//a", "/a/b", "a//b")
         ]
 
 
 class TestSampling:
-    def test_a_model_that_says_nothing_is_sampled(self, chat: Chat) -> None:
+    def test_a_model_without_settings_is_sampled(self, chat: Chat) -> None:
         _, out, _ = chat("", "dice", "--json")
         options = json.loads(out)["options"]
         assert {name: options[name] for name in sampling.CHAT_SAMPLING} == sampling.CHAT_SAMPLING
@@ -227,10 +227,10 @@ class TestSampling:
             ([*range(64)], False),
         ],
     )
-    def test_what_repeats_itself(self, ids: list[int], repeats: bool) -> None:
+    def test_the_repetitions_that_end_an_answer(self, ids: list[int], repeats: bool) -> None:
         assert sampling._repeats(np.asarray(ids, np.int32)) is repeats
 
-    def test_the_library_stays_greedy(self, model: str) -> None:
+    def test_the_library_is_greedy_by_default(self, model: str) -> None:
         with LLM(model) as llm:
             assert llm.chat("dice").options.temperature == 0
             assert llm.session().send("dice").options.temperature == 0
@@ -255,7 +255,7 @@ class TestStdin:
 
         return run
 
-    def test_piped_text_belongs_to_the_message(self, child: Any) -> None:
+    def test_piped_text_is_added_to_the_message(self, child: Any) -> None:
         code, out, _ = child("what is this?", input="one\ntwo\n")
         asked = bytes(json.loads(out)["prompt_token_ids"]).decode()
         assert code == 0 and asked.startswith("<user>what is this?\n\none\ntwo\n<assistant>")
@@ -265,7 +265,7 @@ class TestStdin:
         asked = bytes(json.loads(out)["prompt_token_ids"]).decode()
         assert code == 0 and asked.startswith("<user>one\n\n/reset\n<assistant>")
 
-    def test_stdin_without_text_leaves_the_message_alone(self, child: Any) -> None:
+    def test_stdin_without_text_does_not_change_the_message(self, child: Any) -> None:
         code, out, err = child("one", stdin=subprocess.DEVNULL)
         asked = bytes(json.loads(out)["prompt_token_ids"]).decode()
         assert (code, err) == (0, "") and asked.startswith("<user>one\n<assistant>")
@@ -288,7 +288,7 @@ class TestSaving:
         assert chat("a\nb\n/rewind\n", "--session", path)[0] == 0
         assert seen == [2, 4, 2]
 
-    def test_a_file_without_keys_and_values_loads_in_silence(
+    def test_a_file_without_keys_and_values_loads_without_a_warning(
         self, model: str, tmp_path: Path, recwarn: pytest.WarningsRecorder
     ) -> None:
         with LLM(model) as llm:
@@ -303,7 +303,7 @@ class TestSaving:
         assert (tmp_path / "light").stat().st_size < (tmp_path / "whole").stat().st_size
         assert not recwarn.list
 
-    def test_an_error_while_saving_is_said_and_the_file_stays(
+    def test_an_error_while_saving_is_reported_and_the_file_stays(
         self, chat: Chat, tmp_path: Path
     ) -> None:
         path = tmp_path / "s"
@@ -317,25 +317,25 @@ class TestSaving:
 
 
 class TestHistory:
-    def test_entries_come_back_and_are_the_owners(self, tmp_path: Path) -> None:
+    def test_entries_are_saved_for_the_owner_only(self, tmp_path: Path) -> None:
         path = tmp_path / "state" / "onward" / "chat_history"
         for text in ("one", "two\nlines", "two\nlines", "  ", "\ud800"):
             History(path).add(text)
         assert History(path).entries == ["one", "two\nlines", "\ud800"]
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
-    def test_it_is_bounded(self, tmp_path: Path) -> None:
+    def test_the_history_has_a_limit(self, tmp_path: Path) -> None:
         path = tmp_path / "h"
         path.write_text("".join(f'"{i}"\n' for i in range(2 * ENTRIES + 1)))
         assert History(path).entries == [str(i) for i in range(ENTRIES + 1, 2 * ENTRIES + 1)]
         assert len(path.read_text().splitlines()) == ENTRIES
         assert os.listdir(tmp_path) == ["h"]
 
-    def test_damaged_lines_are_left_out(self, tmp_path: Path) -> None:
+    def test_damaged_lines_are_skipped(self, tmp_path: Path) -> None:
         (tmp_path / "h").write_bytes(b'"a"\n\xff\n{}\n[' + b"[" * 100_000 + b'\n"b"\n"c')
         assert History(tmp_path / "h").entries == ["a", "b"]
 
-    def test_a_folder_in_its_place_is_said_once(
+    def test_a_folder_in_place_of_the_file_is_reported_once(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         history = History(tmp_path)
@@ -343,7 +343,7 @@ class TestHistory:
         assert history.entries == ["a"]
         assert capsys.readouterr().err.count("no history is saved") == 1
 
-    def test_where_it_is(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def test_the_path_of_the_history(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.delenv("ONWARD_HISTORY", raising=False)
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
         assert history_path() == tmp_path / "onward" / "chat_history"
@@ -358,7 +358,7 @@ class TestHistory:
 class TestMore:
     """``Session.more``, which ``/more`` calls."""
 
-    def test_the_answer_grows_and_nothing_is_computed_twice(self, model: str) -> None:
+    def test_more_extends_the_answer_without_computing_it_again(self, model: str) -> None:
         with LLM(model) as llm:
             session = llm.session(max_new_tokens=10)
             first = session.send("a")
@@ -368,20 +368,20 @@ class TestMore:
             assert "".join(session.stream_more()) == ALPHABET[20:]
             assert session.messages[1:] == [{"role": "assistant", "content": ALPHABET}]
 
-    def test_without_an_answer_it_is_an_error(self, model: str) -> None:
+    def test_more_without_an_answer_is_an_error(self, model: str) -> None:
         with LLM(model) as llm:
             session = llm.session()
             with pytest.raises(InvalidArgument, match="more: there is no answer"):
                 session.more()
 
-    def test_a_stopped_answer_goes_on(self, model: str) -> None:
+    def test_more_continues_a_stopped_answer(self, model: str) -> None:
         with LLM(model) as llm:
             session = llm.session()
             with session.stream("a") as stream:
                 begin = next(stream)
             assert begin + session.more().text == ALPHABET
 
-    def test_an_edited_answer_goes_on_from_its_new_text(self, model: str) -> None:
+    def test_more_continues_an_edited_answer(self, model: str) -> None:
         with LLM(model) as llm:
             session = llm.session(max_new_tokens=5)
             session.send("a")
@@ -389,7 +389,7 @@ class TestMore:
             assert session.more().text == "defgh"
             assert session.messages[1]["content"] == "xabcdefgh"
 
-    def test_a_character_that_was_cut_is_whole(self, tmp_path: Path) -> None:
+    def test_more_completes_a_cut_character(self, tmp_path: Path) -> None:
         folder = write_byte_script(tmp_path / "m", "é😀x".encode(), max_position_embeddings=2000)
         template = (
             "{% for m in messages %}<{{ m.role }}>{{ '\x01' if m.role == 'assistant' }}"
@@ -404,7 +404,7 @@ class TestMore:
             assert session.more(max_new_tokens=1).text == "x"
             assert session.messages[1]["content"] == "é😀x"
 
-    def test_save_refuses_what_is_no_flag(self, model: str, tmp_path: Path) -> None:
+    def test_save_refuses_unknown_flags(self, model: str, tmp_path: Path) -> None:
         with LLM(model) as llm, pytest.raises(TypeError, match="cache: is 1"):
             llm.session().save(tmp_path / "s", cache=1)  # type: ignore[arg-type]
         with LLM(model) as llm, pytest.raises(SessionError):

@@ -85,7 +85,7 @@ def test_a_session_takes_the_same_keywords_for_all_its_answers(llm: LLM) -> None
         assert llm.detokenize(ids).startswith("<system>s\n")
 
 
-def test_keywords_and_template_options_go_together(llm: LLM) -> None:
+def test_keywords_and_template_options_are_combined(llm: LLM) -> None:
     found = prompt_of(llm, tools=[{"name": "f"}], template_options={"enable_thinking": 0})
     assert found == "<user>hi\nTfE0<assistant>"
     for call in (llm.chat, lambda *a, **k: llm.session(**k)):
@@ -93,7 +93,7 @@ def test_keywords_and_template_options_go_together(llm: LLM) -> None:
             call("hi", tools=[], template_options={"tools": []})
 
 
-def test_one_system_message_at_the_beginning(llm: LLM) -> None:
+def test_only_one_system_message_is_allowed_and_comes_first(llm: LLM) -> None:
     begun = [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}]
     for call in (
         lambda: llm.chat(begun, system="c"),
@@ -158,7 +158,7 @@ def test_wrong_types_are_found_before_a_model_is_loaded(
         ("send", {"max_tokens": 4}, "did you mean max_new_tokens?"),
     ],
 )
-def test_an_unknown_name_is_answered_in_a_line(
+def test_an_unknown_name_is_an_error_of_one_line(
     llm: LLM, call: str, options: dict[str, Any], told: str
 ) -> None:
     def ask(on: Any, *model: str) -> None:
@@ -188,7 +188,7 @@ def test_an_unknown_name_is_answered_in_a_line(
         ({"messages": [3]}, ArgumentTypeError, r"messages\[0\]: "),
     ],
 )
-def test_a_session_finds_at_once_what_is_wrong(
+def test_a_session_reports_errors_at_once(
     llm: LLM, options: dict[str, Any], error: type[Exception], told: str
 ) -> None:
     if "regex" in options:
@@ -226,7 +226,7 @@ def test_a_template_that_renders_to_nothing_is_an_error_everywhere(tmp_path: Pat
                 call()
 
 
-def test_the_arguments_of_llm_are_known_where_options_are_checked() -> None:
+def test_the_check_of_options_has_all_arguments_of_llm() -> None:
     assert {*OF_LLM} <= {*inspect.signature(LLM).parameters}
 
 
@@ -269,7 +269,7 @@ def check(llm: LLM, streamed: bool) -> None:
 """
 
 
-def test_a_type_checker_finds_what_is_wrong_and_nothing_else(tmp_path: Path) -> None:
+def test_a_type_checker_finds_only_the_wrong_calls(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     file = tmp_path / "snippet.py"
     file.write_text(SNIPPET)
@@ -297,7 +297,7 @@ WAYS: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_is_bound_to_an_engine_says_what_workers_need(llm: LLM, way: str) -> None:
+def test_the_error_of_a_copy_explains_worker_processes(llm: LLM, way: str) -> None:
     made: list[tuple[Any, str]] = [
         (llm, "LLM: .*make the LLM in each of them.*pack.* share its pages"),
         (llm.session(), "Session: .*the file that save.. writes.*fork.. copies"),

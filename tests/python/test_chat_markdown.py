@@ -108,7 +108,7 @@ def shown(pieces: list[str], columns: int = 60, rows: int = 50) -> tuple[list[st
 @pytest.mark.usefixtures("always_drawn")
 class TestRendered:
     @pytest.mark.parametrize("size", [1, 3, 7, 1000])
-    def test_no_text_is_lost_however_it_comes(self, size: int) -> None:
+    def test_no_text_is_lost_for_any_division_into_pieces(self, size: int) -> None:
         pieces = [ANSWER[i : i + size] for i in range(0, len(ANSWER), size)]
         lines, _ = shown(pieces)
         text = "\n".join(lines)
@@ -135,14 +135,14 @@ class TestRendered:
         letters = ["".join(filter(str.isalnum, "".join(lines))) for lines in (whole, small)]
         assert letters[0] == letters[1]
 
-    def test_what_is_shown_is_not_written_again(self) -> None:
+    def test_shown_rows_are_not_written_again(self) -> None:
         """Without flicker: the bytes that go to the terminal grow with the text, not its square."""
         text = "plain words of one paragraph " * 100
         _, written = shown([text[i : i + 4] for i in range(0, len(text), 4)])
         assert written < 12 * len(text)
 
     @pytest.mark.parametrize("columns", [30, 100])
-    def test_another_width_in_the_middle(self, columns: int) -> None:
+    def test_a_change_of_width_during_an_answer(self, columns: int) -> None:
         display = Display(60, 50)
         answer = RenderedAnswer(display.output)
         words = [f"word{i} " for i in range(60)]
@@ -194,7 +194,7 @@ class TestScreen:
         assert told("**bo", "ld**", plain=plain) == [said]
 
     @pytest.mark.parametrize("plain", [True, False])
-    def test_control_characters_are_signs(
+    def test_control_characters_are_shown_as_signs(
         self, told: Callable[..., list[str]], plain: bool
     ) -> None:
         found = told("a\x1b[2Jb\x07", "\x9bc\rd", plain=plain)

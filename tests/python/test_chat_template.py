@@ -86,7 +86,7 @@ def test_blocks_leave_no_blanks() -> None:
     assert _render(BLOCKS) == "U:hi\nA:"
 
 
-def test_what_templates_rely_on() -> None:
+def test_common_features_of_templates_work() -> None:
     cases = {
         "{% for i in [1, 2, 3] %}{% if i == 2 %}{% continue %}{% endif %}{{ i }}{% endfor %}": "13",
         "{% for i in [1, 2, 3] %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}": "1",
@@ -185,7 +185,7 @@ def _folder(tmp_path: Path, template: Any, files: dict[str, str]) -> ChatTemplat
 NAMED = [{"name": "default", "template": "D"}, {"name": "tool_use", "template": "T"}]
 
 
-def test_where_templates_are_found(tmp_path: Path) -> None:
+def test_the_places_of_templates(tmp_path: Path) -> None:
     jinja = {"chat_template.jinja": "J{{ eos_token }}"}
     assert _folder(tmp_path / "a", None, jinja).render(HI) == "J<|end|>"
     assert _folder(tmp_path / "b", "C", jinja).render(HI) == "J<|end|>"
@@ -212,7 +212,7 @@ def test_templates_of_gguf() -> None:
         ChatTemplate.from_gguf({}, tokenizer).render(HI)
 
 
-def test_no_template(tmp_path: Path) -> None:
+def test_a_missing_template_is_an_error(tmp_path: Path) -> None:
     for i, value in enumerate((None, 3, [], [{"name": "x"}], {"a": 1})):
         template = _folder(tmp_path / str(i), value, {})
         with pytest.raises(TemplateError, match=r"no chat template .*generate\(\) works"):
@@ -233,7 +233,7 @@ def test_template_file_that_cannot_be_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("writes", [True, False])
 @pytest.mark.parametrize("adds", [True, False])
-def test_one_bos(writes: bool, adds: bool) -> None:
+def test_a_prompt_has_at_most_one_bos(writes: bool, adds: bool) -> None:
     """A BOS where the template or the tokenizer asks for one, and never two."""
     tokenizer = wrapped(sentencepiece(adds_bos=adds), bos_token="<s>", eos_token="</s>")
     source = "{{ bos_token if writes }}{% for m in messages %}{{ m.content }}</s>{% endfor %}"
@@ -244,12 +244,12 @@ def test_one_bos(writes: bool, adds: bool) -> None:
     assert ids[-1] == 2
 
 
-def test_raise_exception_is_heard() -> None:
+def test_raise_exception_of_a_template_is_an_error() -> None:
     with pytest.raises(TemplateError, match="chat template: roles must alternate, please"):
         _render("{{ raise_exception('roles must ' ~ 'alternate, please') }}")
 
 
-def test_errors_say_the_line() -> None:
+def test_errors_name_the_line() -> None:
     for source in ("a\n\n{{ x.y.z }}", "a\n\n{{ 1 + }}", "a\n\n{% if %}", "a\n\n{{ 1 / 0 }}"):
         with pytest.raises(TemplateError, match="chat template, line 3: "):
             _render(source)
@@ -298,7 +298,7 @@ def test_content_of_parts_and_tool_calls() -> None:
     assert _render(source, messages) == "hif"
 
 
-def test_messages_stay_as_they_are() -> None:
+def test_messages_are_not_changed() -> None:
     messages: list[dict[str, Any]] = [{"role": "user", "content": "hi", "extra": {"a": [1]}}]
     before = copy.deepcopy(messages)
     for source in (

@@ -49,7 +49,7 @@ def questions(tmp_path: Path) -> list[str]:
     return [m["content"] for m in messages_in(tmp_path / "talk") if m["role"] == "user"]
 
 
-def test_what_is_typed_and_pasted(opened: Open, tmp_path: Path) -> None:
+def test_typed_and_pasted_messages(opened: Open, tmp_path: Path) -> None:
     terminal = opened()
     assert terminal.ask("wrld\x1b[D\x1b[D\x1b[Do\x01hello \x05!?\x7f") == [ALPHABET]
     terminal.prompt()
@@ -125,7 +125,7 @@ def test_an_interrupt_and_another_width_during_an_answer(opened: Open, tmp_path:
     assert said["content"].startswith("UVW UVW UVW")
 
 
-def test_history_is_kept_and_bounded_to_its_owner(opened: Open, tmp_path: Path) -> None:
+def test_history_is_saved_for_its_owner_only(opened: Open, tmp_path: Path) -> None:
     terminal = opened()
     terminal.ask("first\\\rline")
     terminal.ask("second")

@@ -88,7 +88,7 @@ def test_generate_reads_stdin_without_its_last_newline(
     assert capsys.readouterr().out == SAID.removeprefix("one,") + "\n"
 
 
-def test_generate_json_is_the_result(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_generate_json_prints_the_result(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["generate", "<s>", "--model", model, "--json", "--seed", "7"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
@@ -160,7 +160,7 @@ def test_constraints_have_flags(
     assert ("json_schema: " in err) is (expected is None)
 
 
-def test_json_tells_every_output(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_every_output(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--json", "--num-return-sequences", "2", "--temperature", "1", "--logprobs", "1"]
     assert main(["generate", "<s>", "--model", model, *flags]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -168,7 +168,7 @@ def test_json_tells_every_output(model: str, capsys: pytest.CaptureFixture[str])
     assert len(told["logprobs"]) == len(told["token_ids"]) == 6
 
 
-def test_verbose_tells_the_timings_on_stderr(
+def test_verbose_prints_the_timings_to_stderr(
     model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["generate", "<s>", "--model", model, "-v"]) == 0
@@ -250,7 +250,7 @@ def test_errors_are_one_line_and_an_exit_code(
         *(["--sampling-order", "ollama"], ["--logits-processor", "x"], ["--best-of", "two"]),
     ],
 )
-def test_what_argparse_refuses_is_code_2(flag: list[str]) -> None:
+def test_errors_of_argparse_exit_with_2(flag: list[str]) -> None:
     assert main(["generate", "x", *flag]) == 2
 
 
@@ -291,7 +291,7 @@ def start(arguments: list[str], environment: Environment, **streams: int) -> sub
     )
 
 
-def test_a_reader_that_goes_away_ends_it_quietly(
+def test_a_closed_pipe_ends_the_command_quietly(
     endless: str, child_environment: Environment
 ) -> None:
     arguments = ["generate", "<s>", "--model", endless, "--max-new-tokens", "190000"]
@@ -340,9 +340,7 @@ def test_help_loads_nothing_slow(child_environment: Environment) -> None:
 # chat
 
 
-def test_chat_answers_one_message_and_leaves(
-    model: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_chat_answers_one_message_and_exits(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["chat", "one,", "--model", model]) == 0
     assert capsys.readouterr() == (SAID + "\n", "")
 

@@ -177,7 +177,9 @@ class TestMistakes:
             ("generate --json=1 x", "onward generate: --json: is given '1', expected no value"),
         ],
     )
-    def test_words(self, said: Said, words: str, line: str) -> None:
+    def test_wrong_words_are_one_line_with_the_nearest_name(
+        self, said: Said, words: str, line: str
+    ) -> None:
         code, found = said(*words.split())
         assert code == 2
         assert found.startswith(line)
@@ -214,7 +216,9 @@ class TestMistakes:
             ("--threads two", "--threads: is 'two', expected a whole number"),
         ],
     )
-    def test_values(self, said: Said, model: str, words: str, line: str) -> None:
+    def test_wrong_values_name_the_expected_form(
+        self, said: Said, model: str, words: str, line: str
+    ) -> None:
         code, found = said("generate", "<s>", "-m", model, *words.split())
         assert code == 2
         assert found.split(": ", 1)[1].startswith(line)
@@ -242,7 +246,7 @@ class TestLists:
             (["--stop", "a,b", "--stop", "c"], {"stop": ["a,b", "c"]}),
         ],
     )
-    def test_of_options(self, words: list[str], expected: dict[str, object]) -> None:
+    def test_lists_of_options(self, words: list[str], expected: dict[str, object]) -> None:
         from onward.cli.flags import generation_options
 
         arguments = parser().parse_command(["generate", "x", *words])
@@ -262,7 +266,7 @@ class TestLists:
             ("compare cpu --depths 0,512", "depths", [0, 512]),
         ],
     )
-    def test_of_commands(self, words: str, name_: str, expected: list[object]) -> None:
+    def test_lists_of_commands(self, words: str, name_: str, expected: list[object]) -> None:
         assert getattr(parser().parse_command(words.split()), name_) == expected
 
     def test_no_flag_takes_several_words(self) -> None:
@@ -313,7 +317,7 @@ class TestTexts:
                 assert action.type("alice@home") == "alice@home"
 
     @pytest.mark.parametrize("form", ["@{path}", "{path}", None])
-    def test_a_schema(
+    def test_a_schema_is_json_or_a_file(
         self, form: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         schema = {"type": "object"}
@@ -323,7 +327,7 @@ class TestTexts:
         arguments = parser().parse_command(["generate", "x", "--json-schema", written])
         assert json.loads(arguments.json_schema) == schema
 
-    def test_json_is_not_taken_for_a_file(
+    def test_json_is_not_read_as_a_file_name(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)
@@ -345,7 +349,9 @@ class TestTexts:
             ("a\udcff", "character 2 is not UTF-8, expected text"),
         ],
     )
-    def test_what_cannot_be_read(self, said: Said, tmp_path: Path, written: str, line: str) -> None:
+    def test_files_that_cannot_be_read_are_an_error(
+        self, said: Said, tmp_path: Path, written: str, line: str
+    ) -> None:
         (tmp_path / "bad").write_bytes(b"a\xff")
         code, found = said("generate", written.format(tmp=tmp_path))
         assert code == 2
@@ -399,7 +405,9 @@ class TestOutput:
     @pytest.mark.parametrize(
         "command", [["generate", "<s>"], ["kv"], ["bench"], ["compare", "cpu"]]
     )
-    def test_a_file_that_cannot_be(self, said: Said, tmp_path: Path, command: list[str]) -> None:
+    def test_an_impossible_output_file_is_refused(
+        self, said: Said, tmp_path: Path, command: list[str]
+    ) -> None:
         for path, why in (
             (tmp_path, "is a folder"),
             (tmp_path / "no/x", "there is no such folder"),
@@ -451,6 +459,6 @@ class TestEndings:
         assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == before
 
 
-def test_a_parser_is_made_of_the_modules() -> None:
+def test_every_module_of_a_command_is_in_the_parser() -> None:
     assert set(commands_of(parser())) == set(NAMES)
     assert isinstance(parser(), Parser)

@@ -58,7 +58,7 @@ def test_smollm2_config() -> None:
     assert not (spec.qkv_bias or spec.output_bias or spec.mlp_bias or spec.qk_norm)
 
 
-def test_families_are_the_files_of_the_package() -> None:
+def test_every_family_has_a_file() -> None:
     folder = Path(architectures.__file__).parent / "families"
     files = {path.stem for path in folder.glob("[!_]*.py")}
     assert {"llama", "mistral", "qwen2", "qwen3"} <= files
@@ -75,14 +75,14 @@ def test_unknown_model_type_is_named(model_type: object) -> None:
         read_spec({**TINY, "model_type": model_type})
 
 
-def test_fields_a_config_may_leave_out() -> None:
+def test_optional_fields_have_defaults() -> None:
     spec = read_spec(config_of(num_key_value_heads=..., max_position_embeddings=...))
     assert (spec.num_kv_heads, spec.max_context, spec.rope.theta) == (2, 2048, 10000.0)
     assert read_spec(config_of(model_type="qwen3", rms_norm_eps=...)).head_dim == 128
     assert read_spec(config_of(rms_norm_eps=...)).norm_eps == 1e-6
 
 
-def test_head_dim_is_the_configs_own() -> None:
+def test_head_dim_comes_from_the_config() -> None:
     spec = read_spec(config_of(hidden_size=8, num_attention_heads=1, head_dim=4))
     assert (spec.head_dim, len(spec.rope.inv_freq)) == (4, 2)
     shapes = stored_shapes(tensor_plan(spec))
@@ -306,7 +306,7 @@ def test_fields_of_published_configs_are_understood(name: str) -> None:
     assert spec.max_context == PUBLISHED[name].get("max_position_embeddings", 64)
 
 
-def test_endless_context_is_accepted() -> None:
+def test_an_unlimited_context_is_accepted() -> None:
     assert read_spec(config_of(max_position_embeddings=2**40)).max_context == 2**31 - 1
     assert read_spec(config_of(max_position_embeddings=1_024_000)).max_context == 1_024_000
 
@@ -365,11 +365,11 @@ def test_field_that_changes_the_network_is_refused(field: str, value: object) ->
         ("hidden_act", "swish"),
     ],
 )
-def test_field_that_changes_nothing_is_let_through(field: str, value: object) -> None:
+def test_a_field_without_effect_is_accepted(field: str, value: object) -> None:
     assert read_spec(config_of(**{field: value})) == read_spec(TINY)
 
 
-def test_message_shows_no_control_characters_and_no_novel() -> None:
+def test_a_message_is_short_and_has_no_control_characters() -> None:
     with pytest.raises(ConfigError) as caught:
         read_spec(config_of(**{"\x1b[31mbias" + "x" * 10_000 + "_bias": 1}))
     assert str(caught.value).startswith("config.json: ?[31mbiasxxx")
@@ -379,7 +379,7 @@ def test_message_shows_no_control_characters_and_no_novel() -> None:
     assert "\x1b" not in str(caught.value) and len(str(caught.value)) < 300
 
 
-def test_generation_settings_in_config_are_let_through() -> None:
+def test_generation_settings_in_a_config_are_accepted() -> None:
     settings = {"temperature": 0.6, "top_k": 20, "repetition_penalty": 1.1, "max_length": 20}
     assert read_spec({**TINY, **settings}) == read_spec(TINY)
 

@@ -31,7 +31,7 @@ pytest.importorskip("llguidance")
 
 
 class TestStopTokens:
-    def test_only_where_the_output_is_complete(self):
+    def test_stop_tokens_are_allowed_only_after_a_complete_output(self):
         tokenizer, stop = made("byte level")
         rule = constraint_of(tokenizer, regex="ab?").rule([], [stop, 3, 10**6])
         a, b = tokenizer.encode("a")[0], tokenizer.encode("b")[0]
@@ -44,7 +44,7 @@ class TestStopTokens:
         assert rule.ends(ids_of([], [a, stop])) and rule.ends(ids_of([], [a, 3]))
         assert allowed_after(rule, rows, [], [a, b]) == {stop, 3}
 
-    def test_an_ordinary_token_to_stop_at_is_no_text(self):
+    def test_an_ordinary_stop_token_does_not_count_as_text(self):
         tokenizer, _ = made("byte level")
         newline = tokenizer.encode("\n")[0]
         rule = constraint_of(tokenizer, regex=r"a(\n|b)*c").rule([], [newline])
@@ -52,20 +52,20 @@ class TestStopTokens:
         assert newline not in allowed_after(rule, rows_of(tokenizer), [], [a])
         assert allowed_after(rule, rows_of(tokenizer), [], [a, c]) == {newline}
 
-    def test_none(self):
+    def test_a_rule_without_stop_tokens(self):
         tokenizer, _ = made("byte level")
         rule = constraint_of(tokenizer, choices=["a", "ac"]).rule([], [])
         a, c = tokenizer.encode("ac")
         assert allowed_after(rule, rows_of(tokenizer), [], [a]) == {c}
         assert rule.ends(ids_of([], [a, c]))
 
-    def test_a_prompt_that_holds_stop_tokens_is_no_output(self):
+    def test_stop_tokens_in_the_prompt_do_not_end_the_output(self):
         tokenizer, stop = made("byte level")
         rule = constraint_of(tokenizer, regex="ab?").rule([5, stop], [stop])
         assert not rule.ends(ids_of([5, stop], []))
         assert not rule.ends(ids_of([5, stop], tokenizer.encode("a")))
 
-    def test_what_the_vocabulary_cannot_go_on_with_ends(self):
+    def test_an_output_ends_if_the_vocabulary_cannot_continue_it(self):
         """After "no" the expression may go on, but with nothing that this model can write."""
         tokenizer, stop = made("words")
         rule = constraint_of(tokenizer, regex="no(pe)?").rule([stop], [stop])
@@ -83,7 +83,7 @@ class TestStopTokens:
 
 
 class TestSpecialTokens:
-    def test_a_string_that_reads_like_one_is_spelled(self):
+    def test_text_that_looks_like_a_special_token_is_spelled(self):
         for kind in ("byte level", "gguf byte level", "smollm2"):
             tokenizer, stop = made(kind)
             mark = tokenizer.id_to_token(stop)
@@ -92,7 +92,7 @@ class TestSpecialTokens:
             assert json.loads(tokenizer.decode(output)) == mark
             assert tokenizer.special_ids.isdisjoint(output)
 
-    def test_no_byte_of_a_regex_reaches_one(self):
+    def test_a_regex_never_allows_a_special_token(self):
         tokenizer, _ = made("byte level")
         with pytest.raises(InvalidArgument, match="UTF-8"):
             constraint_of(tokenizer, regex=r"(?-u:\xFF)<\|end\|>")
@@ -100,7 +100,7 @@ class TestSpecialTokens:
         with pytest.raises(InvalidArgument, match="UTF-8"):
             constraint_of(tokenizer, grammar=lark)
 
-    def test_lark_can_name_them(self):
+    def test_lark_can_name_special_tokens(self):
         tokenizer, stop = made("byte level")
         tool = tokenizer.token_to_id("<tool>")
         rule = constraint_of(tokenizer, grammar='start: <tool> "a" <|end|> "b"').rule([], [3])
@@ -193,7 +193,7 @@ class TestManyOutputs:
             assert [[letter] * step for letter in letters] == kept[-25:]
             assert len(kept) <= constraints.STATES + 48
 
-    def test_one_mask_for_a_step(self, monkeypatch):
+    def test_a_step_computes_one_mask(self, monkeypatch):
         tokenizer, stop = made("byte level")
         rule = constraint_of(tokenizer, regex="[ab]*").rule([], [stop])
         masks = 0
@@ -212,7 +212,7 @@ class TestManyOutputs:
             output += tokenizer.encode("a")
             assert not rule.ends(ids_of([], output))
 
-    def test_a_token_that_may_not_be_there_is_an_error_and_no_end(self):
+    def test_a_forbidden_token_is_an_error_and_not_an_end(self):
         tokenizer, stop = made("byte level")
         rule = constraint_of(tokenizer, choices=["ac"]).rule([], [stop])
         a, c = tokenizer.encode("ac")
@@ -243,7 +243,7 @@ class TestManyOutputs:
 
 
 class TestScores:
-    def test_are_only_lowered(self):
+    def test_scores_are_only_lowered(self):
         tokenizer, stop = made("byte level")
         rule = constraint_of(tokenizer, choices=["a", "c"]).rule([], [stop])
         a, c = tokenizer.encode("ac")
@@ -254,7 +254,7 @@ class TestScores:
         assert scores[a] == before[a]
         assert np.isneginf(np.delete(scores, a)).all()
 
-    def test_rows_without_tokens_and_tokens_without_rows(self):
+    def test_rows_without_tokens_are_banned_and_tokens_without_rows_are_ignored(self):
         tokenizer, stop = made("gguf byte level")
         for rows in (98, 99, 1000):
             grammar = Grammar.of(regex="[a-z]+")

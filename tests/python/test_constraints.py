@@ -105,7 +105,7 @@ class TestObedience:
             ("wordpiece", r"(hello|[a-c日]| ){4,5}"),
         ],
     )
-    def test_regex_of_vocabularies_that_cannot_spell_all(self, kind, regex):
+    def test_regex_with_vocabularies_that_cannot_spell_every_text(self, kind, regex):
         tokenizer, stop = made(kind)
         constraint = constraint_of(tokenizer, regex=regex)
         drawn = 0
@@ -180,7 +180,7 @@ class TestExactMasks:
         assert found == set(choices)
 
     @pytest.mark.parametrize("kind", ["byte level", "sentencepiece", "smollm2"])
-    def test_anything_is_every_token_with_text_but_the_named_ones(self, kind):
+    def test_any_text_allows_every_token_except_the_special_ones(self, kind):
         tokenizer, stop = made(kind)
         rule = constraint_of(tokenizer, regex=r"(?s:.*)").rule([], [])
         allowed = allowed_after(rule, rows_of(tokenizer), [], tokenizer.encode("a", False))

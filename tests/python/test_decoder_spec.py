@@ -19,7 +19,7 @@ class TestSpellings:
     def reader(self, **values: Any) -> ConfigReader:
         return ConfigReader(values, "config.json").spelled(hidden_size="n_embd")
 
-    def test_the_familys_spelling_is_read(self) -> None:
+    def test_the_spelling_of_the_family_is_read(self) -> None:
         assert self.reader(n_embd=8).integer("hidden_size", 1, 9) == 8
         assert self.reader(hidden_size=8).integer("hidden_size", 1, 9) == 8
         assert self.reader(n_embd=8, hidden_size=8).integer("hidden_size", 1, 9) == 8
@@ -84,7 +84,7 @@ class TestDecoderSpec:
         assert (spec.mlp.activation, spec.norm_eps, spec.tied_head) == ("gelu_tanh", 1e-5, True)
 
     @pytest.mark.parametrize(("share", "rotated"), [(None, 4), (0.25, 2), (1, 8)])
-    def test_heads_that_rotate_in_part(self, share: float | None, rotated: int) -> None:
+    def test_heads_with_partial_rotation(self, share: float | None, rotated: int) -> None:
         config = config_of(num_attention_heads=4, partial_rotary_factor=share)
         config["attention_bias"] = None
         reader = ConfigReader(config, "config.json")

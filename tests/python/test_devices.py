@@ -29,7 +29,7 @@ def test_the_processor_comes_first_and_is_ready() -> None:
         cpu.name = "other"  # type: ignore[misc]
 
 
-def test_a_gpu_is_ready_or_says_why_not() -> None:
+def test_a_gpu_is_ready_or_has_a_reason() -> None:
     gpus = [device for device in onward.devices() if device.name.startswith("cuda")]
     assert gpus
     for device in gpus:
@@ -49,13 +49,13 @@ def test_a_gpu_is_ready_or_says_why_not() -> None:
         ("CPU", "device: is"),
     ],
 )
-def test_a_name_that_is_none(name: str, expected: str) -> None:
+def test_an_unknown_device_is_an_error(name: str, expected: str) -> None:
     with pytest.raises(InvalidArgument, match=expected):
         onward.LLM(MODEL, device=name)
 
 
 @without_gpu
-def test_without_a_gpu_the_error_says_what_is_missing() -> None:
+def test_without_a_gpu_the_error_gives_the_reason() -> None:
     """The words of onward.devices(), which name what to install or to build."""
     (told,) = (d.why_not for d in onward.devices() if d.name in ("cuda", "cuda:0"))
     with pytest.raises(DeviceError, match=r"^device: cuda:0: ") as raised:
@@ -65,7 +65,7 @@ def test_without_a_gpu_the_error_says_what_is_missing() -> None:
     assert isinstance(raised.value, RuntimeError)
 
 
-def test_the_processor_works_after_a_device_did_not() -> None:
+def test_the_processor_works_after_a_failed_device() -> None:
     with pytest.raises((DeviceError, InvalidArgument)):
         onward.LLM(MODEL, device="cuda:9999")
     with onward.LLM(MODEL, device="cpu", dtype="f32") as llm:
@@ -74,7 +74,9 @@ def test_the_processor_works_after_a_device_did_not() -> None:
 
 
 @pytest.mark.parametrize("damage", ["absent", "no library", "another library"])
-def test_a_library_that_is_none(damage: str, tmp_path: Path, run_python: RunPython) -> None:
+def test_a_file_that_is_not_a_device_library(
+    damage: str, tmp_path: Path, run_python: RunPython
+) -> None:
     """Only that device is unavailable, and the reason is reported."""
     library = tmp_path / "libonward_cuda.so"
     if damage == "no library":
@@ -110,7 +112,7 @@ def test_importing_the_package_opens_no_device(run_python: RunPython) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_doctor_tells_each_device(capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_lists_each_device(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)["devices"]
     assert list(told) == [device.name for device in onward.devices()]
@@ -127,7 +129,7 @@ def test_doctor_tells_each_device(capsys: pytest.CaptureFixture[str]) -> None:
         assert device.why_not in out
 
 
-def test_doctor_measures_what_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_measures_ready_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "PROBE_S", 0.01)
     report = doctor.examine(measure=True)
     ready = {d.name for d in onward.devices() if d.ready and d.name != "cpu"}

@@ -56,7 +56,7 @@ CHOICES = ["abc", "xy", "z", "bca"]
 
 
 @pytest.mark.parametrize("beams", [4, 6, 12])
-def test_a_choice_comes_once(llm: LLM, table: Any, beams: int) -> None:
+def test_each_choice_is_returned_once(llm: LLM, table: Any, beams: int) -> None:
     """With 12 beams every spelling fits into the first step, and all choices are found."""
     assert sum(len(list(spellings(choice))) for choice in CHOICES) == 10
     result = llm.generate([PROMPT], num_beams=beams, num_return_sequences=4, choices=CHOICES)
@@ -104,7 +104,7 @@ def test_streams_and_batches_give_the_same(llm: LLM) -> None:
     assert stream.result.sequences == alone.sequences
 
 
-def test_without_a_grammar_beams_stay_those_of_the_rule(llm: LLM) -> None:
+def test_without_a_grammar_equal_texts_stay_separate_hypotheses(llm: LLM) -> None:
     """The same text in other tokens is another hypothesis, as transformers has it."""
     found = llm.generate(
         [PROMPT], num_beams=8, num_return_sequences=8, max_new_tokens=2, allowed_token_ids=[3, 4, 6]

@@ -104,7 +104,7 @@ class TestAuto:
             assert (dtypes.name, dtypes.cache) == ("f32", "f32")
             assert set(dtypes.matrices.values()) == {"f32"}
 
-    def test_each_matrix_of_a_quantised_file_is_as_it_is_stored(self) -> None:
+    def test_each_matrix_of_a_quantised_file_keeps_its_dtype(self) -> None:
         dtypes = chosen(rest="Q4_1", embed_tokens="Q8_0", lm_head="F16", down_proj="Q4_0")
         assert dtypes.name == "int4"
         assert heads(dtypes) == ("q8_0", "f16")
@@ -129,7 +129,7 @@ class TestAuto:
             == "f16"
         )
 
-    def test_the_name_is_what_most_weights_of_the_layers_are(self) -> None:
+    def test_the_name_is_the_dtype_of_most_weights(self) -> None:
         assert chosen(rest="Q4_K", down_proj="Q6_K", v_proj="Q6_K").name == "int4"
         assert chosen(rest="Q6_K", v_proj="Q4_K").name == "int8"
         assert chosen(rest="Q4_0", embed_tokens="F32", lm_head="F32").name == "int4"
@@ -137,12 +137,14 @@ class TestAuto:
         assert (few.name, few.cache) == ("f16", "f16")
 
 
-class TestAsked:
+class TestRequested:
     @pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q8_0", "Q5_K", "Q4_1"])
     @pytest.mark.parametrize(
         ("dtype", "packed"), [("f32", "f32"), ("f16", "f16"), ("bf16", "bf16"), ("int8", "q8_0")]
     )
-    def test_everything_is_what_was_asked_for(self, kind: str, dtype: str, packed: str) -> None:
+    def test_all_matrices_have_the_requested_dtype(
+        self, kind: str, dtype: str, packed: str
+    ) -> None:
         dtypes = chosen(dtype, rest=kind)
         assert (dtypes.name, dtypes.cache) == (dtype, CACHE[dtype])
         assert set(dtypes.matrices.values()) == {packed}
@@ -155,7 +157,7 @@ class TestAsked:
             *(("Q4_K", "q4_1", "q4_1"), ("Q5_1", "q4_0", "q8_0")),
         ],
     )
-    def test_four_bits_spare_the_head_unless_the_file_does_not(
+    def test_four_bits_keep_an_int8_head_unless_the_file_has_four_bits(
         self, kind: str, layer: str, head: str
     ) -> None:
         dtypes = chosen("int4", rest=kind)
@@ -170,7 +172,9 @@ class TestAsked:
 
     @pytest.mark.parametrize("dtype", DTYPES)
     @pytest.mark.parametrize("head_dtype", HEAD_DTYPES)
-    def test_head_dtype_is_of_embedding_and_head_alone(self, dtype: str, head_dtype: str) -> None:
+    def test_head_dtype_applies_only_to_the_embedding_and_the_head(
+        self, dtype: str, head_dtype: str
+    ) -> None:
         packed = {"int8": "q8_0", "int4": "q4_0"}.get(head_dtype, head_dtype)
         plain, dtypes = chosen(dtype), chosen(dtype, head_dtype)
         assert heads(dtypes) == (packed, packed)
@@ -233,7 +237,7 @@ class TestModels:
             *(("Q4_K", "int4"), ("Q6_K", "int8")),
         ],
     )
-    def test_a_quantised_file_is_computed_as_it_is(
+    def test_a_quantised_file_is_computed_without_conversion(
         self, kind: str, name: str, tmp_path: Path
     ) -> None:
         """Its weights equal float32, or nearly; inputs and the cache are rounded."""
@@ -288,7 +292,7 @@ class TestErrors:
             ({"dtype": "f32", "head_dtype": "q4_1"}, "head_dtype: is 'q4_1', expected None or"),
         ],
     )
-    def test_they_are_told_before_a_file_is_opened(
+    def test_errors_are_raised_before_a_file_is_opened(
         self, arguments: dict[str, Any], told: str, tmp_path: Path
     ) -> None:
         nowhere = ModelFiles("m", tmp_path / "nowhere", "folder")

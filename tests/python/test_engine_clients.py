@@ -91,10 +91,10 @@ class TestSubmission:
         assert counter_engine.stats()["running"] == 0
         assert Caller(counter_engine, request(1, 1)).read() == [[2]]
 
-    def test_no_requests(self, counter_engine: _core.Engine) -> None:
+    def test_an_empty_list_of_requests(self, counter_engine: _core.Engine) -> None:
         assert counter_engine.new_client().submit([]) == []
 
-    def test_ids_that_reach_nobody_are_given_up(self, counter_engine: _core.Engine) -> None:
+    def test_requests_whose_ids_are_lost_are_cancelled(self, counter_engine: _core.Engine) -> None:
         """As when an interrupt comes right after the submission."""
         counter_engine.new_client().submit([request(50 - 1, ENDLESS)])
         assert counter_engine.stats()["running"] == 0
@@ -169,7 +169,7 @@ class TestLeaving:
         assert [event.token for event in left] == [12, 13, 14, 15]
         assert counter_engine.stats()["running"] == 0
 
-    def test_the_requests_of_others_are_left_alone(self, counter_engine: _core.Engine) -> None:
+    def test_requests_of_other_clients_are_not_affected(self, counter_engine: _core.Engine) -> None:
         mine, other = Caller(counter_engine, request(10)), Caller(counter_engine, request(20))
         mine.client.cancel(other.requests[0])
         mine.client.cancel(other.requests[0], 0)
@@ -203,7 +203,7 @@ class TestErrors:
         assert "".join(good) == "11 12 13 14 15 "
 
     @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, RuntimeError])
-    def test_what_a_signal_handler_raises_in_a_step_ends_that_caller_alone(
+    def test_an_exception_of_a_signal_handler_ends_only_its_caller(
         self, counter_engine: _core.Engine, error: type[BaseException]
     ) -> None:
         """The step is given up, and has moved no request."""
@@ -284,7 +284,7 @@ class TestErrors:
 
 
 class TestClosing:
-    def test_everything_after_close_is_a_closed_error(self, counter_engine: _core.Engine) -> None:
+    def test_every_call_after_close_is_a_closed_error(self, counter_engine: _core.Engine) -> None:
         stream, client = stream_of(counter_engine, 10), counter_engine.new_client()
         next(stream)
         counter_engine.close()
@@ -305,7 +305,7 @@ class TestClosing:
         stream.close()
         client.close()
 
-    def test_a_client_that_was_closed(self, counter_engine: _core.Engine) -> None:
+    def test_calls_of_a_closed_client_are_errors(self, counter_engine: _core.Engine) -> None:
         client = counter_engine.new_client()
         client.close()
         client.close()
@@ -315,9 +315,7 @@ class TestClosing:
         counter_engine.check_open()
 
     @pytest.mark.parametrize("way", ["engine", "client"])
-    def test_closing_wakes_the_threads_that_wait(
-        self, counter_engine: _core.Engine, way: str
-    ) -> None:
+    def test_closing_wakes_up_waiting_threads(self, counter_engine: _core.Engine, way: str) -> None:
         held = HeldStep(counter_engine, tokens=2)
         ends: list[str] = []
         client = counter_engine.new_client()
@@ -340,7 +338,7 @@ class TestClosing:
         held.end()
         assert held.tokens == ([] if way == "engine" else [1, 2])
 
-    def test_the_model_is_gone_after_the_present_step(self, counter_engine: _core.Engine) -> None:
+    def test_the_model_is_freed_after_the_current_step(self, counter_engine: _core.Engine) -> None:
         """The rule in the step keeps nothing alive but its own step."""
         caller = Caller(
             counter_engine, request(10, ENDLESS, rule=lambda token_ids: counter_engine.close())

@@ -29,7 +29,7 @@ from onward.errors import ClosedError, Error
 
 
 class TestOrder:
-    def test_newcomers_are_served_before_the_next_step_in_the_order_they_came(
+    def test_newcomers_are_served_before_the_next_step_in_order_of_arrival(
         self, counter_model: _core.Model
     ) -> None:
         """Although others have waited for a step for longer. So they join the next step's batch."""
@@ -65,7 +65,7 @@ class TestOrder:
         held.end()
 
     @pytest.mark.parametrize("way", ["submit", "stats", "cancel", "close a client", "drop"])
-    def test_the_engine_is_had_between_two_steps_of_a_long_answer(
+    def test_another_caller_gets_the_engine_between_steps_of_a_long_answer(
         self, counter_engine: _core.Engine, way: str
     ) -> None:
         """The thread that gathers it runs many steps in one call, and ends none of them early."""
@@ -90,7 +90,7 @@ class TestOrder:
             with pytest.raises(ClosedError, match="LLM: was closed"):
                 reading.result(LIMIT_S)
 
-    def test_steps_go_on_beside_threads_that_want_the_engine_all_the_time(
+    def test_steps_continue_while_threads_call_the_engine_all_the_time(
         self, counter_engine: _core.Engine
     ) -> None:
         over = threading.Event()
@@ -107,7 +107,7 @@ class TestOrder:
                 over.set()
             assert [each.result(LIMIT_S) for each in asking] == [None] * 4
 
-    def test_a_caller_of_single_steps_is_not_kept_waiting_by_a_long_answer(
+    def test_a_caller_of_single_steps_does_not_wait_for_a_long_answer(
         self, counter_engine: _core.Engine
     ) -> None:
         endless = Caller(counter_engine, request(10, ENDLESS, gather=True))
@@ -196,7 +196,7 @@ class TestInterrupts:
         assert counter_engine.stats()["running"] == 0
 
     @pytest.mark.parametrize("gather", [False, True], ids=["streams", "whole answers"])
-    def test_at_random_moments_they_lose_nothing_of_other_threads(
+    def test_interrupts_at_random_moments_lose_no_event_of_other_threads(
         self, counter_engine: _core.Engine, gather: bool
     ) -> None:
         """Nor a turn: the main thread waits for one, has one or gives one back."""
@@ -257,7 +257,7 @@ def in_child(work: Callable[[], bool]) -> int:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 class TestForks:
-    def test_a_child_starts_over_with_none_of_the_parents_requests(
+    def test_a_child_starts_without_the_requests_of_the_parent(
         self, counter_engine: _core.Engine
     ) -> None:
         stream, arrived = stream_of(counter_engine, 10), Caller(counter_engine, request(20, 1))

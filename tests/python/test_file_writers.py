@@ -129,14 +129,14 @@ def check_folder(folder: Path, *expected: str) -> None:
 
 class TestKills:
     @by_name
-    def test_three(
+    def test_three_kills_leave_the_old_or_the_new_file(
         self, name: str, models: Path, saves: Callable[[str], Save], context: Any, tmp_path: Path
     ) -> None:
         kill_and_check(name, models, saves(name), context, tmp_path, 3)
 
     @pytest.mark.slow
     @by_name
-    def test_twenty(
+    def test_twenty_kills_leave_the_old_or_the_new_file(
         self, name: str, models: Path, saves: Callable[[str], Save], context: Any, tmp_path: Path
     ) -> None:
         left = kill_and_check(name, models, saves(name), context, tmp_path, 20)
@@ -206,7 +206,7 @@ def test_without_space_the_old_file_stays(
     check_folder(folder, writer.target)
 
 
-def test_a_writer_that_overwrites_in_place_is_found(
+def test_the_check_finds_a_writer_that_overwrites_in_place(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The check of a full disk can fail."""

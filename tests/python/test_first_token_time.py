@@ -25,7 +25,7 @@ SAMPLES = {"num_return_sequences": 3, "temperature": 1.0}
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
-def test_tokens_that_come_one_by_one(order: tuple[int, ...]) -> None:
+def test_the_earliest_of_single_tokens(order: tuple[int, ...]) -> None:
     """The first output to speak does so at 3 s, the others later; each ends a second after."""
     events = [FakeEvent(1, 5, sequence=s, time=3.0 + at) for at, s in enumerate(order)]
     events += [FakeEvent(1, 6, "length", sequence=s, time=9.0 + s) for s in order]
@@ -34,7 +34,7 @@ def test_tokens_that_come_one_by_one(order: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("first", [(4.0, 3.0, 5.0), (3.0, 4.0, 5.0), (5.0, 4.0, 3.0)])
-def test_tokens_that_come_together(first: tuple[float, ...]) -> None:
+def test_the_earliest_of_gathered_tokens(first: tuple[float, ...]) -> None:
     """Each output's event says when its own first token came."""
     events = []
     for sequence, time in enumerate(first):

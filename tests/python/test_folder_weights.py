@@ -62,9 +62,11 @@ def write_shards(folder: Path, tensors: Tensors) -> dict[str, str]:
     return {name: SHARDS[1] if name == HEAD else SHARDS[0] for name in tensors}
 
 
-class TestFilesThatCount:
+class TestUsedFiles:
     @pytest.mark.parametrize("other", BESIDE)
-    def test_beside_a_single_file(self, tmp_path: Path, open_llm: Any, other: str) -> None:
+    def test_a_single_file_is_used_without_other_files(
+        self, tmp_path: Path, open_llm: Any, other: str
+    ) -> None:
         write_folder(tmp_path, base_config(), saying(5))
         write_safetensors(tmp_path / other, {**saying(6), "more.weight": np.ones(3)})
         assert next_token(open_llm(tmp_path)) == 5
@@ -72,14 +74,16 @@ class TestFilesThatCount:
         assert next_token(open_llm(tmp_path)) == 5
 
     @pytest.mark.parametrize("other", BESIDE)
-    def test_beside_shards_of_an_index(self, tmp_path: Path, open_llm: Any, other: str) -> None:
+    def test_shards_of_an_index_are_used_without_other_files(
+        self, tmp_path: Path, open_llm: Any, other: str
+    ) -> None:
         write_folder(tmp_path, base_config(), {})
         (tmp_path / "model.safetensors").unlink()
         write_index(tmp_path, write_shards(tmp_path, saying(5)))
         write_safetensors(tmp_path / other, {**saying(6), "more.weight": np.ones(3)})
         assert next_token(open_llm(tmp_path)) == 5
 
-    def test_the_single_file_counts_before_the_index(self, tmp_path: Path, open_llm: Any) -> None:
+    def test_a_single_file_has_priority_over_an_index(self, tmp_path: Path, open_llm: Any) -> None:
         write_folder(tmp_path, base_config(), saying(5))
         weight_map = write_shards(tmp_path, saying(6))
         write_index(tmp_path, weight_map)
@@ -90,7 +94,7 @@ class TestFilesThatCount:
         (tmp_path / "model.safetensors").unlink()
         assert next_token(open_llm(tmp_path)) == 6
 
-    def test_a_shard_that_the_index_does_not_name(self, tmp_path: Path, open_llm: Any) -> None:
+    def test_a_shard_outside_the_index_is_ignored(self, tmp_path: Path, open_llm: Any) -> None:
         write_folder(tmp_path, base_config(), {})
         (tmp_path / "model.safetensors").unlink()
         write_shards(tmp_path, saying(6))
@@ -98,7 +102,7 @@ class TestFilesThatCount:
         write_index(tmp_path, dict.fromkeys(saying(5), "right.safetensors"))
         assert next_token(open_llm(tmp_path)) == 5
 
-    def test_a_tensor_that_the_index_does_not_name(self, tmp_path: Path, open_llm: Any) -> None:
+    def test_a_tensor_outside_the_index_is_ignored(self, tmp_path: Path, open_llm: Any) -> None:
         """A named shard may hold more than the index names: the rest is not looked at."""
         write_folder(tmp_path, base_config(), {})
         (tmp_path / "model.safetensors").unlink()
@@ -130,7 +134,7 @@ def write_tied(folder: Path, matrix: np.ndarray | None = None, /, **dtypes: str)
 class TestTiedHeadOfEqualValues:
     @pytest.mark.parametrize("embed", ["F32", "F16", "BF16"])
     @pytest.mark.parametrize("head", ["F32", "F16", "BF16"])
-    def test_the_same_bits_as_without_it(
+    def test_an_equal_head_changes_no_bit(
         self, tmp_path: Path, open_llm: Any, embed: str, head: str
     ) -> None:
         alone = write_tied(tmp_path / "alone", embed=embed)
@@ -142,7 +146,7 @@ class TestTiedHeadOfEqualValues:
             assert found.logits(TOKENS).tobytes() == expected.logits(TOKENS).tobytes()
 
     @pytest.mark.parametrize("row", [0, 3, 7])
-    def test_one_value_that_differs_is_seen(
+    def test_one_different_value_is_found(
         self, tmp_path: Path, open_llm: Any, monkeypatch: pytest.MonkeyPatch, row: int
     ) -> None:
         """Also where the matrices are compared in parts of a few values."""
@@ -161,7 +165,9 @@ class TestTiedHeadOfOtherValues:
     """The head has the embedding's rows in reverse order: so have the logits."""
 
     @pytest.mark.parametrize("head", ["F32", "F16", "BF16"])
-    def test_both_are_used(self, tmp_path: Path, open_llm: Any, head: str) -> None:
+    def test_embedding_and_head_are_both_used(
+        self, tmp_path: Path, open_llm: Any, head: str
+    ) -> None:
         expected = open_llm(write_tied(tmp_path / "tied"), dtype="f32").logits(TOKENS)
         folder = write_tied(tmp_path / "other", EMBEDDING[::-1], head=head)
         with pytest.warns(UserWarning, match="differs"):
@@ -169,7 +175,7 @@ class TestTiedHeadOfOtherValues:
         assert not llm.spec.tied_head
         np.testing.assert_array_equal(llm.logits(TOKENS), expected[:, ::-1])
 
-    def test_the_warning_stands_at_the_callers_line(self, tmp_path: Path, open_llm: Any) -> None:
+    def test_the_warning_names_the_line_of_the_caller(self, tmp_path: Path, open_llm: Any) -> None:
         from onward import LLM
 
         folder = write_tied(tmp_path / "other", EMBEDDING[::-1])
@@ -195,7 +201,7 @@ class TestTiedHeadOfOtherValues:
                 llm = open_llm(folder, packed_cache=tmp_path / "kept")
             assert llm.logits(TOKENS).tobytes() == expected.tobytes()
 
-    def test_another_shape_is_an_error(self, tmp_path: Path, open_llm: Any) -> None:
+    def test_a_head_of_another_shape_is_an_error(self, tmp_path: Path, open_llm: Any) -> None:
         folder = write_tied(tmp_path / "short", EMBEDDING[:7])
         with (
             pytest.warns(UserWarning, match="differs"),

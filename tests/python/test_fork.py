@@ -69,11 +69,11 @@ class TestFork:
         assert in_forked_child(lambda: tokens_of(llm)) == str(expected)
         assert tokens_of(llm) == expected
 
-    def test_before_the_first_call(self, llm):
+    def test_a_fork_before_the_first_call(self, llm):
         child = in_forked_child(lambda: tokens_of(llm))
         assert child == str(tokens_of(llm))
 
-    def test_a_child_of_the_child(self, llm):
+    def test_a_fork_in_a_forked_child(self, llm):
         expected = tokens_of(llm)
         assert in_forked_child(lambda: in_forked_child(lambda: tokens_of(llm))) == str(expected)
 
@@ -87,7 +87,7 @@ class TestFork:
             assert child == str(expected) or "forked" in child, child
         assert tokens_of(llm) == expected
 
-    def test_a_stream_of_the_parent_does_not_go_on_in_the_child(self, llm):
+    def test_a_stream_of_the_parent_is_an_error_in_the_child(self, llm):
         stream = llm.stream(PROMPT, max_new_tokens=50)
         llm.generate([1], max_new_tokens=3)  # a few steps for the stream as well
         child = in_forked_child(lambda: list(stream))
@@ -96,19 +96,19 @@ class TestFork:
         list(stream)
         assert stream.result.token_ids == expected
 
-    def test_the_child_leaves_the_parents_requests_behind(self, llm):
+    def test_the_child_has_no_requests_of_the_parent(self, llm):
         with llm.stream(PROMPT, max_new_tokens=50):
             child = in_forked_child(lambda: (tokens_of(llm), llm.stats()["running"]))
         assert child == str((tokens_of(llm), 0))
 
     @needs_proc
-    def test_the_child_starts_workers_of_its_own(self, llm):
+    def test_the_child_starts_its_own_workers(self, llm):
         """A child has its one thread only; after a call there are the two that were asked for."""
         tokens_of(llm)
         child = in_forked_child(lambda: tokens_of(llm) and len(os.listdir("/proc/self/task")))
         assert child == "2"
 
-    def test_the_child_may_close_what_it_has_not_opened(self, llm):
+    def test_the_child_may_close_the_model_of_the_parent(self, llm):
         """Also before its first call, when the threads of the pool belong to the parent."""
         expected = tokens_of(llm)
         assert in_forked_child(llm.close) == "None"
@@ -141,7 +141,7 @@ def load_and_work(folder: str) -> tuple[int, ...]:
         return tokens_of(llm)
 
 
-def test_spawned_workers_load_their_own(folder, llm):
+def test_spawned_workers_load_their_own_model(folder, llm):
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         found = pool.map_async(load_and_work, [str(folder)] * 3).get(CHILD_LIMIT_S)
     assert found == [tokens_of(llm)] * 3

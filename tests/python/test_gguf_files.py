@@ -83,7 +83,7 @@ def test_metadata_becomes_a_config(tmp_path: Path) -> None:
     assert checkpoint.generation_config == {}
 
 
-def test_absent_output_matrix_means_tied(tmp_path: Path) -> None:
+def test_a_missing_output_matrix_means_a_tied_head(tmp_path: Path) -> None:
     tensors = tiny_gguf_tensors()
     del tensors["output.weight"]
     assert spec_of(write(tmp_path, tensors)).tied_head
@@ -181,7 +181,7 @@ def test_smollm3_rows_are_reordered_like_those_of_llama(tmp_path: Path) -> None:
     assert part_of(checkpoint, "blk.3.attn_q.weight").row_order is not None  # it does not rotate
 
 
-def test_biases_are_seen_in_the_tensors(tmp_path: Path) -> None:
+def test_biases_are_found_by_their_tensors(tmp_path: Path) -> None:
     config = config_of(attention_bias=True, mlp_bias=True)
     checkpoint = write(tmp_path, tiny_gguf_tensors(config))
     spec = spec_of(checkpoint)
@@ -258,7 +258,7 @@ def test_metadata_that_cannot_be_used(
         spec_of(write(tmp_path, **{key: value}))
 
 
-def test_metadata_that_changes_nothing(tmp_path: Path) -> None:
+def test_metadata_without_effect_is_accepted(tmp_path: Path) -> None:
     harmless: dict[str, Any] = {
         "llama.expert_count": 0,
         "llama.attention.causal": True,
@@ -403,7 +403,7 @@ def test_every_truncation_is_an_error(tmp_path: Path) -> None:
     assert read_gguf_header(GOOD, "good.gguf").metadata["llama.block_count"] == 2
 
 
-def test_header_of_many_small_things_is_read_in_a_second() -> None:
+def test_a_header_with_the_most_elements_is_read_in_a_second() -> None:
     """The most that the limits let through: 2**21 empty texts."""
     data = pair("a", 9, struct.pack("<IQ", 8, 1 << 21) + bytes(8 << 21))
     start = time.process_time()
@@ -414,7 +414,7 @@ def test_header_of_many_small_things_is_read_in_a_second() -> None:
         read_gguf_header(pair("a", 9, struct.pack("<IQ", 8, (1 << 21) + 1) + bytes(9 << 21)), "m")
 
 
-def test_arrays_that_are_too_large_together() -> None:
+def test_the_limit_of_arrays_is_for_their_total() -> None:
     """Each is within the limit, which is for all of them."""
     half = struct.pack("<IQ", 0, 1 << 20) + bytes(1 << 20)
     arrays = [gguf_text(name) + struct.pack("<I", 9) + half for name in "ab"]
@@ -424,7 +424,7 @@ def test_arrays_that_are_too_large_together() -> None:
         read_gguf_header(header(pairs=3, rest=b"".join(arrays) + one_more), "m")
 
 
-def test_metadata_above_its_limit(tmp_path: Path) -> None:
+def test_metadata_above_its_limit_is_refused(tmp_path: Path) -> None:
     """In a sparse file that has the room: texts of 63 MB are read, with 2 MB more they are not."""
     path = tmp_path / "sparse.gguf"
     for more, message in ((1 << 10, None), (2 << 20, "bytes of text, but only")):

@@ -66,18 +66,18 @@ def test_user_defined_tokens_known_as_ends() -> None:
     assert tokenizer.special_ids == {FIRST + 2}
 
 
-def test_an_end_in_part_of_an_answer_is_none() -> None:
+def test_a_known_end_that_only_ends_the_reasoning_is_not_an_end() -> None:
     """<|end|> ends the reasoning of models that have <|return|> and <|call|>."""
     assert ends(["<|return|>", "<|end|>", "<|call|>", "<|channel|>"]) == [0, 2]
     assert ends(["<|end|>", "<|return|>", "<|call|>"], eos_token_id=FIRST + 1) == [1, 2]
 
 
-def test_a_token_for_unknown_text_is_no_end() -> None:
+def test_the_token_for_unknown_text_is_not_an_end() -> None:
     assert ends(["<|im_end|>", "<|endoftext|>"], unknown_token_id=FIRST + 1) == [0]
     assert smollm2().eos_token_ids == [2]
 
 
-def test_ends_that_the_file_names() -> None:
+def test_ends_named_in_the_file() -> None:
     assert ends(["a0", "b0", "c0"], eot_token_id=FIRST + 2, eom_token_id=FIRST + 1) == [0, 2, 1]
 
 
@@ -92,14 +92,16 @@ def test_ends_that_the_file_names() -> None:
         ("{{ m['content'] }}{% if m['role'] == 'assistant' %}<|final|>{% endif %}", [0, 3]),
     ],
 )
-def test_what_a_template_writes_after_an_answer_is_an_end(answer: str, expected: list[int]) -> None:
+def test_the_token_that_a_template_puts_after_an_answer_is_an_end(
+    answer: str, expected: list[int]
+) -> None:
     template = "{% for m in messages %}<|" + "{{ m['role'] }}|>" + answer + "{% endfor %}"
     template += "{# <|fin|> <|final|> #}"
     markers = ["</s>", "<|fin|>", "<|user|>", "<|final|>", "<|assistant|>"]
     assert ends(markers, template=template) == expected
 
 
-def test_named_templates_are_looked_at() -> None:
+def test_named_templates_are_searched_too() -> None:
     found = metadata(["</s>", "<|im_start|>", "<|im_end|>"], kind=NORMAL)
     found["tokenizer.chat_template.tool_use"] = CHATML
     tokenizer = read_gguf_tokenizer(found)
@@ -118,7 +120,7 @@ def test_markers_of_a_template_are_control_tokens(kind: int | None) -> None:
     assert tokenizer.special_ids == {FIRST, FIRST + 1, FIRST + 2}
 
 
-def test_marks_inside_an_answer_are_tokens_that_are_shown() -> None:
+def test_markers_inside_an_answer_are_shown() -> None:
     """A <tool_call> is part of the text that a program reads."""
     template = CHATML + "{# <tool_call> [INST] #}"
     markers = ["<|im_end|>", "<tool_call>", "[INST]", "<b>"]
@@ -128,7 +130,7 @@ def test_marks_inside_an_answer_are_tokens_that_are_shown() -> None:
     assert len(tokenizer.encode("<b>")) == 3  # no template writes it
 
 
-def test_a_piece_that_merges_make_is_no_marker() -> None:
+def test_a_piece_made_by_merges_is_not_a_marker() -> None:
     """<b> is text like any other in a vocabulary that learned it, also where a template has it."""
     found = metadata(["</s>", "<b", "<b>"], kind=NORMAL, template=CHATML + "{# <b> #}")
     found |= {"tokenizer.ggml.merges": ["< b", "<b >"], "tokenizer.ggml.pre": "bloom"}
@@ -169,7 +171,7 @@ def test_ids_that_are_needed_are_errors(key: str, value: int) -> None:
         read_gguf_tokenizer(metadata(["</s>"], **{f"{key}_token_id": value}))
 
 
-def test_named_tokens_are_what_templates_see() -> None:
+def test_templates_get_the_named_tokens() -> None:
     ids = {"padding": 1, "unknown": 2, "seperator": 3, "cls": 4, "mask": 5}
     keys = {f"{key}_token_id": FIRST + i for key, i in ids.items()}
     found = read_gguf_tokenizer(metadata(["e0", "p0", "u0", "s0", "c0", "m0"], **keys))
@@ -213,7 +215,7 @@ def test_empty_and_equal_unused_pieces(build: Any, pieces: list[str], kinds: lis
         assert i not in kept[:1] or text == pieces[i]
 
 
-def test_a_named_token_is_never_the_spare_one() -> None:
+def test_a_named_token_is_never_an_unused_piece() -> None:
     found = metadata(["x0", "x0"], kind=UNUSED, eos_token_id=FIRST + 1)
     tokenizer = read_gguf_tokenizer(found)
     assert tokenizer.eos_token_ids == [FIRST + 1]

@@ -58,7 +58,7 @@ def test_answers_end_where_the_template_ends_turns(tmp_path: Path, kind: int) ->
         assert ids == [ID["<|im_start|>"], ID["a"], ID["<|im_end|>"]]
 
 
-def test_a_template_of_its_own_end(tmp_path: Path) -> None:
+def test_a_template_with_its_own_end_token(tmp_path: Path) -> None:
     template = CHATML.replace("<|im_end|>", "<|stop|>")
     tokens = [piece.replace("<|im_end|>", "<|other|>") for piece in PIECES]
     path = write(tmp_path / "m.gguf", 3, template, tokenizer__ggml__tokens=tokens)
@@ -69,7 +69,7 @@ def test_a_template_of_its_own_end(tmp_path: Path) -> None:
         assert [piece for piece in PIECES if ended_by(llm, piece)] == ["</s>", "<|stop|>"]
 
 
-def test_streams_and_sessions_end_there_too(tmp_path: Path) -> None:
+def test_streams_and_sessions_end_at_the_same_tokens(tmp_path: Path) -> None:
     with LLM(write(tmp_path / "m.gguf"), threads=1) as llm:
         options = {"max_new_tokens": 3, "temperature": 0, "logit_bias": {ID["<|im_end|>"]: 1e4}}
         stream = llm.chat("ab", stream=True, **options)

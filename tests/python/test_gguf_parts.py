@@ -122,7 +122,7 @@ def test_a_folder_of_parts_is_one_model(tmp_path: Path) -> None:
         load_model(find_model(tmp_path / "parts"), "f32", 1)
 
 
-def test_a_part_under_another_name(tmp_path: Path) -> None:
+def test_a_renamed_part_is_an_error(tmp_path: Path) -> None:
     paths = write_parts(tmp_path, [5, 7, 0])
     for name in ("model.gguf", part_name(1, 4), part_name(3, 3)):
         renamed = shutil.copy(paths[1], tmp_path / name)
@@ -164,14 +164,14 @@ def test_parts_that_do_not_belong_together(tmp_path: Path) -> None:
         ({"split.count": 65535}, "tiny-00001-of-00002.gguf: is part 1 of 65535 by its metadata"),
     ],
 )
-def test_metadata_of_parts_that_is_wrong(
+def test_wrong_metadata_of_parts_is_an_error(
     tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(WeightError, match=message):
         GgufCheckpoint(write_parts(tmp_path, [5, 0], **changes)[0])
 
 
-def test_one_part_of_one_needs_no_name(tmp_path: Path) -> None:
+def test_a_single_part_may_have_any_name(tmp_path: Path) -> None:
     path = tmp_path / "any.gguf"
     path.write_bytes(gguf_bytes({**TINY_GGUF, **keys(0, 1, 21)}, tiny_gguf_tensors()))
     assert np.array_equal(logits(path), logits(write_whole(tmp_path)))

@@ -77,7 +77,7 @@ def test_words_of_a_text(names: str) -> None:
 
 
 @pytest.mark.parametrize(("pre", "text", "expected"), SPECIAL)
-def test_where_a_pre_tokenizer_differs(pre: str, text: str, expected: str) -> None:
+def test_differences_between_pre_tokenizers(pre: str, text: str, expected: str) -> None:
     assert words(pre, text) == expected.split("|")
 
 
@@ -97,14 +97,14 @@ def test_some_compose_characters(pre: str) -> None:
     assert tokenizer.encode("e\u0301") == tokenizer.encode("é")
 
 
-def test_without_a_name_those_of_gpt2_are_assumed() -> None:
+def test_the_default_pre_tokenizer_is_gpt2() -> None:
     with pytest.warns(UserWarning, match=r"pre: the key is missing, so text is cut .* as GPT-2 "):
         tokenizer = read_gguf_tokenizer(gguf_byte_level(pre=None))
     assert tokenizer.encode("ab12 a") == read_gguf_tokenizer(gguf_byte_level()).encode("ab12 a")
 
 
 @pytest.mark.parametrize("pre", ["gemma4", "whitespace", "afmoe", "banana"])
-def test_others_are_refused_by_name(pre: str) -> None:
+def test_unknown_pre_tokenizers_are_refused_by_name(pre: str) -> None:
     with pytest.raises(
         TokenizerError, match=f"pre: .* '{pre}' is not supported, .*default, .*llada"
     ):

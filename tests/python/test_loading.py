@@ -49,7 +49,7 @@ def test_progress_counts_the_bytes_of_the_tensors(tmp_path: Path) -> None:
     assert model.config == TINY
 
 
-def test_memory_after_loading_bf16_is_that_of_the_file(tmp_path: Path) -> None:
+def test_a_bf16_model_takes_the_memory_of_its_file(tmp_path: Path) -> None:
     pytest.importorskip("onward._core")
     config = config_of(hidden_size=512, intermediate_size=2048, vocab_size=8192)
     config["num_attention_heads"] = 8

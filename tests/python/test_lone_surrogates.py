@@ -38,7 +38,9 @@ CALLS: dict[str, Callable[[LLM], Any]] = {
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
-def test_in_calls(folder: Path, open_llm: OpenLLM, call: Callable[[LLM], Any]) -> None:
+def test_lone_surrogates_in_calls_are_refused(
+    folder: Path, open_llm: OpenLLM, call: Callable[[LLM], Any]
+) -> None:
     llm = open_llm(folder)
     with pytest.raises(Error) as error:
         call(llm)
@@ -57,22 +59,24 @@ def test_in_calls(folder: Path, open_llm: OpenLLM, call: Callable[[LLM], Any]) -
         {"draft_model": LONE},
     ],
 )
-def test_in_options_of_a_model(folder: Path, options: dict[str, Any]) -> None:
+def test_lone_surrogates_in_options_of_a_model_are_refused(
+    folder: Path, options: dict[str, Any]
+) -> None:
     with pytest.raises(Error):
         LLM(folder, **options)
 
 
 @pytest.mark.parametrize("name", [LONE, LONE + "/b", "/tmp/" + LONE, LONE + ".gguf"])
-def test_in_paths(name: str) -> None:
+def test_lone_surrogates_in_paths_are_refused(name: str) -> None:
     with pytest.raises(Error) as error:
         LLM(name)
     str(error.value).encode()
 
 
-def test_in_a_stop_string_it_is_never_found(folder: Path, open_llm: OpenLLM) -> None:
+def test_a_lone_surrogate_in_a_stop_string_is_refused(folder: Path, open_llm: OpenLLM) -> None:
     assert open_llm(folder).generate("a", stop=[LONE], max_new_tokens=2).finish_reason == "length"
 
 
-def test_a_text_has_no_logits(folder: Path, open_llm: OpenLLM) -> None:
+def test_a_text_with_lone_surrogates_has_no_logits(folder: Path, open_llm: OpenLLM) -> None:
     with pytest.raises(TypeError, match="token_ids: is 'a'"):
         open_llm(folder).logits("a")  # type: ignore[arg-type]

@@ -94,7 +94,7 @@ def nothing_is_left(llm: LLM) -> bool:
     return stats["running"] == stats["waiting"] == stats["cache_blocks_in_use"] == 0
 
 
-def test_the_calls_say_something(alone):
+def test_the_calls_have_different_outputs(alone):
     """Stop strings stop, outputs differ: what is compared below is worth comparing."""
     reasons = [sequences[0].finish_reason for sequences, *_ in alone]
     assert reasons.count("stop") >= 3
@@ -102,7 +102,7 @@ def test_the_calls_say_something(alone):
 
 
 @pytest.mark.timeout(120)
-def test_from_eight_threads(llm, alone):
+def test_calls_from_eight_threads(llm, alone):
     """Each thread makes every call, beginning at another; every other one is streamed if it can."""
 
     def work(thread: int) -> None:
@@ -123,7 +123,7 @@ def test_from_eight_threads(llm, alone):
 
 
 @pytest.mark.timeout(120)
-def test_gathered(llm, alone):
+def test_calls_gathered_in_an_event_loop(llm, alone):
     """agenerate and astream of all calls at once, beside a thread that makes them too."""
 
     async def read(index: int) -> str:
@@ -146,7 +146,7 @@ def test_gathered(llm, alone):
 
 
 @pytest.mark.parametrize("leave", ["close", "let go", "break"])
-def test_a_stream_that_is_left_frees_its_place_before_the_next_step(llm, leave):
+def test_an_abandoned_stream_frees_its_place_before_the_next_step(llm, leave):
     """While another call generates: the first look at the engine afterwards finds one less."""
     started = threading.Event()
 
@@ -183,7 +183,7 @@ def test_a_stream_that_is_left_frees_its_place_before_the_next_step(llm, leave):
     assert nothing_is_left(llm)
 
 
-def test_a_stream_that_is_left_lets_the_next_one_in(folder, open_llm):
+def test_an_abandoned_stream_lets_the_next_call_start(folder, open_llm):
     """One place: a call that waits for it has it once the stream is closed."""
     llm = open_llm(folder, max_sequences=1)
     stream = llm.stream([7, 8, 9], max_new_tokens=ENDLESS)
@@ -200,7 +200,7 @@ def test_a_stream_that_is_left_lets_the_next_one_in(folder, open_llm):
 
 
 @pytest.mark.parametrize("options", [{}, {"num_beams": 3}, {"num_return_sequences": 2}])
-def test_a_failed_call_does_not_keep_itself_alive(llm, options):
+def test_a_failed_call_is_freed(llm, options):
     """The exception knows the frames of the call, these know the event, and it the exception."""
 
     class Rule:

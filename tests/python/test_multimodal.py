@@ -34,7 +34,7 @@ def whole_config(text: dict[str, Any] | None = None, **changes: Any) -> dict[str
     }
 
 
-def test_the_spec_is_that_of_the_text_model() -> None:
+def test_the_spec_equals_the_text_model() -> None:
     assert read_spec(whole_config()) == read_spec(TEXT)
     without_type = {key: value for key, value in TEXT.items() if key != "model_type"}
     assert read_spec(whole_config(without_type)) == read_spec(TEXT)
@@ -56,7 +56,9 @@ def test_the_spec_is_that_of_the_text_model() -> None:
         (whole_config(quantization_config={"bits": 4}), "quantization_config is present"),
     ],
 )
-def test_what_may_change_the_arithmetic_is_refused(config: dict[str, Any], message: str) -> None:
+def test_fields_that_may_change_the_arithmetic_are_refused(
+    config: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ConfigError, match=rf"^config\.json: {message}"):
         read_spec(config)
 
@@ -68,7 +70,7 @@ SPELLINGS: dict[str, Callable[[str], str]] = {
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_the_weights_are_those_of_the_text_model(tmp_path: Path, spelling: str) -> None:
+def test_the_weights_equal_the_text_model(tmp_path: Path, spelling: str) -> None:
     weights = random_weights(TEXT)
     plain = load_model(find_model(write_folder(tmp_path / "text", TEXT, weights)), "auto", 1)
     media = {

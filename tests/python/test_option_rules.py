@@ -214,13 +214,13 @@ def test_contradictions_name_the_option(options: dict[str, Any], message: str) -
         {"regex": "a", "logits_processor": rule, "stopping_criteria": rule},
     ],
 )
-def test_what_goes_together(options: dict[str, Any]) -> None:
+def test_consistent_options_are_accepted(options: dict[str, Any]) -> None:
     effective = resolve(**options)
     request = request_options(effective, vocab_size=VOCAB, context=64)
     assert ("beams" in request) == (effective.num_beams > 1)
 
 
-def test_numbers_of_any_size_are_bounded_by_what_they_count() -> None:
+def test_large_numbers_are_limited_to_the_thing_that_they_count() -> None:
     options = resolve(
         logprobs=2**70,
         prompt_logprobs=2**70,

@@ -124,7 +124,7 @@ def test_library_defaults() -> None:
         *(LLM.generate, LLM.stream, LLM.chat, LLM.agenerate, LLM.astream),
     ],
 )
-def test_signatures_and_docstrings_spell_every_option_out(function: Any) -> None:
+def test_signatures_and_docstrings_list_every_option(function: Any) -> None:
     parameters = inspect.signature(function).parameters
     for option in OPTIONS:
         assert parameters[option.name].kind is inspect.Parameter.KEYWORD_ONLY
@@ -320,7 +320,7 @@ def test_an_unknown_option_is_a_type_error_that_suggests_the_near_one(
         st.sampled_from(sorted(BY_NAME)), st.integers() | st.floats() | st.text("a1", max_size=2)
     )
 )
-def test_whatever_is_passed_ends_in_options_or_in_a_typed_error(options: dict[str, Any]) -> None:
+def test_any_value_gives_options_or_a_typed_error(options: dict[str, Any]) -> None:
     try:
         effective = resolve(**options)
     except (InvalidArgument, ArgumentTypeError):
@@ -361,7 +361,7 @@ def test_a_filter_takes_the_files_temperature_even_without_do_sample() -> None:
     assert resolve(defaults(temperature=0.6)).temperature == 0.0
 
 
-def test_sampling_fields_count_only_with_do_sample() -> None:
+def test_sampling_fields_have_effect_only_with_do_sample() -> None:
     fields_ = {"temperature": 0.6, "top_k": 50, "top_p": 0.9, "min_p": 0.05}
     quiet = resolve(defaults(**fields_, do_sample=False))
     assert (quiet.temperature, quiet.top_k, quiet.top_p, quiet.min_p) == (0, 0, 1, 0)
@@ -369,7 +369,7 @@ def test_sampling_fields_count_only_with_do_sample() -> None:
     assert (loud.temperature, loud.top_k, loud.top_p, loud.min_p) == (0.6, 50, 0.9, 0.05)
 
 
-def test_the_other_names_of_hugging_face() -> None:
+def test_alternative_names_of_transformers() -> None:
     filters = {"typical_p": 0.9, "epsilon_cutoff": 0.01, "eta_cutoff": 0.02}
     bans = {"no_repeat_ngram_size": 3, "bad_words_ids": [[1, 2]], "suppress_tokens": [4]}
     quiet = resolve(defaults(**filters, **bans))
@@ -410,7 +410,7 @@ def test_do_sample_alone_is_temperature_1_without_top_k() -> None:
     assert (options.temperature, options.top_k) == (1.0, 0)
 
 
-def test_the_call_goes_before_the_file_and_the_file_before_the_library() -> None:
+def test_options_of_the_call_have_priority_over_the_file_and_the_library() -> None:
     model = defaults(do_sample=True, temperature=0.6, max_new_tokens=32, repetition_penalty=1.2)
     assert resolve(model).max_new_tokens == 32
     assert resolve(model).repetition_penalty == 1.2
@@ -442,7 +442,7 @@ def test_ignore_eos_keeps_the_callers_own_stops() -> None:
     assert resolve(model, ignore_eos=True, stop_token_ids=[5]).stop_token_ids == (5,)
 
 
-def test_a_tokenizers_eos_beyond_the_models_vocabulary_cannot_come_and_is_left_out() -> None:
+def test_an_eos_of_the_tokenizer_beyond_the_vocabulary_is_ignored() -> None:
     assert read_model_defaults({}, {"eos_token_id": -1}, [VOCAB + 5], VOCAB).eos_token_ids == ()
 
 

@@ -116,7 +116,9 @@ def test_the_same_bytes_are_packed(tmp_path: Path, dtype: str, stored: str) -> N
 @pytest.mark.parametrize(
     ("method", "changes"), [("round", FUSED | {"down"}), ("gptq", FUSED)], ids=["round", "gptq"]
 )
-def test_quantised_files_keep_their_layout(tmp_path: Path, method: str, changes: set[str]) -> None:
+def test_quantised_files_keep_the_layout_of_their_tensors(
+    tmp_path: Path, method: str, changes: set[str]
+) -> None:
     plain = write_folder(tmp_path / "plain", CONFIG, plain_weights())
     other = write_folder(tmp_path / "other", CONFIG, other_weights(changes))
 
@@ -149,7 +151,7 @@ def test_errors_of_calibration_name_the_rows_of_fused_tensors(tmp_path: Path) ->
         ("gptq", {"down"}, InvalidArgument, "layers.0.down, but down has other rows, too"),
     ],
 )
-def test_what_cannot_be_quantised(
+def test_tensors_that_cannot_be_quantised_are_refused(
     tmp_path: Path, method: str, changes: set[str], error: type[Exception], message: str
 ) -> None:
     changes = changes | FUSED

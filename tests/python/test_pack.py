@@ -64,19 +64,21 @@ def same(a: onward.LLM, b: onward.LLM) -> None:
 
 class TestTheSameModel:
     @pytest.mark.parametrize("dtype", [*DTYPES, "auto"])
-    def test_of_a_folder(self, tmp_path: Path, open_llm: Callable[..., Any], dtype: str) -> None:
+    def test_a_pack_of_a_folder(
+        self, tmp_path: Path, open_llm: Callable[..., Any], dtype: str
+    ) -> None:
         folder = write_talking(tmp_path / "model")
         pack(folder, tmp_path / "m.onward", dtype=dtype)
         original = open_llm(folder, dtype=dtype)
         same(original, open_llm(tmp_path / "m.onward", dtype="auto"))
         same(original, open_llm(tmp_path / "m.onward", dtype=original.dtype))
 
-    def test_of_a_gguf_file(self, tmp_path: Path, open_llm: Callable[..., Any]) -> None:
+    def test_a_pack_of_a_gguf_file(self, tmp_path: Path, open_llm: Callable[..., Any]) -> None:
         path = write_gguf(tmp_path / "m.gguf")
         pack(path, tmp_path / "other.onward")
         same(open_llm(path, dtype="auto"), open_llm(tmp_path / "other.onward", dtype="auto"))
 
-    def test_the_defaults_are_those_of_the_files(
+    def test_the_defaults_equal_the_files(
         self, tmp_path: Path, open_llm: Callable[..., Any]
     ) -> None:
         llm = open_llm(tiny_pack(tmp_path), dtype="auto")
@@ -108,7 +110,7 @@ class TestTheSameModel:
             assert ids == b.chat_token_ids(MESSAGES, options)
         assert ids != a.chat_token_ids(MESSAGES)
 
-    def test_without_a_tokenizer(self, tmp_path: Path, open_llm: Callable[..., Any]) -> None:
+    def test_a_pack_without_a_tokenizer(self, tmp_path: Path, open_llm: Callable[..., Any]) -> None:
         pack(write_seeded(tmp_path / "model"), tmp_path / "m.onward")
         llm = open_llm(tmp_path / "m.onward")
         assert len(llm.generate([1, 2, 3], max_new_tokens=4).token_ids) == 4
@@ -127,7 +129,7 @@ class TestTheSameModel:
             ids = list(range(40))
             assert a.logits(ids).tobytes() == b.logits(ids).tobytes()
 
-    def test_a_conversation_goes_on_in_the_pack(
+    def test_a_conversation_continues_in_the_pack(
         self, tmp_path: Path, open_llm: Callable[..., Any]
     ) -> None:
         folder = write_talking(tmp_path / "model")
@@ -141,14 +143,14 @@ class TestTheSameModel:
         again.load(tmp_path / "talk.session")
         assert again.send("and on").token_ids == session.send("and on").token_ids
 
-    def test_as_a_draft_model(self, tmp_path: Path, open_llm: Callable[..., Any]) -> None:
+    def test_a_pack_as_a_draft_model(self, tmp_path: Path, open_llm: Callable[..., Any]) -> None:
         path = tiny_pack(tmp_path)
         plain = open_llm(path, dtype="auto").generate("abc").token_ids
         kept = {"draft_model": path, "packed_cache": tmp_path / "kept"}  # of the model alone
         assert open_llm(tmp_path / "model", **kept).generate("abc").token_ids == plain
         assert open_llm(path, dtype="auto", draft_model=path).generate("abc").token_ids == plain
 
-    def test_the_bits_of_the_core(self, tmp_path: Path) -> None:
+    def test_the_weights_have_the_same_bytes(self, tmp_path: Path) -> None:
         """Copied or in place: the bytes that the original's core gives out."""
         folder = write_seeded(tmp_path / "model")
         for dtype in DTYPES:
@@ -194,7 +196,7 @@ class TestTheFile:
             assert ours.items() <= sums.items()
         assert padding > 0
 
-    def test_what_a_native_program_finds(self, tmp_path: Path) -> None:
+    def test_the_metadata_for_native_programs(self, tmp_path: Path) -> None:
         _, texts = open_pack(tiny_pack(tmp_path, name="a name"))
         vocabulary = json.loads(texts["vocabulary"])
         assert vocabulary == {
@@ -227,7 +229,7 @@ class TestTheFile:
 
 
 class TestRefused:
-    def test_another_dtype_says_how_to_pack_anew(
+    def test_another_dtype_is_refused_with_the_command_to_pack_again(
         self, tmp_path: Path, open_llm: Callable[..., Any]
     ) -> None:
         path = tiny_pack(tmp_path, dtype="int4")
@@ -244,7 +246,7 @@ class TestRefused:
         with pytest.raises(InvalidArgument, match=r"packed_cache: .*tiny.onward.*packed already"):
             open_llm(tiny_pack(tmp_path), dtype="auto", packed_cache=tmp_path)
 
-    def test_another_layout_names_both_and_the_way_out(self, tmp_path: Path) -> None:
+    def test_another_layout_is_refused_with_the_next_step(self, tmp_path: Path) -> None:
         path = tiny_pack(tmp_path)
         parts = parts_of(path)
         parts.metadata.update(layout="77", onward="9.9")
@@ -255,7 +257,7 @@ class TestRefused:
         with pytest.raises(PackError, match=f"{found}, expected layout {ours}: {way_out}"):
             open_pack(path)
 
-    def test_what_is_not_there_or_no_file(self, tmp_path: Path) -> None:
+    def test_missing_files_and_folders_are_refused(self, tmp_path: Path) -> None:
         with pytest.raises(ModelNotFound, match="no such file"):
             onward.LLM(tmp_path / "gone.onward")
         with pytest.raises(ModelNotFound, match="no such file"):
@@ -285,7 +287,7 @@ class TestRefused:
         path.touch()
         assert find_model(path) == ModelFiles("some.name", path, "pack")
 
-    def test_odd_names_of_files(self, tmp_path: Path) -> None:
+    def test_unusual_names_of_files_are_accepted(self, tmp_path: Path) -> None:
         path = tiny_pack(tmp_path)
         odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff\x01" + "é".encode() + b".onward"))
         path.rename(odd)
@@ -330,7 +332,7 @@ class TestMemory:
         open_llm(tmp_path / "m.onward", dtype="auto")
         assert self.of_mapping(tmp_path / "m.onward")["Rss"] == 0
 
-    def test_the_cache_leaves_room_for_weights_that_are_not_read_yet(
+    def test_the_default_cache_leaves_memory_for_unread_weights(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_llm: Callable[..., Any]
     ) -> None:
         path = tiny_pack(tmp_path)
@@ -415,7 +417,7 @@ class TestMemory:
         assert alone[1] >= 0.9 * alone[0]
         assert together[1] <= 0.6 * together[0]
 
-    def test_opening_and_closing_leaves_nothing(self, tmp_path: Path) -> None:
+    def test_opening_and_closing_leaves_no_memory_and_no_files(self, tmp_path: Path) -> None:
         path = tiny_pack(tmp_path)
         for _ in range(20):
             open_pack(path)
@@ -428,7 +430,7 @@ class TestMemory:
         assert len(os.listdir("/proc/self/fd")) == files
 
 
-def test_opening_takes_no_time(tmp_path: Path) -> None:
+def test_opening_takes_the_same_time_for_any_size(tmp_path: Path) -> None:
     """A model of 100 MB opens as fast as a small one: within 50 ms here, whatever the machine does
     beside it within the best of several tries."""
     pack(

@@ -26,7 +26,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
 
 
 class TestWriting:
-    def test_says_what_it_wrote_and_how_to_use_it(
+    def test_it_prints_a_summary_and_the_next_command(
         self, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         output = tmp_path / "my model.onward"
@@ -39,7 +39,7 @@ class TestWriting:
         assert f"""onward generate "Once upon a time" --model '{output}'""" in out
         assert [path.name for path in tmp_path.iterdir()] == [output.name]
 
-    def test_as_json_with_a_name(
+    def test_the_summary_as_json_with_a_name(
         self, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         output = tmp_path / "m.onward"
@@ -58,7 +58,7 @@ class TestWriting:
         }
         assert texts["name"] == "Ours 1"
 
-    def test_nothing_is_written_over_without_being_told(
+    def test_an_existing_file_is_overwritten_only_with_force(
         self, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         output = tmp_path / "m.onward"
@@ -83,7 +83,7 @@ class TestWriting:
         assert digest == {name: bytes(data) for name, _, data in open_pack(output)[0].packed()}
 
     @pytest.mark.parametrize("problem", [OSError(28, "No space left on device"), KeyboardInterrupt])
-    def test_what_fails_leaves_nothing(
+    def test_a_failure_leaves_no_file(
         self,
         folder: Path,
         tmp_path: Path,
@@ -128,7 +128,9 @@ class TestWriting:
         assert problem in told(capsys)[1]
         assert [path.name for path in tmp_path.iterdir()] == ["folder.onward"]
 
-    def test_a_pack_is_not_packed(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_packing_a_pack_is_refused(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         path = tiny_pack(tmp_path)
         assert main(["pack", str(path), "-o", str(tmp_path / "again.onward")]) == 2
         assert "is a pack, expected the model that it was made of" in told(capsys)[1]
@@ -141,7 +143,9 @@ class TestWriting:
 
 
 class TestVerify:
-    def test_good(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_verify_accepts_a_good_pack(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         path = tiny_pack(tmp_path)
         size = path.stat().st_size
         weights = len(open_pack(path)[0].packed())
@@ -156,7 +160,9 @@ class TestVerify:
             "good": True,
         }
 
-    def test_damaged(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_verify_refuses_a_damaged_pack(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         path = tiny_pack(tmp_path)
         whole = bytearray(path.read_bytes())
         begin = parts_of(path).header["layers.0.down"]["data_offsets"][0]
@@ -165,13 +171,15 @@ class TestVerify:
         assert main(["pack", "--verify", str(path)]) == 1
         assert "tiny.onward: tensor 'layers.0.down' has checksum" in told(capsys)[1]
 
-    def test_gone(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_verify_of_a_missing_file_is_an_error(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         assert main(["pack", "--verify", str(tmp_path / "gone.onward")]) == 1
         assert "gone.onward: cannot open: No such file or directory" in told(capsys)[1]
 
 
 class TestOtherCommands:
-    def test_generate_gives_what_the_model_gives(
+    def test_generate_gives_the_output_of_the_model(
         self, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         output = tmp_path / "m.onward"
@@ -185,7 +193,7 @@ class TestOtherCommands:
         assert main(["generate", "abc", "--model", str(output), "--dtype", "int4"]) == 2
         assert "is packed in f32, expected" in told(capsys)[1]
 
-    def test_kv_counts_the_same(
+    def test_kv_gives_the_same_bytes(
         self, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         output = tmp_path / "m.onward"
@@ -199,13 +207,15 @@ class TestOtherCommands:
         assert main(["kv", str(output), "--dtype", "f32"]) == 2
         assert "is packed in bf16, expected" in told(capsys)[1]
 
-    def test_bench(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_bench_accepts_a_pack(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         path = tiny_pack(tmp_path)
         sizes = ["--prefill", "8", "--decode-tokens", "4", "--batch", "1", "--depth", "0"]
         assert main(["bench", "--model", str(path), *sizes, "--repetitions", "1"]) == 0
         assert told(capsys)[0].startswith("model, f32, ")
 
-    def test_quantize_refuses(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_quantize_refuses_a_pack(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         path = tiny_pack(tmp_path)
         assert main(["quantize", str(path), "-o", str(tmp_path / "out")]) == 2
         assert "tiny.onward: is a pack, expected the model" in told(capsys)[1]

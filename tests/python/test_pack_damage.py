@@ -247,13 +247,13 @@ def test_refused(damaged: Callable[..., Path], change: Change, message: str) -> 
     assert str(caught.value).isprintable()
 
 
-def test_an_unchanged_one_is_taken(damaged: Callable[..., Path], good: Path) -> None:
+def test_an_unchanged_pack_is_accepted(damaged: Callable[..., Path], good: Path) -> None:
     """What every refusal above is compared with."""
     path = damaged(lambda parts: None)
     assert packed_bytes(open_pack(path, verify=True)[0]) == packed_bytes(open_pack(good)[0])
 
 
-def test_metadata_that_was_changed_is_damage(damaged: Callable[..., Path]) -> None:
+def test_changed_metadata_is_reported_as_damage(damaged: Callable[..., Path]) -> None:
     with pytest.raises(PackError, match=r"the metadata has checksum .*: the file is damaged"):
         open_pack(damaged(set_text("config", "{ }"), sign=False))
     with pytest.raises(PackError, match=r"the metadata has checksum .*, expected ''"):
@@ -284,7 +284,9 @@ def test_metadata_that_was_changed_is_damage(damaged: Callable[..., Path]) -> No
         (framed(b'{"__metadata__":{"format":"pt"}}', b"", 64), r"is no pack \(format 'pt'\)"),
     ],
 )
-def test_containers_that_are_none(tmp_path: Path, whole: bytes, message: str) -> None:
+def test_files_that_are_not_containers_are_refused(
+    tmp_path: Path, whole: bytes, message: str
+) -> None:
     (tmp_path / "m.onward").write_bytes(whole)
     with pytest.raises(PackError, match=rf"^m\.onward: .*{message}"):
         open_pack(tmp_path / "m.onward")
@@ -292,7 +294,9 @@ def test_containers_that_are_none(tmp_path: Path, whole: bytes, message: str) ->
         onward.LLM(tmp_path / "m.onward")
 
 
-def test_a_header_that_does_not_end_at_64(good: Path, tmp_path: Path) -> None:
+def test_a_header_that_does_not_end_at_a_multiple_of_64_is_refused(
+    good: Path, tmp_path: Path
+) -> None:
     (tmp_path / "m.onward").write_bytes(put_together(parts_of(good), alignment=32))
     parts = parts_of(good)
     header = json.dumps(parts.header).encode() + b" "
@@ -302,7 +306,7 @@ def test_a_header_that_does_not_end_at_64(good: Path, tmp_path: Path) -> None:
         open_pack(path)
 
 
-def test_tensors_that_are_not_aligned(damaged: Callable[..., Path]) -> None:
+def test_tensors_that_are_not_aligned_are_refused(damaged: Callable[..., Path]) -> None:
     """A byte of padding in front moves all that follows."""
 
     def move(parts: Parts) -> None:
@@ -331,7 +335,7 @@ def test_a_large_header_of_a_sparse_file_takes_no_memory(tmp_path: Path) -> None
         assert peak_growth(attempt) < 8 << 20
 
 
-def test_every_length(good: Path, tmp_path: Path) -> None:
+def test_a_pack_cut_at_any_length_is_refused(good: Path, tmp_path: Path) -> None:
     whole = good.read_bytes()
     path = tmp_path / "m.onward"
     begin = 8 + int.from_bytes(whole[:8], "little")
@@ -342,7 +346,7 @@ def test_every_length(good: Path, tmp_path: Path) -> None:
             open_pack(path)
 
 
-def test_no_flipped_bit_of_a_header_is_taken_for_another_model(good: Path, tmp_path: Path) -> None:
+def test_a_flipped_bit_of_a_header_is_refused_or_has_no_effect(good: Path, tmp_path: Path) -> None:
     """Refused, or it was in a space or an escape and changes nothing."""
     whole = good.read_bytes()
     path = tmp_path / "m.onward"
@@ -384,7 +388,7 @@ def test_verify_finds_every_flipped_bit_of_a_weight(good: Path, tmp_path: Path) 
                     open_pack(path)
 
 
-def test_values_are_not_trusted_to_be_sane(good: Path, tmp_path: Path) -> None:
+def test_garbage_in_weights_does_no_harm(good: Path, tmp_path: Path) -> None:
     """Garbage of the right size is computed with, and does no more harm than wrong numbers."""
     parts = parts_of(good)
     for name, entry in parts.header.items():
@@ -397,7 +401,7 @@ def test_values_are_not_trusted_to_be_sane(good: Path, tmp_path: Path) -> None:
         new_engine(model).logits(np.arange(12, dtype=np.int32))
 
 
-def test_random_changes_of_many_bytes(good: Path, tmp_path: Path) -> None:
+def test_random_changes_of_many_bytes_are_refused(good: Path, tmp_path: Path) -> None:
     """Pieces repeated, cut out, swapped and overwritten, in the header above all."""
     whole = good.read_bytes()
     path = tmp_path / "m.onward"
@@ -457,7 +461,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_an_error_in_its_header(
         open_pack(path)
 
 
-def test_texts_are_utf8_as_python_judges_it(damaged: Callable[..., Path]) -> None:
+def test_the_check_of_utf8_equals_python(damaged: Callable[..., Path]) -> None:
     """At every place of a group of eight, and at the end of the text."""
     edges = ["\x7f", "\x80", "\u07ff", "\u0800", "\ud7ff", "\ue000", "\uffff", "\U00010000"]
     cases = [edge.encode() for edge in [*edges, "\U0010ffff"]]

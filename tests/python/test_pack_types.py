@@ -106,7 +106,9 @@ def test_each_value_of_each_wrong_type(parts: Parts, tmp_path: Path, key: str) -
 
 @pytest.mark.parametrize("key", MORE_OBJECTS)
 @pytest.mark.parametrize("text", RAW)
-def test_a_text_that_is_no_object(parts: Parts, tmp_path: Path, key: str, text: str) -> None:
+def test_a_text_that_is_not_an_object_is_an_error(
+    parts: Parts, tmp_path: Path, key: str, text: str
+) -> None:
     changed = copy.deepcopy(parts)
     changed.metadata[key] = text
     assert outcome(tmp_path, changed) != "answered"
@@ -114,7 +116,7 @@ def test_a_text_that_is_no_object(parts: Parts, tmp_path: Path, key: str, text: 
 
 @pytest.mark.parametrize("key", [*MORE_OBJECTS, "name", "chat_template", "layout", "onward"])
 @pytest.mark.filterwarnings("ignore")
-def test_an_entry_that_is_missing_or_odd(parts: Parts, tmp_path: Path, key: str) -> None:
+def test_missing_or_unusual_entries_are_errors(parts: Parts, tmp_path: Path, key: str) -> None:
     changed = copy.deepcopy(parts)
     del changed.metadata[key]
     outcome(tmp_path, changed)

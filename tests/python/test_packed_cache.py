@@ -48,7 +48,9 @@ def no_warnings(recwarn: pytest.WarningsRecorder) -> Any:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_the_same_bits_and_the_tensors_are_not_read(tmp_path: Path, dtype: str) -> None:
+def test_a_kept_pack_gives_the_same_bits_without_reading_tensors(
+    tmp_path: Path, dtype: str
+) -> None:
     folder = write_seeded(tmp_path / "m")
     plain = logits(load(folder, None, dtype))
     cache = tmp_path / "cache" / "of packed"  # made where there is none
@@ -148,7 +150,7 @@ def test_the_file_of_version_0_1_is_replaced_and_never_read(tmp_path: Path) -> N
     assert the_file(cache) == path
 
 
-def test_progress_reaches_all(tmp_path: Path) -> None:
+def test_progress_reaches_the_total(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "m")
     calls: list[tuple[int, int]] = []
     for _ in range(2):
@@ -162,7 +164,7 @@ def test_progress_reaches_all(tmp_path: Path) -> None:
 # When the kept weights do not belong to the model.
 
 
-def test_models_dtypes_and_places_have_files_of_their_own(
+def test_models_dtypes_and_devices_have_separate_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = tmp_path / "cache"
@@ -216,7 +218,7 @@ def test_a_changed_config_replaces_its_file(
     the_file(cache)
 
 
-def test_what_a_config_says_of_the_tensors_counts(
+def test_a_change_of_the_config_about_tensors_replaces_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Q4_K and Q4_0 take the same bytes, and become the same dtype."""
@@ -269,7 +271,7 @@ def test_another_layout_is_packed_again(tmp_path: Path, monkeypatch: pytest.Monk
     the_file(cache)
 
 
-def test_the_index_of_shards_counts(tmp_path: Path) -> None:
+def test_a_changed_index_of_shards_replaces_the_file(tmp_path: Path) -> None:
     """Which shard a tensor comes from is the index's to say."""
     folder = write_folder(tmp_path / "m")
     tensors = {name: stored(array) for name, array in random_weights(TINY, seed=1).items()}
@@ -294,13 +296,13 @@ def test_the_index_of_shards_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", ["", " ", "a\0b", __file__])
-def test_what_is_no_folder(tmp_path: Path, given: str) -> None:
+def test_a_path_that_is_not_a_folder_is_refused(tmp_path: Path, given: str) -> None:
     with pytest.raises(InvalidArgument, match=r"packed_cache: .*expected"):
         load_with_cache(given, find_model(write_folder(tmp_path / "m")), "f32", 1)
 
 
 @pytest.mark.parametrize("given", [b"folder", 3, True])
-def test_what_is_no_path(tmp_path: Path, given: Any) -> None:
+def test_values_that_are_not_paths_are_refused(tmp_path: Path, given: Any) -> None:
     with pytest.raises(ArgumentTypeError, match=r"packed_cache: .*expected"):
         load_with_cache(given, find_model(write_folder(tmp_path / "m")), "f32", 1)
 
@@ -327,7 +329,7 @@ def test_the_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @needs_proc
-def test_peak_memory_is_that_of_the_weights(
+def test_peak_memory_equals_the_weights(
     tmp_path: Path, run_python: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     big = write_seeded(

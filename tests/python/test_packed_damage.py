@@ -53,7 +53,7 @@ def test_truncated_files_are_packed_again(tmp_path: Path, kept: float) -> None:
     assert logits(load(folder, cache)) == plain
 
 
-def test_no_flipped_bit_of_a_header_is_more_than_a_warning(tmp_path: Path) -> None:
+def test_a_flipped_bit_of_a_header_is_at_most_a_warning(tmp_path: Path) -> None:
     folder, cache = write_folder(tmp_path / "m"), tmp_path / "cache"
     plain = logits(load(folder, cache))
     path = the_file(cache)
@@ -112,7 +112,7 @@ def test_values_are_not_trusted_to_be_sane(tmp_path: Path) -> None:
         new_engine(load(folder, cache, dtype).core).logits(PROMPT)
 
 
-def test_a_folder_in_the_place_of_the_file(tmp_path: Path) -> None:
+def test_a_folder_in_place_of_the_file_is_a_warning(tmp_path: Path) -> None:
     folder, cache = write_folder(tmp_path / "m"), tmp_path / "cache"
     plain = logits(load(folder, cache))
     path = the_file(cache)
@@ -149,7 +149,7 @@ def test_a_read_only_folder(tmp_path: Path) -> None:
         load(folder, cache, "bf16")
 
 
-def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, cache = write_folder(tmp_path / "m"), tmp_path / "cache"
     with monkeypatch.context() as patched:
         patched.setattr(packing.shutil, "disk_usage", lambda _: Full)
@@ -167,7 +167,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert logits(loaded) == logits(load(folder, None))
 
 
-def test_ctrl_c_while_writing_leaves_nothing(tmp_path: Path) -> None:
+def test_ctrl_c_while_writing_leaves_no_file(tmp_path: Path) -> None:
     folder, cache = write_folder(tmp_path / "m"), tmp_path / "cache"
     seen: list[int] = []
 

@@ -24,7 +24,7 @@ FINGERPRINTS = {
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1"])
-def test_the_layout_is_the_one_that_its_number_stands_for(dtype: str) -> None:
+def test_the_bytes_of_packed_weights_match_the_layout_number(dtype: str) -> None:
     """If this fails, raise kPackedLayout in csrc/cpu/tasks/panels.h: kept weights are wrong."""
     config = config_of(vocab_size=100, intermediate_size=96, attention_bias=True)
     spec = architectures.read_spec(config)

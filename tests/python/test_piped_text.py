@@ -65,7 +65,7 @@ def test_text_beside_a_prompt_is_refused(run: Run, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["generate", "tokenize"])
-def test_a_stdin_without_text_is_no_matter(run: Run, name: str) -> None:
+def test_a_stdin_without_text_has_no_effect(run: Run, name: str) -> None:
     """A pipe that is open and gives nothing, as in CI jobs, and a pipe that has ended."""
     words, _ = COMMANDS[name]
     reading, writing = os.pipe()
@@ -127,7 +127,7 @@ class TestWaiting:
         assert "waiting 0.03 s for text on stdin" in first and "< /dev/null leaves it out" in first
         assert second == "onward: note: no text arrived on stdin; continuing without it"
 
-    def test_text_that_has_begun_is_read_to_its_end(
+    def test_text_is_read_to_its_end_after_the_first_bytes(
         self, pipe: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         monkeypatch.setattr(piped, "NOTE_AFTER_S", 30.0)
@@ -143,7 +143,7 @@ class TestWaiting:
         assert piped.text_beside() == "one\ntwo"
         assert capsys.readouterr().err == ""
 
-    def test_text_that_comes_during_the_work_is_a_note(
+    def test_text_that_arrives_during_the_work_gives_a_note(
         self, pipe: int, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
     ) -> None:
         from onward import LLM

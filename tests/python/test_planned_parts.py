@@ -122,7 +122,7 @@ def test_neighbours_rotate_with_the_weights_of_their_norms() -> None:
     assert rows(still["qkv"][1]) is None  # a layer that does not rotate
 
 
-def test_frequencies_of_zero_stay_where_they_are() -> None:
+def test_pairs_with_frequency_zero_are_not_moved() -> None:
     rope = RopeSpec((1.0, 0.0))
     assert rows(parts_of(names(rotation="as_stored"), rope=rope)["qkv"][0]) is None
 
@@ -188,7 +188,7 @@ def test_norms() -> None:
 EXPERTS = ExpertsSpec(count=3, chosen=2, intermediate_size=6, shared_size=5, shared_gate=True)
 
 
-def test_experts_in_tensors_of_their_own() -> None:
+def test_experts_in_separate_tensors() -> None:
     table = names(shared_gate="mlp.shared_expert.gate_proj")
     found = parts_of(table, experts=EXPERTS, layer_experts=(1,))
     assert [part.tensor for part in found["experts_gate_up"]] == [
@@ -324,7 +324,7 @@ def test_scalars_of_an_activation() -> None:
         ("embed_tokens.weight", "lm_head.weight"),
     ],
 )
-def test_the_embedding_says_where_the_decoder_begins(embedding: str, head: str) -> None:
+def test_the_embedding_gives_the_prefix_of_the_decoder(embedding: str, head: str) -> None:
     found = parts_of(names(), {embedding})
     assert (found["embed"][0].tensor, found["head"][0].tensor) == (embedding, head)
     begin = embedding.removesuffix("embed_tokens.weight")

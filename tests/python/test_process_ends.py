@@ -109,7 +109,9 @@ class TestStreams:
             pytest.param("<&- >&- 2>&-", marks=pytest.mark.slow),
         ],
     )
-    def test_closed_or_full(self, shell: Shell, words: str, redirection: str) -> None:
+    def test_closed_or_full_streams_end_in_one_line(
+        self, shell: Shell, words: str, redirection: str
+    ) -> None:
         ended = shell(words, redirection)
         line = one_line(ended.stderr)
         usage = words in ("generat", "chat --zzz")
@@ -138,13 +140,13 @@ class TestStreams:
         assert one_line(ended.stderr).startswith("onward: stdin: is closed, expected a file")
 
     @pytest.mark.parametrize("words", SLOW)
-    def test_a_reader_that_is_gone(self, shell: Shell, words: str) -> None:
+    def test_a_closed_pipe_ends_a_command_quietly(self, shell: Shell, words: str) -> None:
         """The pipe is closed before anything is written."""
         ended = shell(words, "| :")
         assert one_line(ended.stderr) == ""
 
     @pytest.mark.parametrize("words", ["help", *some_slow(QUICK)])
-    def test_the_exit_code_for_a_reader_that_is_gone(
+    def test_the_exit_code_for_a_closed_pipe(
         self, child_environment: dict[str, str], words: str
     ) -> None:
         reading, writing = os.pipe()
@@ -235,7 +237,7 @@ class TestSignals:
         return str(folder)
 
     @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP"])
-    def test_in_the_middle_of_an_output(
+    def test_signals_during_an_output(
         self, endless: str, child_environment: dict[str, str], number: str
     ) -> None:
         arguments = ["generate", "<s>", "-m", endless, "-n", "190000"]
@@ -277,7 +279,7 @@ class TestSignals:
         )
         assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"")
 
-    def test_the_package_itself_imports_little(self, child_environment: dict[str, str]) -> None:
+    def test_the_package_imports_few_modules(self, child_environment: dict[str, str]) -> None:
         """Ctrl-C before the command's own code runs is a traceback of Python: that time is
         short."""
         program = (
@@ -298,7 +300,7 @@ class TestSignals:
     @pytest.mark.parametrize("command", NAMES)
     @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP", "SIGPIPE"])
     @pytest.mark.slow
-    def test_at_any_moment(
+    def test_signals_at_any_moment(
         self, model: Path, child_environment: dict[str, str], command: str, number: str
     ) -> None:
         """Eight moments from the first instruction of ours to the end of the process."""

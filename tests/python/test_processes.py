@@ -64,13 +64,13 @@ class TestExit:
     }
 
     @pytest.mark.parametrize("name", SCRIPTS)
-    def test_it_ends_quietly(self, name, folder, run_python):
+    def test_the_process_ends_quietly(self, name, folder, run_python):
         write_pieces_tokenizer(folder, [f"<{token}>" for token in range(256)])
         script = f"import sys, onward\nfolder = sys.argv[1]\n{self.SCRIPTS[name]}"
         child = run_python(script, folder, timeout=CHILD_LIMIT_S)
         assert (child.returncode, child.stdout, child.stderr) == (0, "", "")
 
-    def test_a_constructor_that_failed_shows_its_own_error_alone(self, run_python, tmp_path):
+    def test_a_failed_constructor_shows_only_its_own_error(self, run_python, tmp_path):
         script = "import sys, onward\nonward.LLM(sys.argv[1])"
         child = run_python(script, tmp_path / "nonexistent")
         assert child.returncode == 1
@@ -148,7 +148,7 @@ class TestClose:
 
 class TestThreadCount:
     @pytest.mark.skipif(sys.platform != "linux", reason="affinity is read on Linux")
-    def test_the_default_obeys_affinity(self, folder, run_python):
+    def test_the_default_follows_the_affinity(self, folder, run_python):
         """As under `taskset -c 0`: one processor allowed, one thread taken, none started."""
         script = (
             "import os, sys, threading, time\n"
@@ -162,12 +162,12 @@ class TestThreadCount:
         child = run_python(script, folder)
         assert child.stdout.split() == ["1", "1", "1"], child.stderr
 
-    def test_the_default_is_what_this_process_may_use(self, folder, open_llm):
+    def test_the_default_is_the_number_of_usable_processors(self, folder, open_llm):
         allowed = len(os.sched_getaffinity(0))
         assert 1 <= _core.default_threads() <= allowed
         assert open_llm(folder).threads == _core.default_threads()
 
-    def test_omp_num_threads_is_another_programs_business(self, folder, run_python):
+    def test_omp_num_threads_has_no_effect(self, folder, run_python):
         """The pool is our own; the variable neither breaks nor changes anything."""
         script = "import sys, onward; print(onward.LLM(sys.argv[1]).threads)"
         expected = str(_core.default_threads())
@@ -176,7 +176,7 @@ class TestThreadCount:
             assert child.stdout.strip() == expected, child.stderr
 
     @pytest.mark.parametrize("threads", [1, 2, 3, 8])
-    def test_what_was_asked_for_is_used(self, threads, folder, open_llm, llm):
+    def test_the_requested_number_is_used(self, threads, folder, open_llm, llm):
         other = open_llm(folder, threads=threads)
         assert other.threads == threads
         assert tokens_of(other) == tokens_of(llm)
@@ -187,7 +187,7 @@ class TestThreadCount:
             onward.LLM(folder, threads=threads)
 
     @pytest.mark.parametrize("threads", [1.0, "2", True])
-    def test_no_integers_are_type_errors(self, threads, folder):
+    def test_values_that_are_not_integers_are_type_errors(self, threads, folder):
         with pytest.raises(TypeError, match="threads"):
             onward.LLM(folder, threads=threads)
 

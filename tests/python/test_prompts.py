@@ -75,7 +75,7 @@ def test_bad_arrays(array: Any) -> None:
 
 
 @pytest.mark.parametrize("prompt", [None, 3, 2.5, b"bytes", {1: 2}, {1}, np.int64(4), iter([1])])
-def test_other_things_are_type_errors(prompt: object) -> None:
+def test_values_of_other_types_are_type_errors(prompt: object) -> None:
     with pytest.raises(ArgumentTypeError, match=r"prompt: .*expected"):
         READER.read("prompt", prompt, None)
 
@@ -123,7 +123,7 @@ def test_an_empty_text_is_the_bos_or_an_error() -> None:
         ([1, "a"], False),
     ],
 )
-def test_what_is_a_batch(prompt: object, expected: bool) -> None:
+def test_values_that_are_batches(prompt: object, expected: bool) -> None:
     assert prompts_of(prompt)[1] is expected
 
 
@@ -190,7 +190,9 @@ def test_one_prompt_in_an_array() -> None:
         (bytearray(b"ab"), r"; decode bytes into text first$"),
     ],
 )
-def test_what_is_no_prompt_is_refused_with_the_next_step(prompt: object, expected: str) -> None:
+def test_values_that_are_not_prompts_are_refused_with_the_next_step(
+    prompt: object, expected: str
+) -> None:
     with pytest.raises(ArgumentTypeError, match=expected):
         ids_of(prompt)
 

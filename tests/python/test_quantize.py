@@ -86,7 +86,7 @@ class TestBlocks:
 
 class TestGptq:
     @pytest.mark.parametrize("name", FORMATS)
-    def test_outputs_are_nearer_than_by_rounding(self, name: str) -> None:
+    def test_outputs_are_closer_than_by_rounding(self, name: str) -> None:
         weights, moment = noise(48, 128), moment_of(correlated(512, 128))
         plain = rounded_plainly(weights, FORMATS[name]).values() - weights
         calibrated = quantised(weights, moment, FORMATS[name]).values() - weights
@@ -94,7 +94,7 @@ class TestGptq:
             plain, weights, moment
         )
 
-    def test_the_error_is_that_of_the_outputs(self) -> None:
+    def test_the_reported_error_is_the_error_of_the_outputs(self) -> None:
         weights, x = noise(16, 64), correlated(256, 64)
         difference = rounded_plainly(weights, FORMATS["int4"]).values() - weights
         expected = np.linalg.norm(x @ difference.T) / np.linalg.norm(x @ weights.T)
@@ -108,7 +108,7 @@ class TestGptq:
         assert np.linalg.norm(calibrated) <= np.linalg.norm(plain)
 
     @pytest.mark.parametrize("name", FORMATS)
-    def test_inputs_that_are_never_there(self, name: str) -> None:
+    def test_columns_without_inputs(self, name: str) -> None:
         """Few tokens, a column that is always 0, or nothing at all."""
         weights, x = noise(16, 64), correlated(8, 64)
         x[:, 5] = 0
@@ -128,7 +128,7 @@ class TestGptq:
             quantised(weights, 1e6 * (np.eye(64) - np.ones((64, 64))), FORMATS["int8"])
 
     @pytest.mark.parametrize("name", FORMATS)
-    def test_weights_that_the_format_can_hold_stay(self, name: str) -> None:
+    def test_weights_that_the_format_can_hold_are_kept(self, name: str) -> None:
         weights = rounded_plainly(np.full((4, 64), 0.5, np.float32), FORMATS[name]).values()
         weights[:2] = 0
         values = quantised(weights, moment_of(correlated(128, 64)), FORMATS[name]).values()
@@ -154,7 +154,7 @@ class TestObserving:
             for name, width, adds in expected
         ]
 
-    def test_rows_are_those_of_the_network(self) -> None:
+    def test_observed_rows_equal_the_network(self) -> None:
         """They depend on what came before alone, and the norm of the stream is what gate meets."""
         model = seeded_model("f32")
         prompt = random_prompt(5)

@@ -60,7 +60,7 @@ class TestLoading:
 
 
 class TestCommand:
-    def test_the_choices_are_those_of_the_package(self) -> None:
+    def test_the_choices_equal_the_package(self) -> None:
         assert tuple(FORMATS) == command.FORMATS
         assert (HEADS, METHODS) == (command.HEADS, command.METHODS)
 

@@ -125,7 +125,7 @@ class TestFolder:
         assert llm.generate("Hi", max_new_tokens=3).usage.completion_tokens == 3
 
     @pytest.mark.slow
-    def test_calibration_brings_the_logits_nearer(
+    def test_calibration_brings_the_logits_closer(
         self, folder: Path, tmp_path: Path, open_llm: Callable[..., Any]
     ) -> None:
         """Of the whole model; ``test_calibrated`` compares the errors of its matrices."""
@@ -162,7 +162,7 @@ class TestFolder:
             expected, found = (each.logits(list(range(99))) for each in (llm, quantised))
         assert np.corrcoef(expected.reshape(-1), found.reshape(-1))[0, 1] > 0.9
 
-    def test_the_same_twice(self, folder: Path, tmp_path: Path) -> None:
+    def test_two_runs_give_the_same_bytes(self, folder: Path, tmp_path: Path) -> None:
         for name, threads in (("a", 1), ("b", 2)):
             onward.quantize(folder, tmp_path / name, **{**FEW, "threads": threads})
         first, second = ((tmp_path / n / "model.safetensors").read_bytes() for n in "ab")
@@ -178,7 +178,7 @@ class TestFolder:
         with pytest.raises(TokenizerError):
             onward.quantize(source, tmp_path / "other", **FEW)
 
-    def test_what_is_quantised_is_a_source_too(self, folder: Path, tmp_path: Path) -> None:
+    def test_a_quantised_model_can_be_quantised_again(self, folder: Path, tmp_path: Path) -> None:
         onward.quantize(folder, tmp_path / "int8", method="round", format="int8")
         onward.quantize(tmp_path / "int8", tmp_path / "again", method="round", format="int8")
         first, second = (
@@ -193,7 +193,7 @@ class TestFolder:
 
 
 class TestGguf:
-    def test_metadata_and_other_tensors_stay(self, gguf_file: Path, tmp_path: Path) -> None:
+    def test_metadata_and_other_tensors_are_kept(self, gguf_file: Path, tmp_path: Path) -> None:
         out = tmp_path / "out.gguf"
         onward.quantize(gguf_file, out, format="int4-min", method="round")
         before, after = gguf.GGUFReader(gguf_file), gguf.GGUFReader(out)
@@ -272,7 +272,7 @@ def outputs(folder: Path, gguf_file: Path, into: Path) -> list[tuple[Path, Path]
 
 
 class TestWriting:
-    def test_what_others_have_written_beside_it_stays(
+    def test_files_of_other_programs_stay(
         self, folder: Path, gguf_file: Path, tmp_path: Path
     ) -> None:
         for source, out in outputs(folder, gguf_file, tmp_path):
@@ -284,7 +284,7 @@ class TestWriting:
         assert len(list(tmp_path.iterdir())) == 4
 
     @pytest.mark.parametrize("failure", [OSError(28, "No space left"), KeyboardInterrupt()])
-    def test_nothing_is_left_of_a_failure(
+    def test_a_failure_leaves_no_file(
         self,
         folder: Path,
         gguf_file: Path,
@@ -352,7 +352,9 @@ class TestRefused:
         assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.parametrize("option", ["format", "head", "method"])
-    def test_names_of_another_type(self, folder: Path, tmp_path: Path, option: str) -> None:
+    def test_names_of_another_type_are_refused(
+        self, folder: Path, tmp_path: Path, option: str
+    ) -> None:
         for value in ([], {}, None, 4):
             with pytest.raises(ArgumentTypeError) as caught:
                 onward.quantize(folder, tmp_path / "out", **{option: value})
@@ -377,7 +379,7 @@ class TestRefused:
         with pytest.raises(InvalidArgument, match=r"odd.txt: byte 0 is not UTF-8, expected text"):
             onward.quantize(folder, tmp_path / "out", calibration=odd)
 
-    def test_a_tokenizer_of_more_tokens_than_the_model_has(self, tmp_path: Path) -> None:
+    def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(self, tmp_path: Path) -> None:
         source = write_seeded(tmp_path / "few", vocab_size=96)
         write_bytes_tokenizer(source)
         with pytest.raises(InvalidArgument, match=r"gives id .* one of the model.s 96"):
@@ -399,7 +401,7 @@ class TestRefused:
         with pytest.raises(WeightError, match=r"lm_head.weight has values that are not finite"):
             onward.quantize(source, tmp_path / "out", **FEW)
 
-    def test_inputs_that_leave_the_finite_numbers(self, tmp_path: Path) -> None:
+    def test_inputs_whose_squares_overflow_are_an_error(self, tmp_path: Path) -> None:
         """They are, their squares are not."""
         config = config_of(vocab_size=256, max_position_embeddings=256)
         weights = random_weights(config)

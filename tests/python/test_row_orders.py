@@ -40,7 +40,7 @@ def test_parts_of_fused_tensors() -> None:
 
 @pytest.mark.parametrize("pairs", [True, False])
 @pytest.mark.parametrize("rotated", [4, 12])
-def test_scores_are_those_of_the_other_rotation(pairs: bool, rotated: int) -> None:
+def test_scores_equal_the_other_rotation(pairs: bool, rotated: int) -> None:
     """q . k after the family's rotation equals q . k after the engine's, with reordered rows."""
     width, generator = 12, np.random.default_rng(0)
     q, k = generator.standard_normal((2, width))

@@ -55,7 +55,7 @@ class TestErrors:
         ids=lambda error: type(error).__name__,
     )
     @pytest.mark.parametrize("way", ["generate", "batch", "stream", "samples", "beams", "later"])
-    def test_what_a_rule_raises_reaches_the_caller_as_it_is(self, llm, kind, way, error):
+    def test_an_exception_of_a_rule_reaches_the_caller_unchanged(self, llm, kind, way, error):
         def rule(token_ids, scores=None):
             if way != "later" or len(token_ids) == 4:
                 raise error
@@ -109,7 +109,7 @@ class TestErrors:
                 call()
         assert at_rest(llm)
 
-    def test_it_reaches_the_one_who_awaits(self, llm, kind):
+    def test_an_exception_of_a_rule_reaches_the_awaiting_task(self, llm, kind):
         def rule(token_ids, scores=None):
             raise Mine(3, 4)
 
@@ -123,7 +123,7 @@ class TestErrors:
         asyncio.run(run())
         assert at_rest(llm)
 
-    def test_other_callers_in_the_same_steps_do_not_notice(self, tmp_path, open_llm, kind):
+    def test_other_callers_in_the_same_steps_are_not_affected(self, tmp_path, open_llm, kind):
         """Half of 8 threads fail, each with its own exception; whoever runs the step, the exception
         goes to whose rule it was."""
         llm = open_llm(write_table(tmp_path / "loop", chain(8, {3: 4, 4: 5, 5: 3})))
@@ -148,7 +148,7 @@ class TestErrors:
             assert all(pool.map(work, range(8)))
         assert at_rest(llm)
 
-    def test_a_failing_stream_leaves_another_alone(self, llm, kind):
+    def test_a_failing_stream_does_not_affect_another(self, llm, kind):
         def rule(token_ids, scores=None):
             if len(token_ids) == 3:
                 raise Mine(1, 1)
@@ -176,7 +176,7 @@ class TestErrors:
         assert at_rest(llm)
 
     @pytest.mark.parametrize("value", [np.nan, np.inf])
-    def test_scores_that_are_no_numbers(self, llm, value):
+    def test_scores_that_are_nan_are_an_error(self, llm, value):
         def spoil(token_ids, scores):
             if token_ids[0] == 1:
                 scores[4] = value
@@ -192,7 +192,7 @@ class TestErrors:
             llm.generate([0], logits_processor=only())
         assert at_rest(llm)
 
-    def test_a_truth_that_is_none(self, llm):
+    def test_a_result_without_a_truth_value_is_an_error(self, llm):
         with pytest.raises(ValueError, match="truth value of an array"):
             llm.generate([0], stopping_criteria=lambda ids: np.array([1, 2]))
         assert at_rest(llm)
@@ -231,6 +231,6 @@ class TestErrors:
         assert llm.generate([0], max_new_tokens=2, **{kind: rule}).token_ids == (1, 1)
 
     @pytest.mark.parametrize("value", [3, "rule", [3], {"a": 1}, [nothing, None]])
-    def test_what_is_no_function_is_refused(self, llm, kind, value):
+    def test_values_that_are_not_functions_are_refused(self, llm, kind, value):
         with pytest.raises(TypeError, match=rf"^{kind}: .*expected a function or a list of"):
             llm.generate([0], **{kind: value})

@@ -56,7 +56,7 @@ def test_the_next_prompt_begins_with_the_ids_of_the_last_one_and_its_answer(llm:
 
 
 @pytest.mark.parametrize("kv_dtype", KV)
-def test_answers_are_those_of_a_model_that_keeps_nothing(
+def test_answers_equal_a_model_without_a_prefix_cache(
     folder: Path, open_llm: OpenLLM, kv_dtype: str
 ) -> None:
     options = {"kv_dtype": kv_dtype, "kv_window_tokens": 32}
@@ -69,7 +69,9 @@ def test_answers_are_those_of_a_model_that_keeps_nothing(
         assert (found.token_ids, found.logprobs) == (expected.token_ids, expected.logprobs)
 
 
-def test_a_template_that_tells_the_past_in_another_way(tmp_path: Path, open_llm: OpenLLM) -> None:
+def test_a_template_that_renders_earlier_messages_differently(
+    tmp_path: Path, open_llm: OpenLLM
+) -> None:
     llm = open_llm(write_talking(tmp_path / "m", SHORTENING))
     session = llm.session(max_new_tokens=8)
     for question in QUESTIONS:
@@ -79,7 +81,7 @@ def test_a_template_that_tells_the_past_in_another_way(tmp_path: Path, open_llm:
         assert list(result.prompt_token_ids) == llm.chat_token_ids(asked)
 
 
-def test_stop_strings_and_stop_tokens_are_cut_from_what_was_said(
+def test_stop_strings_and_stop_tokens_are_not_part_of_the_message(
     tmp_path: Path, open_llm: OpenLLM
 ) -> None:
     """The template goes on where the message ends, not where the model did."""
@@ -119,7 +121,7 @@ def test_an_answer_that_is_only_the_stop_token_is_an_answer(
     assert len(session.messages) == 4
 
 
-def test_what_a_stop_string_cut_off_is_not_in_the_next_prompt(llm: LLM) -> None:
+def test_text_after_a_stop_string_is_not_in_the_next_prompt(llm: LLM) -> None:
     session = llm.session(max_new_tokens=40)
     whole = session.send("hello there")
     at = next(i for i in range(8, 30) if chr(whole.token_ids[i]).isascii())
@@ -144,7 +146,7 @@ def test_options_and_template_options(tmp_path: Path, open_llm: OpenLLM) -> None
     assert session.fork().send("hi").options.seed == 5
 
 
-def test_messages_to_begin_with_and_messages_of_other_roles(llm: LLM) -> None:
+def test_initial_messages_and_messages_of_other_roles(llm: LLM) -> None:
     begun = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
     session = llm.session("s", begun, max_new_tokens=4)
     result = session.send({"role": "tool", "content": "42"})
@@ -200,7 +202,7 @@ def test_a_stream_is_the_answer_of_send(llm: LLM) -> None:
 
 
 @pytest.mark.parametrize("how", ["close", "with", "drop"])
-def test_a_stream_that_is_left_half_way_keeps_what_was_said(llm: LLM, how: str) -> None:
+def test_an_abandoned_stream_keeps_its_text(llm: LLM, how: str) -> None:
     session = llm.session(max_new_tokens=1000)
     stream: Any = session.stream("hello")
     pieces = [next(stream) for _ in range(12)]
@@ -221,7 +223,7 @@ def test_a_stream_that_is_left_half_way_keeps_what_was_said(llm: LLM, how: str) 
     assert following.usage.cached_tokens >= len(ids) - 20
 
 
-def test_a_stream_that_has_said_nothing_leaves_no_trace(llm: LLM) -> None:
+def test_an_abandoned_stream_without_text_changes_nothing(llm: LLM) -> None:
     session = llm.session(max_new_tokens=50)
     session.send("hello")
     before = (session.messages, session.token_ids)
@@ -231,7 +233,7 @@ def test_a_stream_that_has_said_nothing_leaves_no_trace(llm: LLM) -> None:
     assert (session.messages, session.token_ids) == before
 
 
-def test_ctrl_c_keeps_what_was_said_and_an_error_does_not(llm: LLM) -> None:
+def test_ctrl_c_keeps_the_text_and_an_error_does_not(llm: LLM) -> None:
     def interrupt(after: int, error: type[BaseException]) -> Callable[[Any, Any], None]:
         calls = [0]
 
@@ -252,7 +254,7 @@ def test_ctrl_c_keeps_what_was_said_and_an_error_does_not(llm: LLM) -> None:
     assert session.send("why?", max_new_tokens=2).usage.completion_tokens == 2
 
 
-def test_an_open_stream_is_in_the_way(llm: LLM, tmp_path: Path) -> None:
+def test_an_open_stream_blocks_other_calls_of_the_session(llm: LLM, tmp_path: Path) -> None:
     session = llm.session(max_new_tokens=50)
     stream = session.stream("hello")
     calls: list[Callable[[], object]] = [
@@ -270,7 +272,7 @@ def test_an_open_stream_is_in_the_way(llm: LLM, tmp_path: Path) -> None:
 # Going back, and two ways
 
 
-def test_rewind_takes_exchanges_back(llm: LLM) -> None:
+def test_rewind_removes_exchanges(llm: LLM) -> None:
     session = llm.session("s", max_new_tokens=20)
     states = [(session.messages, session.token_ids)]
     for question in QUESTIONS:
@@ -290,7 +292,7 @@ def test_rewind_takes_exchanges_back(llm: LLM) -> None:
 
 
 @pytest.mark.parametrize("n", [0, -1, 3, True, 1.5, "1"])
-def test_rewind_refuses_what_is_no_number_of_exchanges(llm: LLM, n: Any) -> None:
+def test_rewind_refuses_impossible_numbers(llm: LLM, n: Any) -> None:
     session = llm.session(max_new_tokens=2)
     session.send("a")
     session.send("b")
@@ -318,7 +320,7 @@ def test_edit_a_question_and_resend(llm: LLM) -> None:
     assert session.messages == other.messages
 
 
-def test_edit_an_answer_and_go_on(llm: LLM) -> None:
+def test_edit_an_answer_and_continue(llm: LLM) -> None:
     session = llm.session(max_new_tokens=20)
     for question in QUESTIONS[:3]:
         session.send(question)
@@ -329,7 +331,7 @@ def test_edit_an_answer_and_go_on(llm: LLM) -> None:
     assert text.endswith("<assistant>I said so.\n<user>Did you?\n<assistant>")
 
 
-def test_resend_gives_another_answer_to_the_same(llm: LLM) -> None:
+def test_resend_gives_another_answer_to_the_question(llm: LLM) -> None:
     session = llm.session(max_new_tokens=20, temperature=2.0)
     first = session.send("hello", seed=1)
     second = session.resend(seed=2)
@@ -341,7 +343,7 @@ def test_resend_gives_another_answer_to_the_same(llm: LLM) -> None:
         llm.session("s").resend()
 
 
-def test_forks_do_not_disturb_each_other(llm: LLM) -> None:
+def test_forks_do_not_affect_each_other(llm: LLM) -> None:
     session = llm.session(max_new_tokens=30, logprobs=0)
     session.send(QUESTIONS[0])
     fork = session.fork()
@@ -396,14 +398,14 @@ def test_forks_do_not_disturb_each_other(llm: LLM) -> None:
         ({"template_options": {"x": float("nan")}}, InvalidArgument, "what JSON can hold"),
     ],
 )
-def test_what_no_session_can_begin_with(
+def test_impossible_initial_messages_are_refused(
     llm: LLM, given: dict[str, Any], error: type[Exception], told: str
 ) -> None:
     with pytest.raises(error, match=told):
         llm.session(**given)
 
 
-def test_what_cannot_be_said_leaves_the_session_as_it_was(llm: LLM) -> None:
+def test_a_refused_message_does_not_change_the_session(llm: LLM) -> None:
     session = llm.session(max_new_tokens=4)
     session.send("a")
     before = session.messages

@@ -46,7 +46,7 @@ def begins_with(answer: dict[str, Any], before: dict[str, Any]) -> bool:
     return found[: len(ids)] == ids
 
 
-def test_goes_on_from_the_file_and_saves_there(chat: Any, tmp_path: Path) -> None:
+def test_a_chat_continues_from_the_file_and_saves_there(chat: Any, tmp_path: Path) -> None:
     path = tmp_path / "talk"
     code, first, err = chat("hello\nand?\n", "--session", path, "--system", "s")
     assert (code, len(first)) == (0, 2) and begins_with(first[1], first[0])
@@ -118,12 +118,12 @@ def test_a_wrong_command_in_a_pipe_ends_it(chat: Any, lines: str, code: int, tol
     assert told in err and err.count("\n") == 1
 
 
-def test_what_was_said_before_an_error_is_saved(chat: Any, tmp_path: Path) -> None:
+def test_messages_before_an_error_are_saved(chat: Any, tmp_path: Path) -> None:
     code, _, err = chat("hi\n/load absent\n", "--session", tmp_path / "talk")
     assert code == 1 and "(saved 2 messages" in err and "absent: cannot open" in err
 
 
-def test_flags_that_cannot_be(chat: Any, tmp_path: Path) -> None:
+def test_impossible_flags_are_refused(chat: Any, tmp_path: Path) -> None:
     path = tmp_path / "talk"
     assert chat("hi\n", "--session", path)[0] == 0
     code, answers, err = chat("hi\n", "--session", path, "--system", "s")
@@ -136,7 +136,7 @@ def test_flags_that_cannot_be(chat: Any, tmp_path: Path) -> None:
     assert (tmp_path / "notes").read_text() == "what I know"
 
 
-def test_the_file_is_that_of_a_session(chat: Any, model: str, tmp_path: Path) -> None:
+def test_the_file_is_a_session_file(chat: Any, model: str, tmp_path: Path) -> None:
     path = tmp_path / "talk"
     _, (answer,), _ = chat("hello\n", "--session", path)
     with LLM(model, dtype="f32") as llm:

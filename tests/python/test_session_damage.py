@@ -74,7 +74,7 @@ def test_a_file_that_is_cut_short(
     assert len(llm.generate([1, 2, 3], max_new_tokens=3).token_ids) == 3
 
 
-def test_any_changed_byte_is_noticed(
+def test_any_changed_byte_is_found(
     folder: Path, saved: Path, tmp_path: Path, open_llm: OpenLLM
 ) -> None:
     llm, path = open_llm(folder), tmp_path / "damaged"
@@ -114,7 +114,7 @@ def test_any_changed_byte_is_noticed(
         ((1 << 62).to_bytes(8, "little") + b"{" * 100, "cut short"),
     ],
 )
-def test_what_is_no_session(
+def test_files_that_are_not_sessions_are_refused(
     folder: Path, tmp_path: Path, open_llm: OpenLLM, content: bytes, told: str
 ) -> None:
     (tmp_path / "other").write_bytes(content)
@@ -217,7 +217,7 @@ HOSTILE: list[tuple[Callable[[Any], object], str]] = [
 
 
 @pytest.mark.parametrize(("change", "told"), HOSTILE, ids=[str(i) for i in range(len(HOSTILE))])
-def test_hostile_files_with_a_hash_that_fits(
+def test_hostile_files_with_a_matching_hash(
     folder: Path, saved: Path, tmp_path: Path, open_llm: OpenLLM, change: Any, told: str
 ) -> None:
     llm = open_llm(folder)
@@ -227,7 +227,7 @@ def test_hostile_files_with_a_hash_that_fits(
 
 
 @pytest.mark.parametrize("cache", CACHES, ids=str)
-def test_files_that_lack_blocks_or_have_foreign_bytes(
+def test_files_with_missing_blocks_or_wrong_bytes(
     folder: Path, tmp_path: Path, open_llm: OpenLLM, cache: dict[str, Any]
 ) -> None:
     """A hash can be made to fit anything: then the answers are what the file makes them, and

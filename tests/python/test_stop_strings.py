@@ -62,12 +62,12 @@ def test_stop_inside_a_token(words: Tokenizer) -> None:
     assert (pieces, stopped) == (["one,", ""], "Pari")
 
 
-def test_false_start_is_shown_later(words: Tokenizer) -> None:
+def test_text_that_only_began_a_stop_string_is_shown_later(words: Tokenizer) -> None:
     assert _run(words, [*_ids(words, "Pa"), 98, 99], ["Pari"])[0] == ["", "Pab", "c", ""]
     assert _run(words, _ids(words, "Pa"), ["Pari"])[0] == ["", "Pa"]
 
 
-def test_only_what_may_become_a_stop_is_held() -> None:
+def test_only_text_that_may_become_a_stop_string_is_held() -> None:
     tokenizer = Tokenizer(byte_level())
     pieces, _ = _run(tokenizer, list(b"abcabd"), ["abd"])
     assert pieces == ["", "", "abc", "", "", ""]
@@ -75,7 +75,7 @@ def test_only_what_may_become_a_stop_is_held() -> None:
     assert pieces == ["", "", "a", ""]
 
 
-def test_earliest_completion_wins() -> None:
+def test_the_earliest_complete_stop_string_wins() -> None:
     assert _letters("abcdef", ["cdef", "de"]) == ("abc", "de")
     assert _letters("abcdef", ["f", "bcd"]) == ("a", "bcd")
     assert _letters("abcdef", ["bc", "abcd"]) == ("a", "bc")
@@ -83,7 +83,7 @@ def test_earliest_completion_wins() -> None:
     assert _letters("xaby", ["ab", "b"]) == ("x", "ab")
 
 
-def test_stop_is_not_looked_for_in_the_prompt() -> None:
+def test_stop_strings_are_not_searched_in_the_prompt() -> None:
     tokenizer = Tokenizer(byte_level())
     pieces, stopped = _run(tokenizer, list(b"bcab"), ["ab"], prompt=(97,))
     assert ("".join(pieces), stopped) == ("bc", "ab")
@@ -106,12 +106,12 @@ def test_empty_stop_string(stop: Any) -> None:
 
 
 @pytest.mark.parametrize("stop", [[3], [None], [b"a"], [["a"]]])
-def test_stop_that_is_no_string(stop: Any) -> None:
+def test_a_stop_that_is_not_a_string_is_refused(stop: Any) -> None:
     with pytest.raises(ArgumentTypeError, match="expected a str"):
         TextStream(Tokenizer(byte_level()), [], stop)
 
 
-def test_one_string_is_one_stop() -> None:
+def test_a_single_string_is_one_stop_string() -> None:
     assert _letters("abc", "bc") == ("a", "bc")
     assert _letters("abc", ("bc", "bc")) == ("a", "bc")
     assert _letters("abc", ()) == ("abc", None)
@@ -222,7 +222,7 @@ def test_long_stop_strings_cost_little() -> None:
     assert time.perf_counter() - start < 5
 
 
-def test_what_either_automaton_may_need_is_held() -> None:
+def test_text_is_held_while_either_automaton_may_match() -> None:
     """`b` alone begins the stop string as text, and `b<|end|>` begins it with the hidden token."""
     tokenizer = Tokenizer(byte_level())
     ids = [97, 98, 256, 99, 100]
@@ -236,7 +236,7 @@ def test_what_either_automaton_may_need_is_held() -> None:
     )
 
 
-def test_the_longest_hidden_token_of_a_stop_string_counts() -> None:
+def test_the_longest_hidden_token_of_a_stop_string_is_used() -> None:
     tokenizer = Tokenizer(byte_level(special=("<|e", "<|e|>")))
     pieces, stopped = _run(tokenizer, [97, 98, 257, 99], ["b<|e|>c"])
     assert ("".join(pieces), stopped) == ("a", "b<|e|>c")

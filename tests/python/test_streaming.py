@@ -133,7 +133,7 @@ def test_pieces_of_a_llama() -> None:
     assert pieces == ["a", "", "", "", "🦙", "", "é", ""]
 
 
-def test_family_of_eighteen_bytes_comes_character_by_character() -> None:
+def test_an_emoji_of_eighteen_bytes_is_streamed_in_characters() -> None:
     family = "👨‍👩‍👧"
     pieces = _pieces(Tokenizer(byte_level()), [], list(family.encode()), True)
     assert [piece for piece in pieces if piece] == list(family)
@@ -164,7 +164,7 @@ def test_prompt_that_ends_inside_a_character() -> None:
 
 @pytest.mark.parametrize("spaces", [" ", "  "])
 @pytest.mark.parametrize("kind", ["byte level", "sentencepiece", "metaspace", "smollm2"])
-def test_leading_spaces_of_an_answer_stay(kind: str, spaces: str) -> None:
+def test_leading_spaces_of_an_answer_are_kept(kind: str, spaces: str) -> None:
     tokenizer = _tokenizer(kind)
     prompt = tokenizer.encode("hello")
     answer = tokenizer.encode("hello" + spaces + "a b", add_special_tokens=False)

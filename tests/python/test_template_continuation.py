@@ -47,7 +47,7 @@ def test_the_default_model(text: str) -> None:
     assert template.render([*messages, final], continue_final_message=True) == whole + text
 
 
-def test_a_final_text_that_stands_in_an_earlier_message() -> None:
+def test_a_final_text_that_an_earlier_message_contains_too() -> None:
     """The prompt ends after the last message, not after the first place of its text."""
     before = [ASK, {"role": "assistant", "content": "yes"}, {"role": "user", "content": "yes"}]
     assert continued(CHATML, "yes", *before) == (
@@ -76,7 +76,7 @@ def test_a_template_that_tests_the_content() -> None:
     ["x", "{{ messages[-1].content|upper }}", "{{ messages[-1].content.split('b')[-1] }}"],
     ids=["dropped", "changed", "cut"],
 )
-def test_a_template_that_does_not_show_it_as_it_is(source: str) -> None:
+def test_a_template_that_changes_the_final_message_is_an_error(source: str) -> None:
     with pytest.raises(TemplateError, match="does not show the final message as it is"):
         continued(source, "abc")
 
@@ -92,7 +92,7 @@ def test_the_reasoning_is_continued_under_the_name_that_the_template_reads() -> 
         template.render([ASK], continue_final_message="thinking")
 
 
-def test_a_conversation_that_holds_the_mark() -> None:
+def test_a_conversation_that_contains_the_mark() -> None:
     text = "CONTINUED_FINAL_MESSAGE and CONTINUED_FINAL_MESSAGE_ "
     assert continued(CHATML, text) == HEADER + text
     source = CHATML + "{# CONTINUED_FINAL_MESSAGE #}"

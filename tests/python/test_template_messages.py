@@ -52,11 +52,11 @@ def text(*texts: str) -> list[dict[str, str]]:
     [(TEXT_ONLY, "[user:a\nb]"), (PRINTS, "[a\nb]"), (TESTS_TYPE, "[a\nb]"), (OF_PARTS, "ab")],
     ids=["adds", "prints", "tests the type", "reads parts"],
 )
-def test_parts_are_joined_for_a_template_that_wants_text(source: str, expected: str) -> None:
+def test_parts_are_joined_for_a_template_that_takes_text(source: str, expected: str) -> None:
     assert rendered(source, {"role": "user", "content": text("a", "b")}) == expected
 
 
-def test_a_part_that_a_text_template_has_no_place_for() -> None:
+def test_an_image_for_a_text_template_is_an_error() -> None:
     parts = [*text("what is this?"), {"type": "image", "url": "x.png"}]
     with pytest.raises(InvalidArgument, match=r"content\[1\]: is a part of type 'image', but this"):
         rendered(TEXT_ONLY, {"role": "user", "content": parts})
@@ -82,7 +82,7 @@ class Dumped:
         return {"role": "user", "content": "hi"}
 
 
-def test_objects_that_hold_plain_values_are_taken() -> None:
+def test_objects_with_plain_values_are_accepted() -> None:
     assert rendered(PRINTS, Dumped()) == "[hi]"
     assert rendered(OF_PARTS, {"role": "user", "content": [Part("text", "hi")]}) == "hi"
     message = {"role": np.str_("user"), "content": "x", "n": np.int64(3), "b": np.bool_(False)}

@@ -61,7 +61,7 @@ class TestTokenize:
         expected = " ".join(map(str, llm.chat_token_ids("hello there"))) + "\n"
         assert ask("tokenize", "--chat", "hello there") == (0, expected, "")
 
-    def test_texts_of_several_lines(self, ask: Ask, llm: onward.LLM) -> None:
+    def test_multi_line_texts(self, ask: Ask, llm: onward.LLM) -> None:
         text = "one\ntwo"
         expected = " ".join(map(str, llm.tokenize(text))) + "\n"
         assert ask("tokenize", "--json-lines", stdin=json.dumps(text).encode()) == (0, expected, "")
@@ -74,7 +74,9 @@ class TestTokenize:
             (["--json-lines"], b"plain\n", "is not a JSON string"),
         ],
     )
-    def test_what_is_wrong(self, ask: Ask, arguments: list[str], stdin: bytes, said: str) -> None:
+    def test_wrong_input_is_an_error(
+        self, ask: Ask, arguments: list[str], stdin: bytes, said: str
+    ) -> None:
         code, _, error = ask("tokenize", *arguments, stdin=stdin)
         assert code == 2
         assert said in error
@@ -82,7 +84,7 @@ class TestTokenize:
 
 class TestDetokenize:
     @pytest.mark.parametrize("text", TEXTS)
-    def test_there_and_back(self, ask: Ask, llm: onward.LLM, text: str) -> None:
+    def test_detokenize_reverses_tokenize(self, ask: Ask, llm: onward.LLM, text: str) -> None:
         ids = llm.tokenize(text)
         lines = "".join(f"{i}\n" for i in ids).encode()
         expected = llm.detokenize(ids) + "\n"
@@ -90,22 +92,22 @@ class TestDetokenize:
         one_line = " ".join(map(str, ids)).encode()
         assert ask("detokenize", stdin=one_line + b"\n\n") == (0, expected, "")
 
-    def test_special_tokens_where_asked_for(self, ask: Ask, llm: onward.LLM) -> None:
+    def test_special_tokens_are_written_with_the_flag(self, ask: Ask, llm: onward.LLM) -> None:
         ids = llm.tokenize("a<|end|>b")
         lines = " ".join(map(str, ids)).encode()
         assert ask("detokenize", "--special", stdin=lines)[1] == "<|begin|>a<|end|>b\n"
 
-    def test_no_text_where_nothing_is_given(self, ask: Ask) -> None:
+    def test_empty_input_gives_no_text(self, ask: Ask) -> None:
         assert ask("detokenize") == (0, "", "")
 
     @pytest.mark.parametrize("word", ["x", "-1", "1.5", "٣"])
-    def test_what_is_no_id(self, ask: Ask, word: str) -> None:
+    def test_words_that_are_not_ids_are_an_error(self, ask: Ask, word: str) -> None:
         code, _, error = ask("detokenize", stdin=word.encode())
         assert code == 2
         assert "is not a token id" in error
 
 
-def test_answers_come_before_the_questions_end(
+def test_answers_arrive_before_the_end_of_the_input(
     model: Path, child_environment: dict[str, str]
 ) -> None:
     """Both as children with their pipes open, as a native program has them."""
@@ -141,7 +143,7 @@ class TestPlaces:
             assert onward.get_cmake_dir() == str(tmp_path / "lib" / "cmake" / "onward")
 
     @pytest.mark.parametrize("flag", ["include", "lib", "cmake"])
-    def test_what_is_not_there_is_an_error(
+    def test_a_missing_file_is_an_error(
         self,
         tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,
@@ -156,7 +158,7 @@ class TestPlaces:
         assert captured.out == ""
         assert str(tmp_path) in captured.err
 
-    def test_the_command_prints_what_python_says(
+    def test_the_command_prints_the_paths_of_python(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         for function in ("get_include", "get_lib_dir", "get_cmake_dir"):
@@ -164,7 +166,9 @@ class TestPlaces:
         assert main(["--cmake-dir", "--lib-dir", "--include-dir"]) == 0
         assert capsys.readouterr().out == "get_include\nget_lib_dir\nget_cmake_dir\n"
 
-    def test_asking_does_not_load_the_core(self, run_python: Callable[..., object]) -> None:
+    def test_the_paths_are_found_without_loading_the_core(
+        self, run_python: Callable[..., object]
+    ) -> None:
         done = run_python(
             "import sys, onward\n"
             "try: print(onward.get_lib_dir())\n"

@@ -162,7 +162,7 @@ def test_spaces_before_punctuation_stay(tmp_path: Path) -> None:
     assert tokenizer.decode(tokenizer.encode("a . b ?")) == "a . b ?"
 
 
-def test_encode_refuses_what_is_no_text() -> None:
+def test_encode_refuses_values_that_are_not_text() -> None:
     tokenizer = Tokenizer(byte_level())
     for value in (None, 3, b"a", ["a"], [1]):
         with pytest.raises(ArgumentTypeError, match="expected a str"):
@@ -250,12 +250,12 @@ def test_broken_companions(tmp_path: Path, name: str, content: str) -> None:
         {"add_eos_token": 1},
     ],
 )
-def test_flags_that_are_no_booleans(tmp_path: Path, config: dict[str, Any]) -> None:
+def test_flags_that_are_not_booleans_are_errors(tmp_path: Path, config: dict[str, Any]) -> None:
     with pytest.raises(TokenizerError, match="expected true or false"):
         Tokenizer.from_folder(write_folder(tmp_path, byte_level(), config))
 
 
-def test_odd_configurations_do_no_harm(tmp_path: Path) -> None:
+def test_unusual_configurations_are_accepted(tmp_path: Path) -> None:
     config: dict[str, Any] = {
         "eos_token": 7,
         "bos_token": {"content": None},

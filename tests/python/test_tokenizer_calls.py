@@ -102,7 +102,7 @@ def test_a_panic_in_the_decoder_leaves_the_model_usable(tmp_path: Path, open_llm
 @pytest.mark.parametrize(
     "ids", [[320], [-1], [True], [1.0], [2**70], [[97]], ["a"], [None], np.array([97.0])]
 )
-def test_detokenize_refuses_what_is_no_id_of_the_model(
+def test_detokenize_refuses_ids_outside_the_model(
     tmp_path: Path, open_llm: OpenLLM, ids: Any
 ) -> None:
     with pytest.raises(InvalidArgument, match=r"token_ids: token id .* at position 0"):

@@ -37,17 +37,21 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 class TestBombs:
     @pytest.mark.parametrize("name", [n for n in tokenizer_bombs.BOMBS if n not in PANICS])
-    def test_are_refused_by_growth_or_count(self, outcomes: dict[str, str], name: str) -> None:
+    def test_bombs_are_refused_by_growth_or_count(
+        self, outcomes: dict[str, str], name: str
+    ) -> None:
         assert "expected at most" in outcomes[name] or "expected once" in outcomes[name]
         assert "tokenizer.json: " in outcomes[name]
 
     @pytest.mark.parametrize("name", PANICS)
-    def test_that_make_the_library_panic(self, outcomes: dict[str, str], name: str) -> None:
+    def test_bombs_that_make_the_library_panic_are_refused(
+        self, outcomes: dict[str, str], name: str
+    ) -> None:
         assert "failed on" in outcomes[name] or "not a usable tokenizer" in outcomes[name]
 
 
 class TestGrowth:
-    def test_within_the_bound_is_allowed(self, tmp_path: Path) -> None:
+    def test_growth_within_the_bound_is_allowed(self, tmp_path: Path) -> None:
         backend = byte_level()
         doubling = normalizers.Replace("a", "aa")
         backend.normalizer = normalizers.Sequence([doubling] * 4)
@@ -61,7 +65,7 @@ class TestGrowth:
         with pytest.raises(TokenizerError, match=f"more than {MAX_GROWTH:g} times as long"):
             tokenizer.encode("a" * 1000)
 
-    def test_of_real_normalizers_is_allowed(self, tmp_path: Path) -> None:
+    def test_growth_of_real_normalizers_is_allowed(self, tmp_path: Path) -> None:
         """As in T5 and ALBERT: each may lengthen some text, but no text grows by the product."""
         backend = byte_level()
         steps = [normalizers.Replace("``", '"'), normalizers.NFKD(), normalizers.Lowercase()]

@@ -43,7 +43,7 @@ class TestIdsOfTheFile:
             ({}, [(256, "<x>"), (256, "<x>"), (257, "<y>")]),  # the same entry twice
         ],
     )
-    def test_are_used(
+    def test_ids_of_the_file_are_used(
         self, tmp_path: Path, vocab: dict[str, int], added: list[tuple[int, str]]
     ) -> None:
         folder = _folder(tmp_path, [_entry(i, text) for i, text in added], vocab)
@@ -69,7 +69,7 @@ class TestIdsOfTheFile:
             ({}, [(256, "<x>"), (257, "<x>")], ['"<x>" the id 257', "already has the id 256"]),
         ],
     )
-    def test_that_contradict_each_other_are_an_error(
+    def test_contradicting_ids_are_an_error(
         self, tmp_path: Path, vocab: dict[str, int], added: list[tuple[int, str]], words: list[str]
     ) -> None:
         folder = _folder(tmp_path, [_entry(i, text) for i, text in added], vocab)
@@ -77,7 +77,9 @@ class TestIdsOfTheFile:
             Tokenizer.from_folder(folder)
         assert all(word in str(error.value) for word in ["tokenizer.json", *words])
 
-    def test_after_a_gap_are_an_error_where_the_vocabulary_has_no_ids(self, tmp_path: Path) -> None:
+    def test_ids_after_a_gap_are_an_error_without_ids_in_the_vocabulary(
+        self, tmp_path: Path
+    ) -> None:
         state = {
             "version": "1.0",
             "added_tokens": [_entry(9, "<x>")],
@@ -136,7 +138,7 @@ class TestSpecialTokens:
             ),
         ],
     )
-    def test_in_a_companion_file(
+    def test_special_tokens_in_a_companion_file(
         self, tmp_path: Path, files: dict[str, Any], ids: list[int], special: list[str]
     ) -> None:
         texts = {name: json.dumps(value) for name, value in files.items()}
@@ -158,14 +160,14 @@ class TestSpecialTokens:
         assert tokenizer.eos_token_ids == [256]
         assert tokenizer.decode([97, 256]) == ("a" if special else "a<x>")
 
-    def test_the_map_goes_before_the_configuration(self, tmp_path: Path) -> None:
+    def test_the_map_has_priority_over_the_configuration(self, tmp_path: Path) -> None:
         files = {"special_tokens_map.json": '{"eos_token": "b"}'}
         folder = write_folder(tmp_path, byte_level(), {"eos_token": "a"}, files)
         assert Tokenizer.from_folder(folder).eos_token_ids == [98]
 
     @pytest.mark.parametrize("key", ["bos_token", "eos_token", "pad_token", "unk_token"])
     @pytest.mark.parametrize("rows", [None, 257])
-    def test_that_do_not_exist_are_a_warning(
+    def test_special_tokens_that_do_not_exist_are_a_warning(
         self, tmp_path: Path, key: str, rows: int | None
     ) -> None:
         folder = write_folder(tmp_path, byte_level(), {key: "</none>"})
@@ -175,7 +177,9 @@ class TestSpecialTokens:
         expected = [257] if rows is None else list(b"</none>")
         assert tokenizer.encode("</none>", add_special_tokens=False) == expected
 
-    def test_with_the_id_of_another_token_are_a_warning(self, tmp_path: Path) -> None:
+    def test_special_tokens_with_the_id_of_another_token_are_a_warning(
+        self, tmp_path: Path
+    ) -> None:
         config = {"added_tokens_decoder": {"97": {"content": "<x>"}, "300": {"content": "b"}}}
         with pytest.warns(UserWarning) as told:
             tokenizer = Tokenizer.from_folder(write_folder(tmp_path, byte_level(), config))
@@ -204,7 +208,7 @@ class TestPrefixSpace:
             ("GPT2Tokenizer", "mistral", False, True, True),
         ],
     )
-    def test_of_byte_level_tokenizers(
+    def test_prefix_space_of_byte_level_tokenizers(
         self,
         tmp_path: Path,
         name: str | None,
@@ -226,7 +230,7 @@ class TestPrefixSpace:
 
     @pytest.mark.parametrize("setting", [None, True, False])
     @pytest.mark.parametrize("name", ["LlamaTokenizer", "PreTrainedTokenizerFast"])
-    def test_of_sentencepiece_tokenizers(
+    def test_prefix_space_of_sentencepiece_tokenizers(
         self, tmp_path: Path, name: str, setting: bool | None
     ) -> None:
         backend = sentencepiece(adds_bos=False)

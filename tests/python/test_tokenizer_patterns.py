@@ -81,7 +81,7 @@ def outcomes(limit: float, places: str, timeout: float) -> list[list[Any]]:
 
 
 class TestBombs:
-    def test_end_by_the_limit_and_other_threads_run_meanwhile(self) -> None:
+    def test_bombs_end_by_the_limit_and_other_threads_run(self) -> None:
         for place, pattern, outcome, own_seconds, steps in outcomes(0.1, "one", 250):
             assert own_seconds < 0.5, (place, pattern)  # this process does none of the work
             assert steps > 5 or outcome == "done", (place, pattern)
@@ -95,7 +95,7 @@ class TestBombs:
                 assert "retry-limit" in outcome, (place, pattern, outcome)
 
     @pytest.mark.slow
-    def test_in_each_place_end_within_the_documented_time(self) -> None:
+    def test_bombs_in_each_place_end_within_the_documented_time(self) -> None:
         found = outcomes(text_trial.LIMIT_S, "all", 280)
         assert len(found) == len(PLACES) * len(pattern_bombs.BOMBS)
         for place, pattern, outcome, own_seconds, _ in found:
@@ -107,19 +107,19 @@ class TestBombs:
 
 class TestAcceptedPatterns:
     @pytest.mark.parametrize("name", REAL)
-    def test_of_real_models_are_used_without_a_trial(self, name: str) -> None:
+    def test_patterns_of_real_models_are_used_without_a_trial(self, name: str) -> None:
         assert REAL[name] in LINEAR
         tokenizer = of_state(split(REAL[name]))
         assert tokenizer.trial is None
 
-    def test_of_the_list_are_used_without_a_trial(self) -> None:
+    def test_known_patterns_are_used_without_a_trial(self) -> None:
         assert len(LINEAR) > 60
         for pattern in LINEAR:
             for part in (split(pattern), PLACES["nested replace"](pattern, "")):
                 assert of_state(part).trial is None, pattern
 
     @pytest.mark.parametrize("pattern", UNKNOWN)
-    def test_unknown_ones_keep_their_tokens(self, pattern: str) -> None:
+    def test_unknown_patterns_keep_their_tokens(self, pattern: str) -> None:
         parts = split(pattern)
         tokenizer = of_state(parts)
         assert tokenizer.trial is not None
@@ -129,14 +129,14 @@ class TestAcceptedPatterns:
         found = tokenizer.backend.pre_tokenizer.pre_tokenize_str(TEXT)
         assert [word for word, _ in found] == words(parts, TEXT)
 
-    def test_an_unknown_one_of_a_decoder_keeps_its_text(self) -> None:
+    def test_an_unknown_pattern_of_a_decoder_keeps_its_text(self) -> None:
         tokenizer = of_state(PLACES["decoder"](r"(b|[b-c])+", ""))
         assert tokenizer.decode([97, 98, 99, 97]) == "a-a"
 
     @pytest.mark.slow
     @pytest.mark.timeout(1200)
     @pytest.mark.parametrize("pattern", sorted(LINEAR))
-    def test_of_the_list_take_time_in_proportion(self, pattern: str) -> None:
+    def test_known_patterns_take_time_in_proportion_to_the_text(self, pattern: str) -> None:
         """With a slow pattern, 20,000 characters take seconds; the limit of 0.8 s ends it."""
         parts = {**split(pattern), "added_tokens": []}
         trial = text_trial.TextTrial(state_of(parts), [], ["the pattern"], "tokenizer.json")
@@ -146,7 +146,7 @@ class TestAcceptedPatterns:
 
 
 class TestTrial:
-    def test_of_a_gguf_file(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_trial_of_a_gguf_file(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Two real pre-tokenizers need the square of a text's digits, or of its spaces."""
         assert read_tokenizer(gguf_byte_level("llama-bpe")).trial is None
         tokenizer = read_tokenizer(gguf_byte_level("superbpe"))
@@ -168,12 +168,14 @@ class TestTrial:
             ({"model": {"max_input_chars_per_word": 101}}, "max_input_chars_per_word of 101"),
         ],
     )
-    def test_of_other_parts_that_may_be_slow(self, parts: dict[str, Any], reason: str) -> None:
+    def test_the_trial_of_other_slow_parts(self, parts: dict[str, Any], reason: str) -> None:
         from onward.text.tokenizer.linear_patterns import unproven
 
         assert reason in str(unproven(parts))
 
-    def test_of_a_wordpiece_and_a_unigram_model(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_trial_of_a_wordpiece_and_a_unigram_model(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """One word of WordPiece takes the cube of its length, and a character of Unigram the number
         of pieces that begin there."""
         vocab = {"a": 0, "##a": 1, "[UNK]": 2}
@@ -191,7 +193,7 @@ class TestTrial:
                 tokenizer.encode("a" * 20_000)
             monkeypatch.undo()
 
-    def test_sees_a_step_that_claims_to_be_a_sequence(self) -> None:
+    def test_the_trial_includes_a_step_that_claims_to_be_a_sequence(self) -> None:
         """The library ignores keys that a type does not have, so they must not hide a step."""
         for key in ("normalizers", "pretokenizers"):
             parts = split(r"(a+)+$")
@@ -199,7 +201,7 @@ class TestTrial:
             with pytest.raises(TokenizerError, match="a sequence and something else"):
                 of_state(parts)
 
-    def test_survives_a_killed_child_and_an_error(self) -> None:
+    def test_the_trial_survives_a_killed_child_and_an_error(self) -> None:
         tokenizer = of_state(split(r"(a+)+$"))
         assert tokenizer.trial is not None
         child = tokenizer.trial._children[0].process
@@ -209,7 +211,7 @@ class TestTrial:
             tokenizer.encode("a" * 60 + "b")
         assert tokenizer.encode("ab") == [97, 98]
 
-    def test_from_many_threads_and_after_a_fork(self) -> None:
+    def test_trials_from_many_threads_and_after_a_fork(self) -> None:
         tokenizer = of_state(split(r"(a+)+c?"))
         found: list[list[int]] = []
         threads = [
@@ -226,7 +228,7 @@ class TestTrial:
         assert os.waitpid(process, 0)[1] == 0
         assert tokenizer.encode("ab") == [97, 98]
 
-    def test_ends_with_the_tokenizer(self) -> None:
+    def test_the_child_of_the_trial_ends_with_the_tokenizer(self) -> None:
         tokenizer = of_state(split(r"(a+)+c?"))
         assert tokenizer.trial is not None
         process = tokenizer.trial._children[0].process
@@ -236,7 +238,7 @@ class TestTrial:
         gc.collect()
         assert process.returncode is not None
 
-    def test_is_left_out_where_no_python_can_be_started(
+    def test_there_is_no_trial_if_no_python_can_be_started(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         monkeypatch.setattr(sys, "executable", "")

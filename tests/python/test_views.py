@@ -45,13 +45,13 @@ def test_a_result_shows_its_text_and_a_line_of_figures() -> None:
     assert timings_line(result_of("a")) == f"onward: {FIGURES}"
 
 
-def test_the_ids_stand_for_a_text_that_there_is_not() -> None:
+def test_ids_are_shown_if_there_is_no_text() -> None:
     assert repr(result_of("")).startswith("[token ids 1, 2, 3, 4, 5]\n(12 + 5")
     assert repr(result_of("", tuple(range(100)))).startswith("[token ids 0, 1, 2,")
     assert "14, 15, ...]\n" in repr(result_of("", tuple(range(100))))
 
 
-def test_figures_that_there_are_not_are_left_out() -> None:
+def test_absent_figures_are_left_out() -> None:
     result = result_of("a")
     bare = {**vars(result), "timings": Timings(None, None, None, None, 0.1), "usage": Usage(1, 0)}
     assert repr(Result(**bare)) == "a\n(1 + 0 tokens, finish: stop)"
@@ -67,7 +67,7 @@ def test_a_long_text_is_shortened_in_the_middle() -> None:
     assert shortened("x" * MOST_CHARACTERS) == "x" * MOST_CHARACTERS
 
 
-def test_a_text_cannot_command_a_terminal() -> None:
+def test_control_characters_of_a_text_are_escaped() -> None:
     assert (
         shortened("a\x1b[2J\tb\x07\r\nc\u202e\ud800é日")
         == "a\\x1b[2J\tb\\x07\\r\nc\\u202e\\ud800é日"
@@ -115,7 +115,7 @@ def llm(tmp_path_factory: pytest.TempPathFactory) -> LLM:
 
 
 @pytest.mark.parametrize("of", ["llm", "session"])
-def test_a_stream_shows_what_has_come(llm: LLM, of: str) -> None:
+def test_a_stream_shows_its_text_so_far(llm: LLM, of: str) -> None:
     begin: Callable[..., Any] = llm.stream if of == "llm" else llm.session().stream
     stream = begin("hello", max_new_tokens=40, seed=1)
     assert repr(stream) == "(stream, 0 tokens so far, not ended yet)"

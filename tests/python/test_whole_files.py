@@ -63,7 +63,7 @@ def open_folder(tmp_path: Path) -> Iterator[None]:
 
 
 class TestContent:
-    def test_appears_at_the_end_of_the_block(self, tmp_path: Path) -> None:
+    def test_content_appears_at_the_end_of_the_block(self, tmp_path: Path) -> None:
         target = tmp_path / "f"
         target.write_bytes(b"old")
         with whole_file(target) as part:
@@ -73,14 +73,14 @@ class TestContent:
             assert part.path.parent == tmp_path and part.path.read_bytes() == b"new"
         assert target.read_bytes() == b"new" and names(tmp_path) == ["f"]
 
-    def test_may_be_written_by_path(self, tmp_path: Path) -> None:
+    def test_content_may_be_written_by_path(self, tmp_path: Path) -> None:
         with whole_file(tmp_path / "f") as part:
             part.path.write_bytes(b"by its path")
         assert (tmp_path / "f").read_bytes() == b"by its path"
 
     @pytest.mark.parametrize("failure", [OSError(28, "full"), ValueError(), KeyboardInterrupt()])
     @pytest.mark.parametrize("existing", [True, False])
-    def test_a_failure_leaves_what_was_there(
+    def test_a_failure_keeps_the_old_content(
         self, tmp_path: Path, failure: BaseException, existing: bool
     ) -> None:
         target = tmp_path / "f"
@@ -93,7 +93,7 @@ class TestContent:
         assert not existing or target.read_bytes() == b"old"
 
     @pytest.mark.parametrize("call", ["fsync", "replace"])
-    def test_a_failure_at_the_end_too(
+    def test_a_failure_at_the_end_keeps_the_old_content(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
     ) -> None:
         (tmp_path / "f").write_bytes(b"old")
@@ -141,7 +141,7 @@ class TestWithoutReplacing:
         assert names(tmp_path) == ["f"] and (tmp_path / "f").read_bytes() == b"old"
 
     @pytest.mark.parametrize("links", [True, False])
-    def test_a_file_that_appears_meanwhile_is_kept(
+    def test_a_file_that_appears_during_the_write_is_kept(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
     ) -> None:
         """Also on file systems without hard links."""
@@ -162,7 +162,7 @@ class TestWithoutReplacing:
 
 class TestPermissions:
     @pytest.mark.parametrize("mode", [0o600, 0o640, 0o664, 0o755])
-    def test_of_an_existing_file_are_kept(
+    def test_permissions_of_an_existing_file_are_kept(
         self, tmp_path: Path, mode: int, umask: Callable[[int], object]
     ) -> None:
         umask(0o027)
@@ -175,14 +175,14 @@ class TestPermissions:
     @pytest.mark.parametrize(
         ("mask", "asked", "mode"), [(0o022, 0o666, 0o644), (0o077, 0o666, 0o600), (0, 0o600, 0o600)]
     )
-    def test_of_a_new_file_follow_the_umask(
+    def test_permissions_of_a_new_file_follow_the_umask(
         self, tmp_path: Path, umask: Callable[[int], object], mask: int, asked: int, mode: int
     ) -> None:
         umask(mask)
         write(tmp_path / "f", mode=asked)
         assert mode_of(tmp_path / "f") == mode
 
-    def test_of_a_new_folder_follow_the_umask(
+    def test_permissions_of_a_new_folder_follow_the_umask(
         self, tmp_path: Path, umask: Callable[[int], object]
     ) -> None:
         umask(0o027)
@@ -292,7 +292,7 @@ class TestTemporaries:
         assert neighbour.read_bytes() == b"precious" and len(names(tmp_path)) == 2
 
     @pytest.mark.parametrize("kind", ["file", "folder"])
-    def test_of_a_killed_writer_are_removed_by_the_next_one(
+    def test_temporary_files_of_a_killed_writer_are_removed_by_the_next_one(
         self, tmp_path: Path, kind: str
     ) -> None:
         target = tmp_path / "f"
@@ -304,7 +304,7 @@ class TestTemporaries:
         (write if kind == "file" else write_folder)(target)
         assert names(tmp_path) == ["f", "g"]
 
-    def test_of_a_living_writer_are_kept(self, tmp_path: Path) -> None:
+    def test_temporary_files_of_a_living_writer_are_kept(self, tmp_path: Path) -> None:
         target = tmp_path / "f"
         with whole_file(target) as first:
             first.file.write(b"first")
@@ -343,7 +343,7 @@ class TestTemporaries:
         assert (tmp_path / "precious" / "x").read_bytes() == b"x"
 
     @pytest.mark.parametrize("kind", ["file", "folder"])
-    def test_one_that_is_removed_before_its_lock_is_made_again(
+    def test_a_temporary_file_removed_before_its_lock_is_made_again(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
     ) -> None:
         """Another writer may see it between its creation and its lock."""
@@ -368,7 +368,7 @@ class TestTemporaries:
 
 
 class TestFolders:
-    def test_appears_whole(self, tmp_path: Path) -> None:
+    def test_a_folder_appears_whole(self, tmp_path: Path) -> None:
         with whole_folder(tmp_path / "d") as unfinished:
             (unfinished / "x").write_bytes(b"x")
             assert not (tmp_path / "d").exists()
@@ -382,7 +382,9 @@ class TestFolders:
         assert names(tmp_path) == []
 
     @pytest.mark.parametrize("kind", ["file", "folder", "dangling link"])
-    def test_what_appears_meanwhile_is_kept(self, tmp_path: Path, kind: str) -> None:
+    def test_a_folder_that_appears_during_the_write_is_kept(
+        self, tmp_path: Path, kind: str
+    ) -> None:
         target = tmp_path / "d"
         make = {
             "file": lambda: target.write_bytes(b"precious"),

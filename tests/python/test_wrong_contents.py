@@ -125,7 +125,9 @@ def message(model: Path) -> str:
 
 @pytest.mark.parametrize("content", CONTENTS)
 @pytest.mark.parametrize("file", FILES)
-def test_the_error_says_what_it_is(good: Path, tmp_path: Path, file: str, content: str) -> None:
+def test_the_error_names_the_kind_of_file(
+    good: Path, tmp_path: Path, file: str, content: str
+) -> None:
     data, what, advice = CONTENTS[content]
     shutil.copytree(good, tmp_path, dirs_exist_ok=True)
     write, name = FILES[file]
@@ -154,7 +156,7 @@ def test_a_gguf_under_other_names(good: Path, tmp_path: Path) -> None:
     assert "m.onward: is a GGUF file" in message(tmp_path / "m.onward")
 
 
-def test_contents_that_are_not_known() -> None:
+def test_unknown_contents_are_an_error() -> None:
     assert unexpected_content(b'{"model_type": "llama"}') is None
     assert unexpected_content(b"") is None
     assert unexpected_content(b"<|im_start|>") is None
@@ -178,7 +180,7 @@ def with_header_of(path: Path, length: int) -> None:
     path.write_bytes(len(header).to_bytes(8, "little") + header + whole[begin:])
 
 
-def test_the_core_says_it_of_a_pack(tmp_path: Path) -> None:
+def test_the_core_names_the_kind_of_file(tmp_path: Path) -> None:
     path = tiny_pack(tmp_path)
     open_pack(path)
     for content, what, _ in CONTENTS.values():
@@ -189,7 +191,9 @@ def test_the_core_says_it_of_a_pack(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", CONTENTS)
-def test_a_session(good: Path, tmp_path: Path, content: str) -> None:
+def test_the_error_for_a_session_names_the_kind_of_file(
+    good: Path, tmp_path: Path, content: str
+) -> None:
     data, what, _ = CONTENTS[content]
     (tmp_path / "s").write_bytes(data)
     with onward.LLM(good / "model") as llm:
