@@ -27,7 +27,7 @@ def seen(tmp_path, open_llm):
 
 
 async def idle(llm) -> int:
-    """Steps until the engine has nothing to do, waited for as long as a test may."""
+    """Wait until the engine has no requests, within the time limit of a test."""
     deadline = time.monotonic() + 20
     while llm.stats()["running"] > 0:
         assert time.monotonic() < deadline, "the request still runs"
@@ -66,7 +66,7 @@ def test_streams_of_one_loop_take_turns(seen):
 
 
 def test_the_event_loop_runs_during_a_generation(seen):
-    """A ticker of 5 ms beside a long generation never waits for 200."""
+    """During a long generation a ticker of 5 ms never waits for 200 ms."""
 
     async def tick(gaps):
         last = time.monotonic()

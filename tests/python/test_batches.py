@@ -41,7 +41,7 @@ def written(rows: list[Any]) -> bytes:
 
 @pytest.fixture
 def run(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a file of these bytes; the exit code, the rows of output, and stderr."""
+    """Runs a file of these bytes. Returns the exit code, the rows of output, and stderr."""
 
     def run_(data: bytes, *flags: str) -> tuple[int, list[dict[str, Any]], str]:
         (tmp_path / "in.jsonl").write_bytes(data)
@@ -293,7 +293,7 @@ class TestAsAProcess:
 class TestBar:
     @pytest.fixture
     def drawn(self, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-        """What is drawn 30 seconds after the start."""
+        """The bar 30 seconds after the start."""
 
         def draw(done: int, total: int, note: str, columns: int = 80) -> str:
             screen = io.StringIO()
@@ -323,7 +323,7 @@ class TestBar:
 def test_rows_in_flight_are_bounded(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file is read no further than the rows that may wait for being written."""
+    """A file is read only as far as the limit of rows that wait to be written."""
     monkeypatch.setattr(batches, "UNWRITTEN", 4)
     monkeypatch.setattr(batches, "IN_FLIGHT", 2)
     most, running, read = 0, 0, 0

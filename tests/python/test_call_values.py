@@ -114,8 +114,8 @@ def test_numpy_booleans_are_treated_as_python_booleans(llm: LLM) -> None:
 
 
 def test_default_shares_of_memory() -> None:
-    """Of free memory 80 % for the cache, of that a quarter for finished requests; all of a budget
-    of the caller's may be kept."""
+    """80 % of free memory is for the cache, and a quarter of that for finished requests. A budget
+    of the caller may be used completely for them."""
     free = CacheOptions.read("f32", 0, False, None, None, None, True)
     given = free.engine_arguments(parse_kv_dtype("f32", "f32"), device_free_bytes=1000)
     assert (given["kv_cache_bytes"], given["prefix_cache_bytes"]) == (800, 200)

@@ -77,7 +77,7 @@ MODELS = {
 
 
 def later(path: Path) -> None:
-    """Give the file a time that differs, whatever the clock's resolution."""
+    """Give the file a different time, for any resolution of the clock."""
     status = path.stat()
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 10**9))
 
@@ -97,7 +97,7 @@ def grow(path: Path) -> None:
 
 
 def replace(path: Path) -> None:
-    """By another file of the same size and time."""
+    """Replace it by another file of the same size and time."""
     other = path.with_name("other")
     shutil.copy2(path, other)
     os.replace(other, path)
@@ -138,7 +138,7 @@ def test_an_unchanged_file_loads(tmp_path: Path, model: str) -> None:
 
 
 def test_the_next_load_reads_the_new_file(tmp_path: Path, open_llm: Any) -> None:
-    """The error leaves nothing behind: no packed weights of a mixed model."""
+    """The error leaves no packed weights of a mixed model."""
     model, path = write_sharded(1, base_config(), saying(5))(tmp_path)
     kept = tmp_path / "kept"
 
@@ -159,7 +159,7 @@ def test_the_writer_of_a_pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     core_spec = loading.core_spec
 
     def after(spec: Any) -> Any:
-        """The headers are read when the spec goes to the core, and the weights come next."""
+        """The headers have been read when the spec goes to the core. The weights come next."""
         rewrite(path)
         return core_spec(spec)
 
@@ -176,7 +176,7 @@ def test_the_writer_of_a_pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_the_quantizer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, late: bool
 ) -> None:
-    """``late``: when the new model's weights are being written."""
+    """``late``: during the write of the new model's weights."""
     opened, path = MODELS[model](tmp_path)
     kind = type(open_checkpoint(find_model(opened)))
     tensor, calls = kind.tensor, []

@@ -205,7 +205,8 @@ class TestSampling:
             assert penalties == [1.0, 0.0]
 
     def test_an_answer_that_repeats_itself_is_stopped(self, chat: Chat, tmp_path: Path) -> None:
-        """Four tokens for ever: they repeat for 64 tokens at the first look after 65 or more."""
+        """Four tokens repeat without end. The first check after 65 tokens finds 64 repeated
+        ones."""
         code, out, err = chat("run\n/more\n", "--session", tmp_path / "s", "-n", "200")
         said, more = out.splitlines()
         assert code == 0 and 64 <= len(said) < 96 and set(said.split()[:-1]) == {"UVW"}
@@ -404,7 +405,9 @@ class TestMore:
             assert session.more(max_new_tokens=1).text == "x"
             assert session.messages[1]["content"] == "é😀x"
 
-    def test_save_refuses_unknown_flags(self, model: str, tmp_path: Path) -> None:
+    def test_save_refuses_a_cache_flag_that_is_not_a_boolean(
+        self, model: str, tmp_path: Path
+    ) -> None:
         with LLM(model) as llm, pytest.raises(TypeError, match="cache: is 1"):
             llm.session().save(tmp_path / "s", cache=1)  # type: ignore[arg-type]
         with LLM(model) as llm, pytest.raises(SessionError):

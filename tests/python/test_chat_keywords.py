@@ -51,7 +51,7 @@ def prompt_of(llm: LLM, **options: Any) -> str:
     return llm.detokenize(result.prompt_token_ids)
 
 
-# What reaches the template
+# The input of the template
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_wrong_types_are_found_before_a_model_is_loaded(
             call()
 
 
-# What is refused, and where the right place is
+# Refusals, with the right place of a name
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_an_unknown_name_is_an_error_of_one_line(
 
     ask(llm.session() if call == "send" else llm)
     if hasattr(default_llm, call):
-        ask(onward, "nowhere/none")  # before the model is looked for
+        ask(onward, "nowhere/none")  # before the model is searched
 
 
 @pytest.mark.parametrize(

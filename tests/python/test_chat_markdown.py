@@ -76,7 +76,7 @@ class Display:
             return
 
     def lines(self) -> list[str]:
-        """Everything that was ever shown, after the end."""
+        """All rows that were shown, after the end."""
         self.output.close()
         self._reader.join()
         os.close(self._master)
@@ -92,7 +92,7 @@ class Display:
 
 @pytest.fixture
 def always_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every piece is drawn, however fast they come."""
+    """Every piece is drawn, at any rate of pieces."""
     monkeypatch.setattr(markdown.time, "monotonic", iter(range(10**9)).__next__)
 
 
@@ -136,7 +136,7 @@ class TestRendered:
         assert letters[0] == letters[1]
 
     def test_shown_rows_are_not_written_again(self) -> None:
-        """Without flicker: the bytes that go to the terminal grow with the text, not its square."""
+        """The bytes to the terminal grow with the length of the text, not with its square."""
         text = "plain words of one paragraph " * 100
         _, written = shown([text[i : i + 4] for i in range(0, len(text), 4)])
         assert written < 12 * len(text)

@@ -234,7 +234,7 @@ def test_template_file_that_cannot_be_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("writes", [True, False])
 @pytest.mark.parametrize("adds", [True, False])
 def test_a_prompt_has_at_most_one_bos(writes: bool, adds: bool) -> None:
-    """A BOS where the template or the tokenizer asks for one, and never two."""
+    """One BOS if the template or the tokenizer adds one, and never two."""
     tokenizer = wrapped(sentencepiece(adds_bos=adds), bos_token="<s>", eos_token="</s>")
     source = "{{ bos_token if writes }}{% for m in messages %}{{ m.content }}</s>{% endfor %}"
     template = ChatTemplate({"default": source}, tokenizer.special_tokens)
@@ -324,7 +324,7 @@ def test_templates_cannot_break_out(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def peak_bytes() -> int:
-    """The most memory this process has had, where the system says."""
+    """The peak memory of this process, if the system reports it."""
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:
@@ -333,8 +333,8 @@ def peak_bytes() -> int:
 
 
 def test_templates_stay_within_their_budget(run_python: Callable[..., Any]) -> None:
-    """2 s and 64 MB each, in a process of their own, whose memory nothing else uses. Other threads
-    of the process run meanwhile: the longest time that one waits is that of one call in C."""
+    """2 s and 64 MB each, in a separate process, so that only they use its memory. Other threads of
+    the process run at the same time: the longest wait is one call in C."""
     source = """
     import threading
     import time

@@ -179,7 +179,7 @@ def test_without_the_extra(opened: Open, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_default_model(tmp_path: Path, child_environment: dict[str, str]) -> None:
-    """A question that makes it repeat itself, an interrupt and another width, then the file."""
+    """A question that leads to repetition, an interrupt and another width, then the file."""
     words = [
         "chat",
         "--session",

@@ -37,7 +37,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def endless(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Says " tick" for ever: long enough to be interrupted."""
+    """A model that generates " tick" without end, so that it can be interrupted."""
     folder = tmp_path_factory.mktemp("endless")
     pieces = ["<pad>", "<s>", "</s>", " tick"]
     write_table(folder, chain(4, {1: 3}), max_position_embeddings=200_000)
@@ -69,7 +69,7 @@ def test_generate_prints_the_text_and_nothing_else(
 def test_a_warning_is_a_line_without_a_source(
     model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Here: a bare prompt at which a conversational model ends the turn."""
+    """The warning here: a conversational model ends the turn after a prompt without a template."""
     assert main(["generate", "ur.", "--model", model]) == 0
     out, err = capsys.readouterr()
     assert out == "</s>\n"
@@ -152,7 +152,7 @@ def test_flags_reach_the_engine(
 def test_constraints_have_flags(
     model: str, capsys: pytest.CaptureFixture[str], flags: list[str], expected: str | None
 ) -> None:
-    """The model has no digit, so that no JSON can be said: an error, not other text."""
+    """The model has no digit, so no JSON is possible: an error, not other text."""
     pytest.importorskip("llguidance")
     assert main(["generate", "<s>", "--model", model, *flags]) == (0 if expected else 2)
     out, err = capsys.readouterr()

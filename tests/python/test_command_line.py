@@ -33,7 +33,7 @@ Said = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def said(capsys: pytest.CaptureFixture[str]) -> Said:
-    """Runs a command line that is wrong; the exit code and its line on stderr."""
+    """Runs a wrong command line. Returns the exit code and its line on stderr."""
 
     def said_(*words: str) -> tuple[int, str]:
         code = main(list(words))

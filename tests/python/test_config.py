@@ -16,7 +16,7 @@ from onward.load.architectures import read_spec, tensor_plan
 from onward.load.architectures.model_types import FAMILIES
 from onward.load.architectures.parts import stored_shapes
 
-# As the model's repository has it: notes of other programs beside what describes the network.
+# As in the repository of the model, with fields of other programs.
 SMOLLM2 = {
     "architectures": ["LlamaForCausalLM"],
     "attention_bias": False,

@@ -66,7 +66,7 @@ class TestStopTokens:
         assert not rule.ends(ids_of([5, stop], tokenizer.encode("a")))
 
     def test_an_output_ends_if_the_vocabulary_cannot_continue_it(self):
-        """After "no" the expression may go on, but with nothing that this model can write."""
+        """After "no" the expression could continue, but this model has no token for that."""
         tokenizer, stop = made("words")
         rule = constraint_of(tokenizer, regex="no(pe)?").rule([stop], [stop])
         (no,) = tokenizer.encode("no")
@@ -164,7 +164,7 @@ class TestManyOutputs:
             assert len(rule._states) <= states
 
     def test_beams_in_turn(self):
-        """Two outputs from one beginning, then a drafted run taken back from one of them."""
+        """Two outputs with a common prefix, then guesses that are rejected in one of them."""
         tokenizer, stop = made("byte level")
         constraint = constraint_of(tokenizer, regex="a(b{30}|c{30})")
         rule = constraint.rule([], [stop])

@@ -1,7 +1,7 @@
-"""Constrained output: whatever the logits, the text obeys, and every mask is the exact one.
+"""Constrained output: with any logits the text follows the grammar, and every mask is exact.
 
-No engine here: tokens are drawn from seeded random logits. What the text of an output is, is asked
-of ``text_of``, the definition.
+There is no engine here: tokens are drawn from seeded random logits. ``text_of`` defines the text of
+an output.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class TestExactMasks:
     @pytest.mark.parametrize("choices", CHOICES, ids=" ".join)
     @pytest.mark.parametrize("kind", [kind for kind in ANY if kind != "smollm2"])
     def test_choices(self, kind, choices):
-        """Against the definition: what follows keeps the text a beginning of a choice."""
+        """By the definition: an allowed token keeps the text a prefix of a choice."""
         tokenizer, stop = made(kind)
         try:
             constraint = constraint_of(tokenizer, choices=choices)

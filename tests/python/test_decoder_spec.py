@@ -1,4 +1,4 @@
-"""The common fields of configs, as families ask for them: spellings, defaults, partial rotation."""
+"""The common fields of configs in the families: spellings, defaults, partial rotation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onward.spec import MlpSpec, NormSpec
 
 
 class TestSpellings:
-    """Families that spell fields in their own way."""
+    """Families with their own spelling of fields."""
 
     def reader(self, **values: Any) -> ConfigReader:
         return ConfigReader(values, "config.json").spelled(hidden_size="n_embd")
@@ -53,7 +53,7 @@ class TestSpellings:
 
 
 class TestDecoderSpec:
-    """What families may ask of the common fields."""
+    """The common fields with the options of families."""
 
     GPT: ClassVar[dict[str, Any]] = {
         "n_embd": 8,

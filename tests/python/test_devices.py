@@ -56,7 +56,7 @@ def test_an_unknown_device_is_an_error(name: str, expected: str) -> None:
 
 @without_gpu
 def test_without_a_gpu_the_error_gives_the_reason() -> None:
-    """The words of onward.devices(), which name what to install or to build."""
+    """The reason of onward.devices(), which names the package to install or to build."""
     (told,) = (d.why_not for d in onward.devices() if d.name in ("cuda", "cuda:0"))
     with pytest.raises(DeviceError, match=r"^device: cuda:0: ") as raised:
         onward.LLM(MODEL, device="cuda")
@@ -142,7 +142,7 @@ def test_doctor_measures_ready_devices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_cache_is_bounded_by_the_memory_of_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not by the host's, which may be larger."""
+    """The memory of the host, which may be larger, is not the limit."""
     assert _core.device_free_bytes("cpu") is None, "the processor's is the host's"
     free = 50 << 20
     monkeypatch.setattr(_core, "device_free_bytes", lambda device: free)

@@ -105,7 +105,7 @@ def test_streams_and_batches_give_the_same(llm: LLM) -> None:
 
 
 def test_without_a_grammar_equal_texts_stay_separate_hypotheses(llm: LLM) -> None:
-    """The same text in other tokens is another hypothesis, as transformers has it."""
+    """The same text in other tokens is another hypothesis, as in transformers."""
     found = llm.generate(
         [PROMPT], num_beams=8, num_return_sequences=8, max_new_tokens=2, allowed_token_ids=[3, 4, 6]
     )

@@ -1,4 +1,4 @@
-"""Which dtype each matrix is packed in: by rule, and in models that are opened with it."""
+"""The dtype in which each matrix is packed: by rule, and in opened models."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def heads(dtypes: WeightDtypes) -> tuple[str, str]:
 
 
 def difference(found: NDArray[np.float32], exact: NDArray[np.float32]) -> float:
-    """The root mean square of the difference, of the logits' deviation."""
+    """The root mean square of the difference, relative to the deviation of the logits."""
     return float(np.sqrt(((found - exact) ** 2).mean()) / exact.std())
 
 
@@ -188,7 +188,7 @@ class TestRequested:
 
 
 class TestModels:
-    """Opened, and held against the same weights in float32."""
+    """Opened models, compared with the same weights in float32."""
 
     PROMPT = np.arange(3, 120, 4, dtype=np.int32)
 
@@ -240,7 +240,7 @@ class TestModels:
     def test_a_quantised_file_is_computed_without_conversion(
         self, kind: str, name: str, tmp_path: Path
     ) -> None:
-        """Its weights equal float32, or nearly; inputs and the cache are rounded."""
+        """Its weights equal float32, exactly or nearly. Inputs and the cache are rounded."""
         config = config_of(hidden_size=256, intermediate_size=512, vocab_size=128, rope_theta=500.0)
         generator = np.random.default_rng(3)
         tensors: dict[str, Stored] = {}
@@ -302,7 +302,7 @@ class TestErrors:
             LLM(tmp_path / "nowhere", **arguments)
 
     def test_a_folder_of_two_dtypes_by_files(self, tmp_path: Path) -> None:
-        """What a checkpoint says of its tensors reaches the rule."""
+        """The dtypes of a checkpoint's tensors reach the rule."""
         folder = write_folder(tmp_path / "m")
         for kinds, name in (({}, "bf16"), ({HEAD: "F32"}, "f32"), ({"norm": "F32"}, "bf16")):
             tensors = {}

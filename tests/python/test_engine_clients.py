@@ -1,5 +1,5 @@
-"""Clients of one engine: each gets its own events in order, and leaves nothing behind when it goes,
-however it goes."""
+"""Clients of one engine: each gets its own events in order, and its requests end with it, in every
+kind of end."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class TestSubmission:
         assert counter_engine.new_client().submit([]) == []
 
     def test_requests_whose_ids_are_lost_are_cancelled(self, counter_engine: _core.Engine) -> None:
-        """As when an interrupt comes right after the submission."""
+        """For example, if an interrupt comes right after the submission."""
         counter_engine.new_client().submit([request(50 - 1, ENDLESS)])
         assert counter_engine.stats()["running"] == 0
 
@@ -177,7 +177,7 @@ class TestLeaving:
         assert other.read() == [expected(20, 5)]
 
     def test_cancelling_during_a_step_waits_for_nothing(self, counter_engine: _core.Engine) -> None:
-        """The request is computed in the present step, and in no further one."""
+        """The request is computed in the current step, and in no later one."""
         mine = Caller(counter_engine, request(20, ENDLESS))
         held = HeldStep(counter_engine, tokens=2)
         started = time.monotonic()
@@ -206,7 +206,7 @@ class TestErrors:
     def test_an_exception_of_a_signal_handler_ends_only_its_caller(
         self, counter_engine: _core.Engine, error: type[BaseException]
     ) -> None:
-        """The step is given up, and has moved no request."""
+        """The step ends early and has changed no request."""
         other = stream_of(counter_engine, 20, tokens=ENDLESS)
         assert next(other) == "21 "
         mine = Caller(counter_engine, request(10, ENDLESS, gather=True))
@@ -226,7 +226,7 @@ class TestErrors:
     def test_a_call_from_a_signal_handler_inside_the_same_threads_step(
         self, counter_engine: _core.Engine
     ) -> None:
-        """It is an error, not a deadlock, and the step goes on."""
+        """It is an error, not a deadlock, and the step continues."""
         heard: list[str] = []
 
         def handler(number: int, frame: object) -> None:
@@ -339,7 +339,7 @@ class TestClosing:
         assert held.tokens == ([] if way == "engine" else [1, 2])
 
     def test_the_model_is_freed_after_the_current_step(self, counter_engine: _core.Engine) -> None:
-        """The rule in the step keeps nothing alive but its own step."""
+        """The rule in the step keeps only its own step alive."""
         caller = Caller(
             counter_engine, request(10, ENDLESS, rule=lambda token_ids: counter_engine.close())
         )

@@ -1,4 +1,4 @@
-"""Several threads at one engine: who gets the next turn, and what interrupts and forks do to it."""
+"""Several threads on one engine: the order of turns, and the effects of interrupts and forks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class TestOrder:
     def test_newcomers_are_served_before_the_next_step_in_order_of_arrival(
         self, counter_model: _core.Model
     ) -> None:
-        """Although others have waited for a step for longer. So they join the next step's batch."""
+        """Other callers may have waited longer for a step. So newcomers join the batch of the next
+        step."""
         engine = counting_engine(counter_model, chunk=8)
         streams = [Caller(engine, request(10, 3, prompt_tokens=40)) for _ in range(2)]
         held = HeldStep(engine)
@@ -59,7 +60,7 @@ class TestOrder:
     ) -> None:
         second = Caller(counter_engine, request(20))
         first = Caller(counter_engine, request(10))
-        assert first.next() == 11  # this step brought an event of the second, too
+        assert first.next() == 11  # this step also gave an event of the second one
         held = HeldStep(counter_engine)
         assert second.next() == 21
         held.end()
@@ -68,7 +69,8 @@ class TestOrder:
     def test_another_caller_gets_the_engine_between_steps_of_a_long_answer(
         self, counter_engine: _core.Engine, way: str
     ) -> None:
-        """The thread that gathers it runs many steps in one call, and ends none of them early."""
+        """The thread that gathers the answer runs many steps in one call, and ends no step
+        early."""
         endless = Caller(counter_engine, request(10, ENDLESS, gather=True))
         mine = Caller(counter_engine, request(20, ENDLESS), request(30, ENDLESS))
         with ThreadPoolExecutor(1) as pool:
@@ -199,7 +201,7 @@ class TestInterrupts:
     def test_interrupts_at_random_moments_lose_no_event_of_other_threads(
         self, counter_engine: _core.Engine, gather: bool
     ) -> None:
-        """Nor a turn: the main thread waits for one, has one or gives one back."""
+        """No turn is lost either: the main thread waits for one, has one or returns one."""
         wrong: list[object] = []
         stop = threading.Event()
 
@@ -306,7 +308,7 @@ class TestForks:
     def test_a_fork_inside_a_step_does_not_wait_for_itself(
         self, counter_engine: _core.Engine
     ) -> None:
-        """A rule forks. Its child has half a step, and no engine."""
+        """A rule forks. Its child is in the middle of a step and has no engine."""
         statuses: list[int] = []
 
         def refused() -> bool:

@@ -1,5 +1,6 @@
-"""The limits of docs/files.md, each at its value and just above it. A large one is compared with
-its documented value and lowered here."""
+"""The limits of docs/files.md, each at its value and just above it.
+
+A large limit is compared with its documented value and lowered for the test."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ MIB = 1 << 20
 
 
 def pad(path: Path, size: int) -> None:
-    """Spaces at the end, which mean nothing in JSON."""
+    """Spaces at the end, which JSON ignores."""
     path.write_bytes(path.read_bytes().ljust(size))
 
 
@@ -74,8 +75,8 @@ def test_a_safetensors_header_of_8_mib(tmp_path: Path) -> None:
 
 
 class TestGguf:
-    """A header that claims fewer tensors than it has bytes for is refused for another reason, which
-    shows that the limit itself lets it pass."""
+    """A header that claims fewer tensors than it has bytes for is refused for another reason. This
+    shows that the limit accepts it."""
 
     def header(self, pairs: list[bytes], tensors: int = 0) -> bytes:
         return b"GGUF" + struct.pack("<IQQ", 3, tensors, len(pairs)) + b"".join(pairs)

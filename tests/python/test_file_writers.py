@@ -121,7 +121,7 @@ def write_neighbours(folder: Path) -> None:
 
 
 def check_folder(folder: Path, *expected: str) -> None:
-    """The folder holds the neighbours as they were, the expected names and nothing else."""
+    """The folder has the other files unchanged, the expected names and nothing else."""
     assert sorted(os.listdir(folder)) == sorted((*NEIGHBOURS, *expected))
     for name in NEIGHBOURS:
         assert (folder / name).read_bytes() == name.encode()

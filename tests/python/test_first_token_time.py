@@ -26,7 +26,8 @@ SAMPLES = {"num_return_sequences": 3, "temperature": 1.0}
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
 def test_the_earliest_of_single_tokens(order: tuple[int, ...]) -> None:
-    """The first output to speak does so at 3 s, the others later; each ends a second after."""
+    """The earliest output has its first token at 3 s, the others later. Each ends a second
+    later."""
     events = [FakeEvent(1, 5, sequence=s, time=3.0 + at) for at, s in enumerate(order)]
     events += [FakeEvent(1, 6, "length", sequence=s, time=9.0 + s) for s in order]
     timings = finished(SAMPLES, events)().timings
@@ -35,7 +36,7 @@ def test_the_earliest_of_single_tokens(order: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("first", [(4.0, 3.0, 5.0), (3.0, 4.0, 5.0), (5.0, 4.0, 3.0)])
 def test_the_earliest_of_gathered_tokens(first: tuple[float, ...]) -> None:
-    """Each output's event says when its own first token came."""
+    """The event of each output has the time of its first token."""
     events = []
     for sequence, time in enumerate(first):
         event = FakeEvent(1, -1, "length", sequence=sequence, time=10.0)

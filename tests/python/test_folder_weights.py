@@ -40,7 +40,7 @@ BESIDE = (
 
 
 def saying(token: int) -> Tensors:
-    """A model whose likeliest token after token 1 is ``token``."""
+    """A model whose most likely token after token 1 is ``token``."""
     table = np.full((8, 8), IMPOSSIBLE, np.float32)
     table[:, token] = 0
     return table_tensors(base_config(), table)
@@ -55,7 +55,8 @@ def write_index(folder: Path, weight_map: dict[str, str]) -> None:
 
 
 def write_shards(folder: Path, tensors: Tensors) -> dict[str, str]:
-    """Two shards, the head in the second: the index's map of them, which is not written."""
+    """Two shards, with the head in the second. Returns the map for an index, which is not
+    written."""
     rest = {name: values for name, values in tensors.items() if name != HEAD}
     write_safetensors(folder / SHARDS[0], rest)
     write_safetensors(folder / SHARDS[1], {HEAD: tensors[HEAD]})
@@ -103,7 +104,7 @@ class TestUsedFiles:
         assert next_token(open_llm(tmp_path)) == 5
 
     def test_a_tensor_outside_the_index_is_ignored(self, tmp_path: Path, open_llm: Any) -> None:
-        """A named shard may hold more than the index names: the rest is not looked at."""
+        """A named shard may have tensors outside the index. They are ignored."""
         write_folder(tmp_path, base_config(), {})
         (tmp_path / "model.safetensors").unlink()
         weight_map = write_shards(tmp_path, saying(5))
@@ -125,7 +126,7 @@ def tied_tensors(head: np.ndarray | None = None) -> Tensors:
 
 
 def write_tied(folder: Path, matrix: np.ndarray | None = None, /, **dtypes: str) -> Path:
-    """``matrix`` is the head's; ``embed`` and ``head`` are the dtypes in the file."""
+    """``matrix`` is the head. ``embed`` and ``head`` are the dtypes in the file."""
     stored = {EMBED: dtypes.get("embed", "F32"), HEAD: dtypes.get("head", "F32")}
     config = base_config(tie_word_embeddings=True)
     return write_folder(folder, config, tied_tensors(matrix), dtypes=stored)
@@ -149,7 +150,7 @@ class TestTiedHeadOfEqualValues:
     def test_one_different_value_is_found(
         self, tmp_path: Path, open_llm: Any, monkeypatch: pytest.MonkeyPatch, row: int
     ) -> None:
-        """Also where the matrices are compared in parts of a few values."""
+        """Also if the matrices are compared in parts of a few values."""
         monkeypatch.setattr("onward.load.loading._COMPARED_BYTES", 40)
         same = open_llm(write_tied(tmp_path / "same", EMBEDDING, head="F16"))
         assert same.spec.tied_head
@@ -162,7 +163,7 @@ class TestTiedHeadOfEqualValues:
 
 
 class TestTiedHeadOfOtherValues:
-    """The head has the embedding's rows in reverse order: so have the logits."""
+    """The head has the rows of the embedding in reverse order, and so do the logits."""
 
     @pytest.mark.parametrize("head", ["F32", "F16", "BF16"])
     def test_embedding_and_head_are_both_used(

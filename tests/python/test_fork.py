@@ -36,7 +36,7 @@ def tokens_of(llm: onward.LLM) -> tuple[int, ...]:
 
 
 def in_forked_child(work) -> str:
-    """What work() returned in a forked child, as text; the child must end by itself in time."""
+    """The result of work() in a forked child, as text. The child must end by itself in time."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -65,7 +65,7 @@ def in_forked_child(work) -> str:
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 class TestFork:
     def test_the_child_gives_the_right_answer(self, llm):
-        expected = tokens_of(llm)  # the pool's threads exist now, in the parent alone
+        expected = tokens_of(llm)  # the threads of the pool exist now, only in the parent
         assert in_forked_child(lambda: tokens_of(llm)) == str(expected)
         assert tokens_of(llm) == expected
 
@@ -103,7 +103,7 @@ class TestFork:
 
     @needs_proc
     def test_the_child_starts_its_own_workers(self, llm):
-        """A child has its one thread only; after a call there are the two that were asked for."""
+        """A child starts with one thread. After a call it has the two requested threads."""
         tokens_of(llm)
         child = in_forked_child(lambda: tokens_of(llm) and len(os.listdir("/proc/self/task")))
         assert child == "2"

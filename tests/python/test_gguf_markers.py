@@ -57,7 +57,7 @@ def test_control_tokens_known_as_ends(marker: str) -> None:
 
 
 def test_user_defined_tokens_known_as_ends() -> None:
-    """A converter gives this type to an added token that is not special: ends of turns as well."""
+    """Converters give this type to added tokens that are not special, including ends of turns."""
     markers = ["</s>", "<|other|>", "<|im_end|>", "<|endoftext|>"]
     found = metadata(markers, kind=USER_DEFINED)
     tokenizer = read_gguf_tokenizer(found)
@@ -110,7 +110,7 @@ def test_named_templates_are_searched_too() -> None:
 
 @pytest.mark.parametrize("kind", [NORMAL, None])
 def test_markers_of_a_template_are_control_tokens(kind: int | None) -> None:
-    """Whatever the types say, and where there are none."""
+    """With any types, and without types."""
     markers = ["</s>", "<|im_start|>", "<|im_end|>"]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -131,7 +131,7 @@ def test_markers_inside_an_answer_are_shown() -> None:
 
 
 def test_a_piece_made_by_merges_is_not_a_marker() -> None:
-    """<b> is text like any other in a vocabulary that learned it, also where a template has it."""
+    """<b> is ordinary text in a vocabulary that learned it, even if a template contains it."""
     found = metadata(["</s>", "<b", "<b>"], kind=NORMAL, template=CHATML + "{# <b> #}")
     found |= {"tokenizer.ggml.merges": ["< b", "<b >"], "tokenizer.ggml.pre": "bloom"}
     tokenizer = read_gguf_tokenizer(found)
@@ -194,7 +194,7 @@ def test_templates_get_the_named_tokens() -> None:
 )
 @pytest.mark.parametrize("build", [gguf_byte_level, gguf_sentencepiece])
 def test_empty_and_equal_unused_pieces(build: Any, pieces: list[str], kinds: list[int]) -> None:
-    """They keep their ids, and so do the pieces after them."""
+    """They keep their ids, and the pieces after them keep theirs."""
     plain = build()
     tokens = plain["tokenizer.ggml.tokens"]
     changes = {
@@ -246,7 +246,7 @@ def test_vocabularies_beyond_the_limits(changes: dict[str, Any], message: str) -
 
 
 def two_letters(count: int) -> list[str]:
-    """The shortest strings over two letters: nearly all ways to cut one give two others."""
+    """The shortest strings over two letters: nearly every split of one gives two others."""
     found = ["a", "b"]
     for text in found:
         if len(found) >= count:
@@ -269,7 +269,7 @@ def two_letters(count: int) -> list[str]:
     ],
 )
 def test_vocabularies_with_too_many_merges(pieces: list[str], message: str) -> None:
-    """Refused by the count, before memory is taken for all of the rules."""
+    """Refused by the count, before memory is allocated for all rules."""
     metadata = gguf_sentencepiece(
         tokens=["<unk>", "<s>", "</s>", *pieces],
         scores=[0.0] * (len(pieces) + 3),

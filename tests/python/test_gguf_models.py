@@ -80,7 +80,8 @@ def test_streams_and_sessions_end_at_the_same_tokens(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("model", [None, "none", "no_vocab"])
 def test_without_a_tokenizer(tmp_path: Path, model: str | None) -> None:
-    """The model is there for token ids; calls with text say what is missing."""
+    """The model works with token ids. Calls with text raise an error that names the missing
+    part."""
     changes: dict[str, Any] = {
         f"tokenizer__ggml__{key}": None
         for key in ("pre", "tokens", "token_type", "merges", "eos_token_id")
@@ -97,7 +98,7 @@ def test_without_a_tokenizer(tmp_path: Path, model: str | None) -> None:
 
 
 def test_a_broken_tokenizer_is_an_error(tmp_path: Path) -> None:
-    """Rather than a model without text."""
+    """It is not loaded as a model without text."""
     path = write(tmp_path / "m.gguf", tokenizer__ggml__tokens=None)
     with pytest.raises(TokenizerError, match="tokens: the key is missing"):
         LLM(path, threads=1)

@@ -112,7 +112,7 @@ def test_a_missing_part_is_named(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_parts_is_one_model(tmp_path: Path) -> None:
-    """Whichever of them are there: a missing one is named when the model is opened."""
+    """With any parts present. Opening the model names the missing part."""
     paths = write_parts(tmp_path / "parts", [5, 7, 0])
     files = find_model(tmp_path / "parts")
     assert (files.name, files.path) == ("tiny", paths[0])
@@ -178,7 +178,7 @@ def test_a_single_part_may_have_any_name(tmp_path: Path) -> None:
 
 
 def test_quantised_in_one_part(tmp_path: Path) -> None:
-    """The same file as from the model in one part, without a word about parts."""
+    """The same file as from the model in one part, without metadata about parts."""
     pytest.importorskip("gguf")
     parts = write_parts(tmp_path / "parts", [5, 7, 0])
     whole = write_whole(tmp_path)

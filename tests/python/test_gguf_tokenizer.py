@@ -57,7 +57,7 @@ def test_smollm2_round_trip(text: str) -> None:
 @settings(max_examples=150, deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
 def test_smollm2_round_trip_of_anything(text: str) -> None:
-    """Of all but the few bytes that its vocabulary has no token for: 0x16 and 0xF1, for example."""
+    """Any text without the few bytes that have no token, such as 0x16 and 0xF1."""
     tokenizer = smollm2()
     known = [byte for byte in range(256) if tokenizer.token_to_id(LETTERS[byte]) is not None]
     text = "".join(c for c in text if set(c.encode()) <= set(known))

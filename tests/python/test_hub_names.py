@@ -135,7 +135,7 @@ class TestSelection:
     def test_the_documented_order_without_a_tag(self, tags: list[str], expected: str) -> None:
         assert select(REPO, [f"m-{tag}.gguf" for tag in tags]).tag == expected
 
-    def test_unknown_tags_without_a_choice_are_an_error(self) -> None:
+    def test_several_files_outside_the_documented_order_are_an_error(self) -> None:
         with pytest.raises(ModelNotFound, match=r"expected one of user/repo:F16, user/repo:Q2_K$"):
             select(REPO, ["m-Q2_K.gguf", "m-F16.gguf"])
 

@@ -28,7 +28,7 @@ from onward.load.hub.names import HubName
 pytest.importorskip("huggingface_hub")
 
 GGUF = gguf_bytes(TINY_GGUF, tiny_gguf_tensors())
-# Finds each name of argv and prints what came of it: [kind, name, path] or [error, message].
+# Finds each name of argv and prints the result: [kind, name, path] or [error, message].
 FIND = """
 import json, sys, warnings
 from onward.errors import Error
@@ -48,7 +48,7 @@ print(json.dumps(found))
 
 
 def find(hub: Hub, home: Path, *names: str, **variables: str) -> dict[str, list[str]]:
-    """What ``find_model`` does with each name, in one child process; nothing else is printed."""
+    """The result of ``find_model`` for each name, in one child process without other output."""
     done = subprocess.run(
         [sys.executable, "-c", FIND, *names],
         capture_output=True,
@@ -330,7 +330,7 @@ class TestCommands:
         assert "expected user/repo, user/repo:Q4_K_M for one GGUF" in capsys.readouterr().err
 
     def test_the_commands_of_the_document(self, hub: Hub, tmp_path: Path) -> None:
-        """All of docs/models.md that is typed, in its order."""
+        """All commands of docs/models.md, in order."""
         hub.repositories["user/repo"] = hub.repositories["owner/ggufs"]
         document = Path(__file__).parents[2] / "docs" / "models.md"
         typed = re.findall(r"^    onward (.*?) *#", document.read_text(encoding="utf-8"), re.M)
@@ -342,7 +342,8 @@ class TestCommands:
             assert "user/repo:Q4_K_M" in done.stdout
 
     def test_every_command_takes_a_name(self, hub: Hub, tmp_path: Path) -> None:
-        """Those that load it; pack, quantize, kv, compare and bench use the same function."""
+        """Commands that load the model. pack, quantize, kv, compare and bench use the same
+        function."""
         hub.repositories["owner/tiny"].revisions["dev"] = {"config.json": b"{}"}
         bad = hub.run(tmp_path, "kv", "owner/tiny@dev")
         assert bad.returncode == 1
@@ -361,7 +362,7 @@ class TestCommands:
 
 
 def at_a_terminal(hub: Hub, home: Path, answer: str, *words: str) -> str:
-    """What ``onward`` writes to a terminal, which answers with a line."""
+    """The output of ``onward`` on a terminal. ``answer`` is typed as a line."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
     with subprocess.Popen(

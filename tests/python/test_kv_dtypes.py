@@ -1,4 +1,4 @@
-"""What may be asked for as ``kv_dtype``, what it resolves to, and what is refused."""
+"""The values of ``kv_dtype``: the codecs that they mean, and wrong values."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_names_and_codes() -> None:
     assert parse_kv_dtype("turbo4/int8", "bf16").name == "turbo4/int8"
     assert parse_kv_dtype("auto/turbo4", "bf16").name == "bf16/turbo4"
     assert parse_kv_dtype("f16/turbo4", "f16").coded
-    # A name is read back as what it is the name of, also where the model's own dtype is another.
+    # A name resolves to the same codecs, even if the model's own dtype is another.
     for keys in KV_DTYPES[1:]:
         for values in CODES:
             if keys != "turbo8v4":

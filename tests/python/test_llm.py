@@ -212,7 +212,8 @@ def test_without_a_template_chat_is_an_error_and_generate_works(
 
 
 def test_a_conversational_model_that_ends_at_once_gives_a_warning(llm: LLM) -> None:
-    """A bare question makes instruct models end the turn; silence alone would look like a fault."""
+    """Instruct models end the turn after a question without the template. Without a warning, the
+    empty answer would look like a fault."""
     with pytest.warns(UserWarning, match=r"prompt: the model ended at once.*chat\(\)"):
         assert llm.generate(" four.").token_ids == (2,)
     with warnings.catch_warnings():

@@ -23,7 +23,7 @@ from onward.errors import ArgumentTypeError, InvalidArgument, ModelNotFound
 
 
 class Strange:
-    """Fails wherever it is asked for a truth value, a length, a text or an equality."""
+    """Raises an error for its truth value, length, text and comparisons."""
 
     def _fail(self, *arguments: object) -> Any:
         raise ZeroDivisionError("asked")
@@ -92,7 +92,7 @@ WRONG: dict[str, Any] = {
 REFUSED = (InvalidArgument, ArgumentTypeError)
 ARGUMENTS = [name for name in inspect.signature(LLM.__init__).parameters if name != "self"]
 TAKEN: dict[str, tuple[str, ...]] = {"packed_cache": ("a lone surrogate", "long text")}
-"""Texts that the file system may take for a folder; where it does not, there is a warning."""
+"""Texts that the file system may accept as the name of a folder. If not, there is a warning."""
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +158,7 @@ def test_a_wrong_draft_model_is_found_before_the_model_loads(
 @pytest.mark.parametrize("kind", WRONG)
 def test_the_revision_of_a_model_of_the_hub(kind: str) -> None:
     if kind == "long text":
-        return  # a name that the hub would be asked for
+        return  # a name that would be requested from the hub
     with pytest.raises(REFUSED, match=r"^revision: "):
         LLM("user/repo", revision=WRONG[kind])
 

@@ -25,7 +25,7 @@ ENDLESS = 100_000
 
 
 def odd_after_even(token_ids, scores):
-    """Stands for a grammar: what may follow depends on what was written."""
+    """Replaces a grammar: the allowed tokens depend on the output so far."""
     scores[int(token_ids[-1]) % 2 :: 2] = -np.inf
 
 
@@ -62,7 +62,7 @@ def prompt_of(index: int) -> list[int]:
 
 
 def heard(result: Result) -> tuple[object, ...]:
-    """What was generated, and how likely it was."""
+    """The generated tokens and their log-probabilities."""
     return (result.sequences, result.prompt_logprobs, result.usage, result.stop_reason)
 
 
@@ -95,7 +95,7 @@ def nothing_is_left(llm: LLM) -> bool:
 
 
 def test_the_calls_have_different_outputs(alone):
-    """Stop strings stop, outputs differ: what is compared below is worth comparing."""
+    """Stop strings end outputs and outputs differ, so that the tests below can fail."""
     reasons = [sequences[0].finish_reason for sequences, *_ in alone]
     assert reasons.count("stop") >= 3
     assert len({sequences[0].text for sequences, *_ in alone}) > 12
@@ -103,7 +103,8 @@ def test_the_calls_have_different_outputs(alone):
 
 @pytest.mark.timeout(120)
 def test_calls_from_eight_threads(llm, alone):
-    """Each thread makes every call, beginning at another; every other one is streamed if it can."""
+    """Each thread makes every call, in a different order. Every second call is streamed if
+    possible."""
 
     def work(thread: int) -> None:
         for turn in range(len(CALLS)):
@@ -124,7 +125,7 @@ def test_calls_from_eight_threads(llm, alone):
 
 @pytest.mark.timeout(120)
 def test_calls_gathered_in_an_event_loop(llm, alone):
-    """agenerate and astream of all calls at once, beside a thread that makes them too."""
+    """agenerate and astream of all calls at once, while a thread makes the same calls."""
 
     async def read(index: int) -> str:
         pieces = llm.astream(prompt_of(index), **calls()[index])
@@ -147,7 +148,7 @@ def test_calls_gathered_in_an_event_loop(llm, alone):
 
 @pytest.mark.parametrize("leave", ["close", "let go", "break"])
 def test_an_abandoned_stream_frees_its_place_before_the_next_step(llm, leave):
-    """While another call generates: the first look at the engine afterwards finds one less."""
+    """During another call: the next statistics of the engine have one request less."""
     started = threading.Event()
 
     def other() -> int:
@@ -184,7 +185,7 @@ def test_an_abandoned_stream_frees_its_place_before_the_next_step(llm, leave):
 
 
 def test_an_abandoned_stream_lets_the_next_call_start(folder, open_llm):
-    """One place: a call that waits for it has it once the stream is closed."""
+    """There is one place. A waiting call gets it when the stream is closed."""
     llm = open_llm(folder, max_sequences=1)
     stream = llm.stream([7, 8, 9], max_new_tokens=ENDLESS)
     next(stream)
@@ -201,7 +202,8 @@ def test_an_abandoned_stream_lets_the_next_call_start(folder, open_llm):
 
 @pytest.mark.parametrize("options", [{}, {"num_beams": 3}, {"num_return_sequences": 2}])
 def test_a_failed_call_is_freed(llm, options):
-    """The exception knows the frames of the call, these know the event, and it the exception."""
+    """The exception refers to the frames of the call, these to the event, and it to the
+    exception."""
 
     class Rule:
         def __call__(self, token_ids, scores):

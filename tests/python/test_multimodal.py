@@ -1,4 +1,4 @@
-"""Multimodal files run as text models, and say so."""
+"""Multimodal files run as text models, with a warning."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def test_names_of_other_libraries_suggest_ours(name: str, meant: str) -> None:
         resolve(**{name: 1})
 
 
-# What goes together
+# Combinations
 
 BEAMS: dict[str, Any] = {"num_beams": 4}
 SAMPLED: dict[str, Any] = {"temperature": 1.0}
@@ -220,7 +220,7 @@ def test_consistent_options_are_accepted(options: dict[str, Any]) -> None:
     assert ("beams" in request) == (effective.num_beams > 1)
 
 
-def test_large_numbers_are_limited_to_the_thing_that_they_count() -> None:
+def test_large_numbers_are_limited_to_the_vocabulary_and_the_context() -> None:
     options = resolve(
         logprobs=2**70,
         prompt_logprobs=2**70,
@@ -252,8 +252,8 @@ def test_the_request_of_the_engine() -> None:
 
 
 def test_every_name_of_the_cores_options_is_an_option() -> None:
-    """So that none is forgotten on the way: what the sampler and the beams can do can be asked for;
-    ``stream`` is the engine's own."""
+    """So every option of the sampler and the beams is available in calls, except ``stream``, which
+    the engine sets."""
     names = set(GenerationOptions.__dataclass_fields__)
     for kind in (_core.SamplingOptions, _core.BeamOptions):
         attributes = {n for n, v in vars(kind).items() if isinstance(v, property)}

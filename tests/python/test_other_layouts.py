@@ -28,7 +28,7 @@ Plan = list[PlannedTensor]
 
 
 def plain_weights() -> Weights:
-    """Norms are 1.5, so that 1 can be taken away and added without rounding."""
+    """Norms are 1.5, so that 1 can be subtracted and added without rounding."""
     weights = {name: values / 8 for name, values in random_weights(CONFIG).items()}
     return {name: np.full(32, 1.5) if "norm" in name else v for name, v in weights.items()}
 
@@ -59,7 +59,7 @@ def other_plan(plan: Plan, changes: set[str]) -> Plan:
 
 
 def other_weights(changes: set[str]) -> Weights:
-    """The same model; by layer, q, k and v lie in two groups of k, q and v."""
+    """The same model, with q, k and v of a layer in two groups of k, q and v."""
     weights = plain_weights()
     made = {
         name: values
@@ -85,7 +85,7 @@ def other_weights(changes: set[str]) -> Weights:
 
 @contextmanager
 def planned_otherwise(changes: set[str]) -> Iterator[Plan]:
-    """Inside, llama's plan is the other one."""
+    """During the block, llama has the other plan."""
     plan = other_plan(architectures.tensor_plan(architectures.read_spec(CONFIG)), changes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(architectures, "tensor_plan", lambda *_: plan)

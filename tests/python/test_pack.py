@@ -43,7 +43,7 @@ MESSAGES = [{"role": "user", "content": "hi <tool> there"}]
 
 
 def same(a: onward.LLM, b: onward.LLM) -> None:
-    """All that a caller sees of a model agrees."""
+    """All properties and outputs of the two models are equal."""
     assert (a.name, a.dtype, a.kv_dtype, a.context) == (b.name, b.dtype, b.kv_dtype, b.context)
     assert a.spec == b.spec
     assert a.weight_bytes == b.weight_bytes
@@ -151,7 +151,7 @@ class TestTheSameModel:
         assert open_llm(path, dtype="auto", draft_model=path).generate("abc").token_ids == plain
 
     def test_the_weights_have_the_same_bytes(self, tmp_path: Path) -> None:
-        """Copied or in place: the bytes that the original's core gives out."""
+        """Copied or in place: the packed bytes of the original."""
         folder = write_seeded(tmp_path / "model")
         for dtype in DTYPES:
             path = tmp_path / f"{dtype}.onward"
@@ -374,7 +374,7 @@ class TestMemory:
     def test_two_processes_share_the_pages(
         self, tmp_path: Path, child_environment: dict[str, str]
     ) -> None:
-        """Of a page that n processes map, each has an n-th in its Pss."""
+        """The Pss of each of n processes has an n-th of a page that all of them map."""
         pack(write_seeded(tmp_path / "m", hidden_size=512, num_layers=4), tmp_path / "m.onward")
         code = (
             "import sys\n"
@@ -431,8 +431,8 @@ class TestMemory:
 
 
 def test_opening_takes_the_same_time_for_any_size(tmp_path: Path) -> None:
-    """A model of 100 MB opens as fast as a small one: within 50 ms here, whatever the machine does
-    beside it within the best of several tries."""
+    """A model of 100 MB opens as fast as a small one: within 50 ms, in the best of several tries
+    because the machine may be busy."""
     pack(
         write_talking(tmp_path / "m", hidden_size=1024, intermediate_size=2816, num_layers=2),
         tmp_path / "m.onward",

@@ -72,7 +72,7 @@ class TestWriting:
         open_pack(output, verify=True)
 
     def test_a_pack_in_use_is_replaced_and_not_changed(self, folder: Path, tmp_path: Path) -> None:
-        """The new file is another one: who has the old one mapped goes on with it."""
+        """The new file is a different file, so processes that map the old one keep it."""
         output = tmp_path / "m.onward"
         main(["pack", str(folder), "-o", str(output), "--dtype", "int8"])
         model, _ = open_pack(output)

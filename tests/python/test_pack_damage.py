@@ -1,5 +1,5 @@
-"""Packs that are damaged, cut short or made to deceive: a PackError that says what, and nothing
-else happens."""
+"""Packs that are damaged, truncated or hostile: a PackError that names the fault, without other
+effects."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def test_refused(damaged: Callable[..., Path], change: Change, message: str) -> 
 
 
 def test_an_unchanged_pack_is_accepted(damaged: Callable[..., Path], good: Path) -> None:
-    """What every refusal above is compared with."""
+    """The refusals above need a good pack for comparison."""
     path = damaged(lambda parts: None)
     assert packed_bytes(open_pack(path, verify=True)[0]) == packed_bytes(open_pack(good)[0])
 
@@ -307,7 +307,7 @@ def test_a_header_that_does_not_end_at_a_multiple_of_64_is_refused(
 
 
 def test_tensors_that_are_not_aligned_are_refused(damaged: Callable[..., Path]) -> None:
-    """A byte of padding in front moves all that follows."""
+    """A byte of padding moves all following bytes."""
 
     def move(parts: Parts) -> None:
         for name, entry in parts.header.items():
@@ -347,7 +347,7 @@ def test_a_pack_cut_at_any_length_is_refused(good: Path, tmp_path: Path) -> None
 
 
 def test_a_flipped_bit_of_a_header_is_refused_or_has_no_effect(good: Path, tmp_path: Path) -> None:
-    """Refused, or it was in a space or an escape and changes nothing."""
+    """It is refused, or it is in a space or an escape and has no effect."""
     whole = good.read_bytes()
     path = tmp_path / "m.onward"
     expected = packed_bytes(open_pack(good)[0])
@@ -389,7 +389,7 @@ def test_verify_finds_every_flipped_bit_of_a_weight(good: Path, tmp_path: Path) 
 
 
 def test_garbage_in_weights_does_no_harm(good: Path, tmp_path: Path) -> None:
-    """Garbage of the right size is computed with, and does no more harm than wrong numbers."""
+    """Garbage of the right size is used as weights and gives only wrong numbers."""
     parts = parts_of(good)
     for name, entry in parts.header.items():
         if name != "__metadata__" and not name.startswith("text."):
@@ -402,7 +402,7 @@ def test_garbage_in_weights_does_no_harm(good: Path, tmp_path: Path) -> None:
 
 
 def test_random_changes_of_many_bytes_are_refused(good: Path, tmp_path: Path) -> None:
-    """Pieces repeated, cut out, swapped and overwritten, in the header above all."""
+    """Pieces are repeated, removed, swapped and overwritten, mainly in the header."""
     whole = good.read_bytes()
     path = tmp_path / "m.onward"
     header = 8 + int.from_bytes(whole[:8], "little")
@@ -451,7 +451,8 @@ def test_random_changes_of_many_bytes_are_refused(good: Path, tmp_path: Path) ->
 def test_a_file_that_shrinks_while_it_is_read_is_an_error_in_its_header(
     good: Path, tmp_path: Path
 ) -> None:
-    """What was mapped and is gone is a SIGBUS on any system (docs/pack.md); the header is read."""
+    """Mapped pages that are gone raise SIGBUS on any system (docs/pack.md). The header is read, not
+    mapped."""
     path = tmp_path / "m.onward"
     path.write_bytes(good.read_bytes())
     model, _ = open_pack(path, copy=True)

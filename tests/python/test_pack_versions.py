@@ -19,7 +19,7 @@ AFTER = {1: 3, 3: 4, 4: 5, 5: 6, 6: 7, 7: 2}
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """The folder that the fixture was made of."""
+    """The folder from which the fixture was made."""
     logits = [[closed_form.IMPOSSIBLE] * 8 for _ in range(8)]
     for token, following in AFTER.items():
         logits[token][following] = 0.0
@@ -34,7 +34,7 @@ class TestOlder:
         assert old.logits([1, 5]).tobytes() == model.logits([1, 5]).tobytes()
 
     def test_the_fingerprint_of_its_model_is_the_same(self, table: Path, tmp_path: Path) -> None:
-        """So sessions that 0.1.0 saved still fit."""
+        """So sessions saved by 0.1.0 can still be loaded."""
         pack(table, tmp_path / "new.onward", name="table")
         new = parts_of(tmp_path / "new.onward").metadata
         assert new["fingerprint"] == parts_of(OLD).metadata["fingerprint"]
@@ -79,6 +79,6 @@ class TestNewer:
 
 
 def test_the_fixture_has_every_member_of_0_1_0() -> None:
-    """No member may be renamed: packs and sessions hold the names."""
+    """No member may be renamed, because packs and sessions contain the names."""
     names = set(parts_of(OLD).told("spec"))
     assert names <= {field for field in DecoderSpec.__dataclass_fields__}

@@ -39,7 +39,7 @@ from onward.load.weights.safetensors import BLOCKS_METHOD
 
 @pytest.fixture(autouse=True)
 def no_warnings(recwarn: pytest.WarningsRecorder) -> Any:
-    """A test says which warnings there are; elsewhere there are none."""
+    """Warnings are errors in these tests, except where a test expects them."""
     yield
     assert [str(w.message) for w in recwarn if "packed_cache" in str(w.message)] == []
 
@@ -205,7 +205,7 @@ def test_a_changed_source_replaces_its_file(
 def test_a_changed_config_replaces_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tensors are the same, what is computed with them is not."""
+    """The tensors are the same, but the config changes the computation."""
     folder, cache = write_folder(tmp_path / "m"), tmp_path / "cache"
     load(folder, cache)
     calls = packs(monkeypatch)
@@ -272,7 +272,7 @@ def test_another_layout_is_packed_again(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_changed_index_of_shards_replaces_the_file(tmp_path: Path) -> None:
-    """Which shard a tensor comes from is the index's to say."""
+    """The index decides from which shard a tensor comes."""
     folder = write_folder(tmp_path / "m")
     tensors = {name: stored(array) for name, array in random_weights(TINY, seed=1).items()}
     (folder / "other.safetensors").write_bytes(safetensors_bytes(tensors))

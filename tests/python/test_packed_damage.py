@@ -32,7 +32,7 @@ class Full:
 
 @pytest.fixture(autouse=True)
 def no_warnings(recwarn: pytest.WarningsRecorder) -> Any:
-    """A test says which warnings there are; elsewhere there are none."""
+    """Warnings are errors in these tests, except where a test expects them."""
     yield
     assert [str(w.message) for w in recwarn if "packed_cache" in str(w.message)] == []
 
@@ -101,8 +101,8 @@ def test_valid_files_of_wrong_tensors_are_packed_again(
         assert logits(load(folder, cache)) == plain
 
 
-def test_values_are_not_trusted_to_be_sane(tmp_path: Path) -> None:
-    """Garbage of the right size is computed with, and does no more harm than wrong numbers."""
+def test_garbage_in_weights_does_no_harm(tmp_path: Path) -> None:
+    """Garbage of the right size is used as weights and gives only wrong numbers."""
     folder, cache = write_folder(tmp_path / "m"), tmp_path / "cache"
     for dtype in DTYPES:
         load(folder, cache, dtype)
@@ -182,7 +182,7 @@ def test_ctrl_c_while_writing_leaves_no_file(tmp_path: Path) -> None:
 
 
 def test_two_processes_at_once(tmp_path: Path, child_environment: dict[str, str]) -> None:
-    """Both see either no file or a whole one; one file is left."""
+    """Each process finds no file or a complete one. One file remains."""
     folder, cache = write_seeded(tmp_path / "m"), tmp_path / "cache"
     code = (
         "import sys, warnings, pathlib, hashlib\n"

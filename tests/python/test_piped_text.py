@@ -66,7 +66,7 @@ def test_text_beside_a_prompt_is_refused(run: Run, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["generate", "tokenize"])
 def test_a_stdin_without_text_has_no_effect(run: Run, name: str) -> None:
-    """A pipe that is open and gives nothing, as in CI jobs, and a pipe that has ended."""
+    """An open pipe without data, as in CI jobs, and a pipe that has ended."""
     words, _ = COMMANDS[name]
     reading, writing = os.pipe()
     try:
@@ -96,7 +96,7 @@ def test_a_prompt_that_is_a_dash_reads_stdin(run: Run) -> None:
 
 
 class _Stdin:
-    """In the place of sys.stdin: one end of a pipe."""
+    """Replaces sys.stdin by one end of a pipe."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

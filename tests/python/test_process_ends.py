@@ -88,7 +88,7 @@ def shell(model: Path, child_environment: dict[str, str]) -> Shell:
 
 
 def one_line(text: bytes) -> str:
-    """What is on stderr: nothing, or one line of ours."""
+    """The content of stderr: nothing, or one line of the command."""
     line = text.decode()
     assert "Traceback" not in line and "Exception ignored" not in line
     assert line.count("\n") <= 1
@@ -230,7 +230,7 @@ class TestSignals:
     @pytest.fixture(scope="class")
     @staticmethod
     def endless(tmp_path_factory: pytest.TempPathFactory) -> str:
-        """Says " tick" for ever."""
+        """A model that generates " tick" without end."""
         folder = tmp_path_factory.mktemp("endless")
         write_table(folder, chain(4, {1: 3}), max_position_embeddings=200_000)
         write_pieces_tokenizer(folder, ["<pad>", "<s>", "</s>", " tick"])
@@ -256,7 +256,7 @@ class TestSignals:
     def test_ctrl_c_while_modules_are_imported(
         self, child_environment: dict[str, str], imports: int
     ) -> None:
-        """The signal comes at the given import of the command, whatever the machine's speed."""
+        """The signal comes at a given import of the command, at any speed of the machine."""
         start = (
             "import signal, sys\n"
             "from onward.__main__ import run\n"
@@ -280,7 +280,7 @@ class TestSignals:
         assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"")
 
     def test_the_package_imports_few_modules(self, child_environment: dict[str, str]) -> None:
-        """Ctrl-C before the command's own code runs is a traceback of Python: that time is
+        """Ctrl-C before the command's own code gives a traceback of Python, so this time must be
         short."""
         program = (
             "import sys; before = set(sys.modules); import onward.__main__; "
@@ -303,7 +303,7 @@ class TestSignals:
     def test_signals_at_any_moment(
         self, model: Path, child_environment: dict[str, str], command: str, number: str
     ) -> None:
-        """Eight moments from the first instruction of ours to the end of the process."""
+        """Eight moments from the first instruction of the command to the end of the process."""
         line = WORKING.get(command, HELP[command])
         sent = getattr(signal, number)
         start = (

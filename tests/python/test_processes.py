@@ -36,7 +36,7 @@ def tokens_of(llm: onward.LLM) -> tuple[int, ...]:
 
 
 class TestExit:
-    """stderr must be empty and the exit code 0, whatever is still alive."""
+    """stderr must be empty and the exit code 0, with any objects still alive."""
 
     SCRIPTS: ClassVar[dict[str, str]] = {
         "a live model": "llm = onward.LLM(folder); llm.generate([5], max_new_tokens=3)",
@@ -149,7 +149,8 @@ class TestClose:
 class TestThreadCount:
     @pytest.mark.skipif(sys.platform != "linux", reason="affinity is read on Linux")
     def test_the_default_follows_the_affinity(self, folder, run_python):
-        """As under `taskset -c 0`: one processor allowed, one thread taken, none started."""
+        """As under `taskset -c 0`: one processor is allowed, one thread is used, none is
+        started."""
         script = (
             "import os, sys, threading, time\n"
             "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
@@ -168,7 +169,7 @@ class TestThreadCount:
         assert open_llm(folder).threads == _core.default_threads()
 
     def test_omp_num_threads_has_no_effect(self, folder, run_python):
-        """The pool is our own; the variable neither breaks nor changes anything."""
+        """The engine has its own pool of threads, so the variable has no effect."""
         script = "import sys, onward; print(onward.LLM(sys.argv[1]).threads)"
         expected = str(_core.default_threads())
         for value in ("1", "-3", "many"):

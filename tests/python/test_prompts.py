@@ -16,7 +16,7 @@ VOCAB = 100
 
 
 class Letters:
-    """Encodes a text as its letters' places in the alphabet."""
+    """Encodes a text as the positions of its letters in the alphabet."""
 
     bos_token_id: int | None = None
 

@@ -30,7 +30,7 @@ def noise(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def correlated(tokens: int, columns: int) -> np.ndarray:
-    """Inputs in which columns speak for each other, some louder than others."""
+    """Inputs with correlated columns of different magnitudes."""
     mixing = noise(columns, columns, seed=1) * np.exp(noise(columns, seed=2))
     return 0.3 * noise(tokens, columns, seed=3) @ mixing + noise(tokens, columns, seed=4)
 
@@ -70,7 +70,7 @@ class TestBlocks:
 
     @pytest.mark.parametrize("dtype", STORAGE)
     def test_every_stored_dtype_is_read_as_the_package_reads_it(self, dtype: str) -> None:
-        """In the file's order of rows, all of them or some."""
+        """In the order of rows of the file, all rows or some of them."""
         if STORAGE[dtype][0] == 1:
             data = stored(noise(6, 512), dtype).data
         else:
@@ -109,7 +109,7 @@ class TestGptq:
 
     @pytest.mark.parametrize("name", FORMATS)
     def test_columns_without_inputs(self, name: str) -> None:
-        """Few tokens, a column that is always 0, or nothing at all."""
+        """Few tokens, a column that is always 0, or no inputs."""
         weights, x = noise(16, 64), correlated(8, 64)
         x[:, 5] = 0
         for moment in (moment_of(x), np.zeros((64, 64))):
@@ -155,7 +155,8 @@ class TestObserving:
         ]
 
     def test_observed_rows_equal_the_network(self) -> None:
-        """They depend on what came before alone, and the norm of the stream is what gate meets."""
+        """Rows depend only on earlier tokens, and the input of the gate is the norm of the
+        stream."""
         model = seeded_model("f32")
         prompt = random_prompt(5)
         runs: list[dict[str, tuple[Any, Any]]] = [{}, {}]

@@ -1,4 +1,4 @@
-"""onward.quantize: whole models in, whole models out, and what is refused."""
+"""onward.quantize: whole models as input and output, and refusals."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ class TestGguf:
         assert kinds["blk.0.attn_norm.weight"] == "F32"
 
     def test_rows_keep_the_order_of_the_file(self, gguf_file: Path, tmp_path: Path) -> None:
-        """The rows of q are interleaved in a llama file; the blocks lie in the same places."""
+        """The rows of q are interleaved in a llama file. The blocks keep their places."""
         out = tmp_path / "out.gguf"
         onward.quantize(gguf_file, out, method="round")
         original = values(gguf_file, GGUF_Q)  # in the file's order
@@ -222,7 +222,7 @@ class TestGguf:
     def test_calibrated(
         self, gguf_file: Path, tmp_path: Path, open_llm: Callable[..., Any]
     ) -> None:
-        """The weights of this model are large, so that any error in them soon is one in all."""
+        """The weights of this model are large, so that any error in them spreads quickly."""
         out = tmp_path / "out.gguf"
         done = onward.quantize(gguf_file, out, format="int8", **FEW)
         assert all(0 < m.calibrated < 0.1 for m in done.matrices)
@@ -249,7 +249,7 @@ class TestGguf:
     def test_calibrated_from_blocks(
         self, tmp_path: Path, open_llm: Callable[..., Any], dtype: str
     ) -> None:
-        """Rows of q and k in llama's order in the file, in the network's in the products."""
+        """Rows of q and k have the order of llama in the file, and of the network in products."""
         source, out = write_blocks(tmp_path / "source.gguf", dtype), tmp_path / "out.gguf"
         done = onward.quantize(source, out, format="int8", **FEW)
         assert all(0 < m.calibrated < 0.1 for m in done.matrices)
@@ -267,7 +267,7 @@ class TestGguf:
 
 
 def outputs(folder: Path, gguf_file: Path, into: Path) -> list[tuple[Path, Path]]:
-    """Both kinds of source, and where each is to go."""
+    """Both kinds of sources, and the target of each."""
     return [(folder, into / "out"), (gguf_file, into / "out.gguf")]
 
 

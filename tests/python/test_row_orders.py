@@ -1,4 +1,4 @@
-"""Orders of rows against small orders written by hand, and against rotations in numpy."""
+"""Orders of rows, compared with small orders written by hand and with rotations in numpy."""
 
 from __future__ import annotations
 

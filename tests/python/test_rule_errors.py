@@ -1,6 +1,6 @@
-"""What a caller's rule may do wrong: it ends that request, and nothing else.
+"""Errors in a caller's rule end only its own request.
 
-The rules are logits_processor and stopping_criteria; what they do right is in test_rules.py.
+The rules are logits_processor and stopping_criteria. test_rules.py tests rules without errors.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class TestErrors:
         assert caught.traceback[-1].name == "divide"
 
     def test_stop_iteration_does_not_end_a_stream_quietly(self, llm, kind):
-        """Like in a generator (PEP 479)."""
+        """As in a generator (PEP 479)."""
 
         def exhausted(token_ids, scores=None):
             next(iter(()))
@@ -124,8 +124,8 @@ class TestErrors:
         assert at_rest(llm)
 
     def test_other_callers_in_the_same_steps_are_not_affected(self, tmp_path, open_llm, kind):
-        """Half of 8 threads fail, each with its own exception; whoever runs the step, the exception
-        goes to whose rule it was."""
+        """Half of 8 threads fail, each with its own exception. Any thread may run the step, and the
+        exception goes to the caller of the rule."""
         llm = open_llm(write_table(tmp_path / "loop", chain(8, {3: 4, 4: 5, 5: 3})))
         together = threading.Barrier(8)
 

@@ -38,7 +38,7 @@ EMBED = "model.embed_tokens.weight"
 
 
 def check(folder: Path) -> SafetensorsCheckpoint:
-    """Open a folder and hold its config against its tensors."""
+    """Open a folder and compare its config with its tensors."""
     checkpoint = open_checkpoint(find_model(folder))
     spec = read_spec(checkpoint)
     check_headers(architectures.tensor_plan(spec), checkpoint, spec)

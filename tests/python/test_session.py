@@ -35,7 +35,7 @@ def text_of(llm: LLM, messages: list[dict[str, Any]]) -> str:
     return "".join(f"<{m['role']}>{m['content']}\n" for m in messages)
 
 
-# What is remembered
+# Messages and ids
 
 
 def test_the_next_prompt_begins_with_the_ids_of_the_last_one_and_its_answer(llm: LLM) -> None:
@@ -84,7 +84,7 @@ def test_a_template_that_renders_earlier_messages_differently(
 def test_stop_strings_and_stop_tokens_are_not_part_of_the_message(
     tmp_path: Path, open_llm: OpenLLM
 ) -> None:
-    """The template goes on where the message ends, not where the model did."""
+    """The template continues at the end of the message, not at the end of the model's output."""
     pieces = ["<pad>", "<s>", "</s>", "one", " two", " three", "U", "A"]
     folder = write_script(tmp_path / "m", pieces)
     template = "{% for m in messages %}{{ m.content }}|U|{% endfor %}<s>"
@@ -159,7 +159,7 @@ def test_initial_messages_and_messages_of_other_roles(llm: LLM) -> None:
 
 
 class Answered:
-    """A message as the OpenAI client has it."""
+    """A message object like in the OpenAI client."""
 
     def model_dump(self) -> dict[str, object]:
         return {"role": "tool", "content": "42", "name": None}
@@ -269,7 +269,7 @@ def test_an_open_stream_blocks_other_calls_of_the_session(llm: LLM, tmp_path: Pa
     assert len(session.messages) == 2
 
 
-# Going back, and two ways
+# Rewinding and forks
 
 
 def test_rewind_removes_exchanges(llm: LLM) -> None:
@@ -363,7 +363,7 @@ def test_forks_do_not_affect_each_other(llm: LLM) -> None:
     assert len(session.messages) == 4 and fork.messages == []
 
 
-# What cannot be
+# Refusals
 
 
 @pytest.mark.parametrize(

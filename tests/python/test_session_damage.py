@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def no_warnings() -> Any:
-    """A test says which warnings there are; elsewhere there are none."""
+    """Warnings are errors in these tests, except where a test expects them."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         yield
@@ -49,7 +49,7 @@ def saved(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def refused(llm: LLM, path: Path) -> str:
-    """What is said; the session stays, and the engine serves the next call."""
+    """The message of the error. The session is unchanged, and the engine serves the next call."""
     session = llm.session("s", max_new_tokens=2)
     with pytest.raises(SessionError) as failure:
         session.load(path)
@@ -94,7 +94,7 @@ def test_any_changed_byte_is_found(
                 llm.session().load(path)
             except SessionError:
                 pass
-            except UserWarning as warning:  # the name of the backend is no more than that
+            except UserWarning as warning:  # the name of the backend has no other effect
                 assert "was computed on" in str(warning)
             else:
                 assert data[place] ^ flip == ord(
@@ -230,8 +230,8 @@ def test_hostile_files_with_a_matching_hash(
 def test_files_with_missing_blocks_or_wrong_bytes(
     folder: Path, tmp_path: Path, open_llm: OpenLLM, cache: dict[str, Any]
 ) -> None:
-    """A hash can be made to fit anything: then the answers are what the file makes them, and
-    nothing else happens."""
+    """A hash can be made to match any content. Then the answers follow from the file, without other
+    effects."""
     talked(open_llm(folder, **cache)).save(tmp_path / "good")
     good = read_parts(tmp_path / "good")
     stems = sorted(name for name in good.tensors if name.endswith(("exact", "coded")))

@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def no_warnings() -> Any:
-    """A test says which warnings there are; elsewhere there are none."""
+    """Warnings are errors in these tests, except where a test expects them."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         yield
@@ -52,7 +52,7 @@ def saved(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-# Going on
+# Continuing
 
 
 @pytest.mark.parametrize("cache", CACHES, ids=str)
@@ -183,7 +183,7 @@ def test_an_unfinished_answer_is_saved(folder: Path, tmp_path: Path, open_llm: O
     assert later.send("x").token_ids == session.send("x", max_new_tokens=9).token_ids
 
 
-# What does not fit
+# Other models and settings
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_special_token_as_stop(skip: bool) -> None:
 
 
 def test_stop_over_a_hidden_token() -> None:
-    """Where special tokens are not shown, what is shown counts."""
+    """If special tokens are hidden, the shown text is searched."""
     tokenizer = Tokenizer(byte_level())
     assert _run(tokenizer, [97, 256, 98], ["ab"], True) == (["", "", ""], "ab")
     assert _run(tokenizer, [97, 256, 98], ["ab"], False)[1] is None
@@ -155,7 +155,7 @@ def test_smollm2_end_of_turn_as_stop() -> None:
 
 
 def test_stop_in_a_run_of_byte_tokens_ends_at_once() -> None:
-    """The run is still held for display, but a text that ends here ends with the stop string."""
+    """The run is still held back, but a text that ends here ends with the stop string."""
     tokenizer = Tokenizer(sentencepiece())
     hello = tokenizer.token_to_id("hello")
     assert hello is not None

@@ -109,7 +109,7 @@ def test_pieces_join_to_the_text_of_any_ids(kind: str, data: st.DataObject) -> N
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_pieces_join_after_every_cut(kind: str, data: st.DataObject) -> None:
-    """Prompt and answer cut anywhere, in the middle of a character too."""
+    """Any cut between prompt and answer, also inside a character."""
     tokenizer = _tokenizer(kind)
     ids = tokenizer.encode(data.draw(st.sampled_from(TEXTS)))
     cut = data.draw(st.integers(0, len(ids)))

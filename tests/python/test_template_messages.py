@@ -76,7 +76,7 @@ class Part:
 
 
 class Dumped:
-    """As the objects of the OpenAI client give their fields."""
+    """Gives its fields like the objects of the OpenAI client."""
 
     def model_dump(self) -> dict[str, Any]:
         return {"role": "user", "content": "hi"}

@@ -21,7 +21,7 @@ TEMPLATES = {template["name"]: template for template in FIXTURE["templates"]}
 
 
 def render(template: dict[str, Any], messages: list[Any], **options: Any) -> str | None:
-    """The text; None where it is refused, as transformers' texts are stored."""
+    """The text; None if it is refused, as in the stored texts of transformers."""
     try:
         return ChatTemplate({"default": template["template"]}, FIXTURE["tokens"]).render(
             messages, **options

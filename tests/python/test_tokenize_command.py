@@ -35,7 +35,7 @@ def llm(model: Path) -> onward.LLM:
 
 @pytest.fixture
 def ask(model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ask:
-    """Runs a command on that stdin; its exit code, stdout and stderr."""
+    """Runs a command with this stdin. Returns its exit code, stdout and stderr."""
 
     def ask_(command: str, *arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
@@ -110,7 +110,7 @@ class TestDetokenize:
 def test_answers_arrive_before_the_end_of_the_input(
     model: Path, child_environment: dict[str, str]
 ) -> None:
-    """Both as children with their pipes open, as a native program has them."""
+    """Both are child processes with open pipes, as in a native program."""
     command = [sys.executable, "-m", "onward"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "env": child_environment}
     with (
@@ -130,7 +130,7 @@ def test_answers_arrive_before_the_end_of_the_input(
 
 class TestPlaces:
     def test_an_installation_has_all_three(self, tmp_path: Path) -> None:
-        """A package folder with the files of a wheel, as far as they are looked for."""
+        """A package folder with the files of a wheel that are searched."""
         for name in ("include/onward/onward_c.h", "lib/cmake/onward/onwardConfig.cmake"):
             (tmp_path / name).parent.mkdir(parents=True)
             (tmp_path / name).touch()

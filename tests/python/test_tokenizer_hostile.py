@@ -23,7 +23,7 @@ PANICS = ("strip more than there is", "chunks of nothing", "no table", "an empty
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What became of each bomb, by name: the message of the TokenizerError."""
+    """The message of the TokenizerError of each bomb, by name."""
     program = Path(tokenizer_bombs.__file__)
     done = subprocess.run(
         [sys.executable, str(program), str(tmp_path_factory.mktemp("bombs"))],

@@ -91,7 +91,7 @@ class TestIdsOfTheFile:
 
 
 class TestSpecialTokens:
-    """Right: transformers 5.24 with tokenizer_class PreTrainedTokenizerFast."""
+    """The expected values are from transformers 5.24 with PreTrainedTokenizerFast."""
 
     @pytest.mark.parametrize(
         ("files", "ids", "special"),
@@ -191,7 +191,8 @@ class TestSpecialTokens:
 
 
 class TestPrefixSpace:
-    """Right: transformers 5.24, where the setting belongs to the tokenizer's class."""
+    """The expected values are from transformers 5.24, where the tokenizer's class has the
+    setting."""
 
     @pytest.mark.parametrize(
         ("name", "model_type", "setting", "in_the_file", "adds"),

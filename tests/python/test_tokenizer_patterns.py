@@ -63,7 +63,7 @@ def split(pattern: str) -> dict[str, Any]:
 
 
 def words(parts: dict[str, Any], text: str) -> list[str]:
-    """What the library alone makes of a text."""
+    """The tokens of a text by the library alone."""
     backend = tokenizers.Tokenizer.from_str(json.dumps(state_of(parts)))
     return [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)]
 
@@ -147,7 +147,7 @@ class TestAcceptedPatterns:
 
 class TestTrial:
     def test_the_trial_of_a_gguf_file(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Two real pre-tokenizers need the square of a text's digits, or of its spaces."""
+        """Two real pre-tokenizers take quadratic time in the digits or the spaces of a text."""
         assert read_tokenizer(gguf_byte_level("llama-bpe")).trial is None
         tokenizer = read_tokenizer(gguf_byte_level("superbpe"))
         assert tokenizer.encode("1234") == [49, 50, 51, 52]

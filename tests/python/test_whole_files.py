@@ -49,7 +49,7 @@ def umask() -> Iterator[Callable[[int], object]]:
 
 @pytest.fixture
 def open_folder(tmp_path: Path) -> Iterator[None]:
-    """The current folder: every user may write to it. The user of the test is not root."""
+    """The current folder, which every user may write to. The user of the test is not root."""
     folder = tmp_path / "open"
     folder.mkdir()
     folder.chmod(0o777)
@@ -321,7 +321,7 @@ class TestTemporaries:
     def test_without_locks_files_are_written_and_no_temporary_is_removed(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """As on some network file systems: whether a writer still lives is not known there."""
+        """As on some network file systems, where it is unknown whether a writer still runs."""
 
         def refuse(*arguments: object) -> None:
             raise OSError(37, "No locks available")

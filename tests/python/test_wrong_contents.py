@@ -117,7 +117,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def message(model: Path) -> str:
-    """What loading says. A tokenizer may be found wrong when text is asked for."""
+    """The error of loading. A wrong tokenizer may be found only when text is used."""
     with pytest.raises((LoadError, ModelNotFound)) as caught, onward.LLM(model) as llm:
         llm.tokenize("a")
     return str(caught.value)
