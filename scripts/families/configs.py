@@ -214,6 +214,7 @@ VISION_CONFIGS: dict[str, dict[str, Any]] = {
     "aria": _IDEFICS_VISION,
     "emu3": _VQ_VISION,
     "got_ocr2": {**_SAM_VISION, "tie_word_embeddings": False},
+    "idefics3": {**_SIGLIP_VISION, "image_token_id": 3, "tie_word_embeddings": False},
     "qwen2_vl": _QWEN2_VISION,
     "qwen2_5_vl": _QWEN2_VISION,
     "gemma3": _SIGLIP_VISION,

@@ -49,6 +49,7 @@ def spec_of(model_type: str, sizes: dict[str, Any], **fields: Any) -> DecoderSpe
         ("aria_text", SIZES, "mlp_bias", True, "no bias for shared experts"),
         ("granite_swa", SIZES, "layer_rope_theta", [1e4], "a list of 4"),
         ("granite_swa", SIZES, "rope_parameters", {"rope_type": "other"}, "one of"),
+        ("apertus1p5_text", SIZES, "output_vocab_size", 5, "vocab_size"),
         ("jais2", SIZES, "hidden_act", "tanh", "one of"),
     ],
 )
@@ -102,6 +103,16 @@ def test_a_base_of_rotation_for_each_layer() -> None:
     assert spec.rope.inv_freq == pytest.approx((1, 0.5, 0.25, 0.125))
     assert spec.other_ropes[0].inv_freq == pytest.approx((1, 0.1, 0.01, 0.001))
     assert spec_of("granite_swa", SIZES, layer_rope_theta=[0] * 4).layer_ropes == (-1,) * 4
+
+
+def test_rotation_of_old_olmo_3_files() -> None:
+    """rope_theta and rope_scaling are of the layers without a window; the others have the base
+    500000."""
+    section = {"rope_type": "linear", "factor": 2.0}
+    spec = spec_of("olmo3", SIZES, rope_theta=16.0, rope_scaling=section)
+    assert spec.layer_ropes == (1, 1, 1, 0)
+    assert spec.rope.inv_freq == pytest.approx((0.5, 0.25, 0.125, 0.0625))
+    assert spec.other_ropes[0].inv_freq[2] == pytest.approx(500000**-0.5)
 
 
 def test_alpha_of_hunyuan_scales_the_base() -> None:

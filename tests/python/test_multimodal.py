@@ -63,9 +63,22 @@ def test_fields_that_may_change_the_arithmetic_are_refused(
         read_spec(config)
 
 
+def test_fields_of_images_in_several_types() -> None:
+    """As Idefics 3, ViP-LLaVA, Kimi K2.5 and Qwen 3 VL have them."""
+    for model_type, fields in (
+        ("idefics3", {"scale_factor": 2}),
+        ("vipllava", {"projector_layernorm_eps": 1e-5}),
+        ("kimi_k25", {"projection_hidden_size": 1152, "projection_layer_norm_eps": 1e-5}),
+        ("mistral3", {"text_config": {**TEXT, "model_type": "mistral3"}}),
+    ):
+        assert read_spec(whole_config(**{"model_type": model_type, **fields})) == read_spec(TEXT)
+
+
 SPELLINGS: dict[str, Callable[[str], str]] = {
     "new": lambda name: name.replace("model.", "model.language_model."),
     "old": lambda name: f"language_model.{name}",
+    "idefics": lambda name: name.replace("model.", "model.text_model."),
+    "emu": lambda name: f"text_model.{name}",
 }
 
 

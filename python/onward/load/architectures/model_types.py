@@ -5,6 +5,7 @@ from __future__ import annotations
 
 # model_type -> the file of its family.
 FAMILIES: dict[str, str] = {
+    "apertus1p5_text": "apertus",
     "gpt-sw3": "gpt2",
     "qwen2_5_vl_text": "qwen2_vl_text",
 }
@@ -12,20 +13,42 @@ FAMILIES: dict[str, str] = {
 # Multimodal types whose text model, under ``text_config``, is one of the families. With text alone
 # it computes what the whole model computes. The value stands for a missing model_type of the text.
 MULTIMODAL: dict[str, str] = {
+    "apertus1p5": "apertus1p5_text",
     "aria": "aria_text",
+    "cosmos3_omni": "qwen3_vl_text",
+    "deepseek_vl": "llama",
+    "deepseek_vl_hybrid": "llama",
     "emu3": "emu3_text_model",
     "fuyu": "persimmon",
     "gemma3": "gemma3_text",
     "gemma4": "gemma4_text",
     "got_ocr2": "qwen2",
+    "hyperclovax_vision_v2": "hyperclovax",
+    "idefics2": "mistral",
+    "idefics3": "llama",
+    "internvl": "qwen2",
+    "janus": "llama",
+    "kimi_k25": "deepseek_v3",
+    "lighton_ocr": "qwen3",
     "llama4": "llama4_text",
     "llava": "llama",
     "llava_next": "llama",
+    "llava_next_video": "llama",
+    "llava_onevision": "qwen2",
     "mistral3": "mistral",
-    "qwen2_vl": "qwen2_vl_text",
+    "ovis2": "qwen2",
+    "pp_chart2table": "qwen2",
+    "qianfan_ocr": "qwen3",
     "qwen2_5_vl": "qwen2_5_vl_text",
+    "qwen2_audio": "qwen2",
+    "qwen2_vl": "qwen2_vl_text",
     "qwen3_vl": "qwen3_vl_text",
     "qwen3_vl_moe": "qwen3_vl_moe_text",
+    "smolvlm": "llama",
+    "video_llama_3": "qwen2",
+    "video_llava": "llama",
+    "vipllava": "llama",
+    "voxtral": "llama",
 }
 
 # general.architecture of a GGUF file -> the model_type that it has if a key of its metadata is

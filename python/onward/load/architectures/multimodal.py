@@ -20,7 +20,8 @@ _MEDIA_FIELDS = (
     *("image_token_index", "video_token_index", "boi_token_index", "eoi_token_index"),
     *("image_seq_length", "multimodal_projector_bias", "spatial_merge_size"),
     *("vision_feature_layer", "vision_feature_select_strategy", "image_grid_pinpoints"),
-    *("image_size", "patch_size", "num_channels"),
+    *("image_size", "patch_size", "num_channels", "scale_factor"),
+    *("projector_layernorm_eps", "projection_hidden_size", "projection_layer_norm_eps"),
     *("use_image_newline_parameter", "vision_soft_tokens_per_image", "audio_soft_tokens_per_image"),
 )
 

@@ -108,12 +108,14 @@ class Root:
     head: str = ""
 
 
-# Text models alone, and as a part of multimodal files in three spellings.
+# Text models alone, and as a part of multimodal files in several spellings.
 _ROOTS = (
     Root("model."),
     Root("model.language_model."),
     Root("language_model.model.", "language_model."),
     Root("language_model.", "language_model."),
+    Root("model.text_model."),
+    Root("text_model.model.", "text_model."),
     Root(""),
 )
 
@@ -230,6 +232,9 @@ _NORMS = (
 MEDIA = (
     *("vision_tower.", "vision_model.", "visual.", "multi_modal_projector.", "audio_tower."),
     *("embed_vision.", "embed_audio.", "vision_embed_tokens.", "image_newline", "vqmodel."),
+    *("vision_tokenizer.", "audio_tokenizer.", "image_tower.", "video_tower.", "vision_encoder."),
+    *("vision_projection.", "visual_embeddings_table.", "projector.", "mm_projector."),
+    *("connector.", "aligner.", "generation_", "high_res_vision_"),
 )
 """What the tensors of multimodal files for images and sound begin with."""
 # Constants that old checkpoints store beside the weights; they are computed here.

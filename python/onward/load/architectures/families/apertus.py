@@ -1,10 +1,10 @@
-"""Apertus: Llama with norms on each head of q and k, a plain MLP, and the activation xIELU, whose
-parameters are in the file."""
+"""Apertus 1 and 1.5: Llama with norms on each head of q and k, a plain MLP, and the activation
+xIELU, whose parameters are in the file."""
 
 from __future__ import annotations
 
 from onward.load.architectures.config_reader import ConfigReader
-from onward.load.architectures.decoder_plan import activation, decoder_spec
+from onward.load.architectures.decoder_plan import MAX_VOCAB, activation, decoder_spec
 from onward.load.architectures.names import names
 from onward.spec import DecoderSpec, MlpSpec
 
@@ -21,6 +21,9 @@ _DEFAULT_ROPE = {
 
 def read_spec(config: ConfigReader) -> DecoderSpec:
     """``attention_bias`` covers q, k, v and the output projection."""
+    vocab_size = config.integer("vocab_size", 1, MAX_VOCAB)
+    if config.integer("output_vocab_size", 1, MAX_VOCAB, vocab_size) != vocab_size:
+        raise config.wrong("output_vocab_size", "vocab_size: as many tokens as the embedding has")
     attention_bias = config.flag("attention_bias", False)
     return decoder_spec(
         config,

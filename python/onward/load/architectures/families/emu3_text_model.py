@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.decoder_plan import decoder_spec
-from onward.load.architectures.names import Root, names
+from onward.load.architectures.names import names
 from onward.spec import DecoderSpec
 
-TENSORS = names(model=(Root("text_model.model.", "text_model."), "model.text_model.", "model."))
+TENSORS = names()
 
 
 def read_spec(config: ConfigReader) -> DecoderSpec:

@@ -17,14 +17,15 @@ from onward.load.architectures.rope import MAX_POSITIONS
 from onward.spec import AttentionSpec, DecoderSpec, NormSpec
 
 GGUF = gguf(TENSORS, from_tensors={"attention_bias": QKV_BIAS}, full_every=4)
+_THETA = 500000.0
 
 
 def read_spec(config: ConfigReader) -> DecoderSpec:
-    """``attention_bias`` covers q, k, v and the output projection."""
+    """In old files ``rope_theta`` and ``rope_scaling`` are of full attention alone."""
     attention_bias = config.flag("attention_bias", False)
     kinds = layer_kinds(config, 4)
     head_dim = head_size(config)
-    theta = config.number("rope_theta", 1, 1e30, default=500000.0)
+    theta = config.number("rope_theta", 1, 1e30, default=_THETA)
     return decoder_spec(
         config,
         "olmo3",
@@ -41,6 +42,6 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
             kinds,
             head_dims={FULL: head_dim, SLIDING: head_dim},
             max_positions=config.integer("max_position_embeddings", 1, MAX_POSITIONS, 2048),
-            thetas={FULL: theta, SLIDING: theta},
+            thetas={FULL: theta, SLIDING: _THETA},
         ),
     )
