@@ -20,7 +20,7 @@ LONGEST_FILES = (
     *("test_kv_check.py", "test_docs.py", "test_chat_terminal.py", "test_neon_compiles.py"),
     *("test_cuda_codes.py", "test_quantize_models.py", "test_memory.py"),
 )
-"""They run first, so that no process works on one of them alone at the end."""
+"""They run first, so that no process has one of them left at the end."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -72,11 +72,29 @@ def open_llm() -> Iterator[Callable[..., Any]]:
         llm.close()
 
 
+@pytest.fixture(scope="session")
+def counter_model() -> Any:
+    """A model of the core whose token after i is i + 1."""
+    from builders.counting_engine import counting_model
+
+    return counting_model()
+
+
+@pytest.fixture
+def counter_engine(counter_model: Any) -> Iterator[Any]:
+    """An engine of this model, which is closed after the test."""
+    from builders.counting_engine import counting_engine
+
+    engine = counting_engine(counter_model)
+    yield engine
+    engine.close()
+
+
 @pytest.fixture
 def run_python() -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs Python source in a child process that can import the modules of tests/.
 
-    The child may take ``timeout`` seconds; its output is text. ``environment`` is added to ours.
+    The child may take ``timeout`` seconds; its output is text. ``environment`` is added to the present one.
     """
 
     def run(

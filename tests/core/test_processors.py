@@ -205,7 +205,7 @@ class TestDry:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_row_of_a_batch_is_what_it_is_alone(temperature):
+def test_a_row_of_a_batch_equals_the_row_alone(temperature):
     engine = table_engine(np.random.default_rng(1).standard_normal((12, 12)))
     options = {
         "max_new_tokens": 24,

@@ -41,7 +41,7 @@ EXACT: dict[str, Callable[[F64], F64]] = {
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_activation(name: str) -> None:
+def test_activations_equal_numpy(name: str) -> None:
     y = everywhere(lambda isa: kernels.activate(isa, name, X))
     exact = EXACT[name](X.astype(np.float64))
     assert (np.abs(y - exact) <= ROUNDING * np.maximum(np.abs(exact), 1)).all()
@@ -60,7 +60,7 @@ def test_xielu() -> None:
     assert (np.abs(found - exact) <= ROUNDING * np.maximum(np.abs(exact), 1)).all()
 
 
-def test_a_limit_clamps_the_gate_from_above_and_up_from_both_sides() -> None:
+def test_a_limit_clamps_the_gate_from_above_and_the_other_input_from_both_sides() -> None:
     y = everywhere(lambda isa: kernels.activate(isa, "quick_gelu", X, UP, 7.0, 1.0))
     gate = np.minimum(X.astype(np.float64), 7)
     exact = gate * sigmoid(1.702 * gate) * (np.clip(UP.astype(np.float64), -7, 7) + 1)

@@ -114,7 +114,7 @@ def test_short_contexts(places: list[str], last: int) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])
-def test_chunks_token_by_token_and_threads_do_not_move_a_bit(places: list[str], codec: str) -> None:
+def test_chunks_single_tokens_and_threads_change_no_bit(places: list[str], codec: str) -> None:
     """Across the edges of two spans: 1,100 positions. The cuts around an edge run on several
     threads. All cuts are compared with the whole, and its last tokens with generic."""
     for window, kv_heads in ((0, 1), (700, 2)):
@@ -154,7 +154,9 @@ def test_slices_of_one_step_do_not_see_each_other(threads: int, device: str) -> 
 
 @pytest.mark.parametrize("key_codec", CODECS)
 @pytest.mark.parametrize("broken", [np.nan, np.inf])
-def test_a_broken_query_gives_nan(places: list[str], key_codec: str, broken: float) -> None:
+def test_a_nan_in_a_query_gives_nan_only_in_its_row(
+    places: list[str], key_codec: str, broken: float
+) -> None:
     """The other rows do not change."""
     value_codec = "turbo4" if key_codec == "exact" else key_codec
     cache = CodedCache(70, key_codec, value_codec, group=2)
@@ -169,7 +171,7 @@ def test_a_broken_query_gives_nan(places: list[str], key_codec: str, broken: flo
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])
-def test_a_broken_value_gives_nan(places: list[str], codec: str) -> None:
+def test_a_nan_in_a_value_gives_nan(places: list[str], codec: str) -> None:
     cache = CodedCache(70, codec, codec, group=2)
     cache._codes[2, 0, False][1][0, 3] = np.nan
     for place in ["generic", *places]:

@@ -87,7 +87,7 @@ def test_a_window_with_sinks(
 
 
 @pytest.mark.parametrize("codecs", CODES)
-def test_threads_and_cuts_do_not_move_a_bit(places: list[str], codecs: tuple[str, str]) -> None:
+def test_threads_and_cuts_change_no_bit(places: list[str], codecs: tuple[str, str]) -> None:
     """Spans and units are computed by several threads and merged. A logit without a value counts
     once."""
     cache = CodedCache(1300, *codecs, head_dim=32, group=2, **FEATURES["all"])
@@ -100,7 +100,7 @@ def test_threads_and_cuts_do_not_move_a_bit(places: list[str], codecs: tuple[str
 
 
 @pytest.mark.parametrize("codecs", CODES)
-def test_a_sequence_in_a_step_of_several(codecs: tuple[str, str]) -> None:
+def test_sequences_of_one_step_do_not_affect_each_other(codecs: tuple[str, str]) -> None:
     caches = [
         CodedCache(n, *codecs, group=2, seed=n, chunk=48, **FEATURES["softcap"]) for n in (70, 300)
     ]
@@ -125,7 +125,7 @@ def test_chunks(
     (check if cache.coded else check_exact)(places, cache, positions - tokens, tokens)
 
 
-def test_the_first_token_of_a_chunk_sees_itself_alone(places: list[str]) -> None:
+def test_the_first_token_of_a_chunk_sees_only_itself(places: list[str]) -> None:
     cache = CodedCache(65, chunk=16)
     for place in ["generic", *places]:
         found = on(place, cache, 64, 1)
@@ -188,7 +188,7 @@ class TestByHand:
 
     @pytest.mark.parametrize("positions", [1, 10, 600])
     @pytest.mark.parametrize("logit", [-200.0, -1.0, 0.0, 3.0, 200.0])
-    def test_a_sink_logit_takes_its_share(self, positions: int, logit: float) -> None:
+    def test_a_sink_logit_takes_part_of_the_weight(self, positions: int, logit: float) -> None:
         found = self.attend(positions, sink_logits=np.array([logit], np.float32))
         share = 1 / (1 + np.exp(np.float64(logit)) / positions)
         assert found == pytest.approx(share, rel=1e-6, abs=1e-30)

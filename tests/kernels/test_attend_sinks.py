@@ -55,7 +55,7 @@ def test_small_windows_beside_the_sinks(
 
 
 @pytest.mark.parametrize("codecs", CODES)
-def test_threads_and_cuts_do_not_move_a_bit(places: list[str], codecs: tuple[str, str]) -> None:
+def test_threads_and_cuts_change_no_bit(places: list[str], codecs: tuple[str, str]) -> None:
     cache = CodedCache(1300, *codecs, head_dim=32, group=2, window=1100, sink_tokens=4)
     for place in places:
         whole = on(place, cache, 1090, 100)

@@ -159,7 +159,7 @@ def test_decode_gives_the_bits_of_prefill(
                 assert_bits(found, prefill[first - begin : first - begin + tokens], place)
 
 
-def test_spans_are_merged_as_the_rule_says(places: list[str]) -> None:
+def test_spans_are_merged_by_the_rule(places: list[str]) -> None:
     """With equal scores all factors are 1, the sums are whole numbers, and the output is the mean.
     With one key far above the others in each span, that key has the whole weight of its span."""
     zeros, count = np.zeros((1300, 16), np.float32), np.arange(1300, dtype=np.float32)

@@ -83,7 +83,7 @@ def head_as_read(head: Stored) -> NDArray[np.float32]:
     return np.asarray(logits).T[:rows]
 
 
-def test_the_formats_are_those_of_the_package() -> None:
+def test_the_formats_equal_the_package() -> None:
     assert {dtype for dtype, (values, _) in STORAGE.items() if values > 1} == set(BLOCKS)
     for dtype, number in GGUF_TYPES.items():
         kind = gguf.GGMLQuantizationType(number)
@@ -93,7 +93,7 @@ def test_the_formats_are_those_of_the_package() -> None:
 
 
 @pytest.mark.parametrize("dtype", BLOCKS)
-def test_every_value_is_that_of_the_package(dtype: str) -> None:
+def test_every_value_equals_the_package(dtype: str) -> None:
     """All bytes of the blocks are random, so that every field of the layout has an effect."""
     head = random_blocks(dtype, (64, COLUMNS), np.random.default_rng(1))
     expected = dequantised(head)
@@ -165,7 +165,9 @@ def llama_of(
         *(("all", dtype) for dtype in ("f32", "f16", "bf16")),
     ],
 )
-def test_a_model_is_that_of_its_dequantised_weights(tmp_path: Path, mix: str, dtype: str) -> None:
+def test_a_model_equals_a_model_of_its_dequantised_weights(
+    tmp_path: Path, mix: str, dtype: str
+) -> None:
     """Every format with one dtype, in turn, and all formats together with every dtype."""
     config, tensors, weights = llama_of(MIXES[mix])
     path = tmp_path / "blocks.gguf"

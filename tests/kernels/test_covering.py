@@ -30,13 +30,13 @@ def test_every_two_values_meet_in_some_row(kind: str) -> None:
 
 
 @pytest.mark.parametrize(("factors", "most"), [(6, 30), (3, 20)])
-def test_rows_are_few(factors: int, most: int) -> None:
+def test_the_number_of_rows_is_small(factors: int, most: int) -> None:
     """With four values each, 16 is the least that any array can have."""
     rows = covering_rows({str(number): range(4) for number in range(factors)})
     assert 16 <= len(rows) <= most
 
 
-def test_the_same_rows_every_time() -> None:
+def test_the_rows_are_the_same_every_time() -> None:
     factors = {"a": range(5), "b": range(3), "c": range(4)}
     assert covering_rows(factors) == covering_rows(dict(factors))
 

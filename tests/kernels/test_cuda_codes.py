@@ -59,7 +59,7 @@ def test_an_engine_gives_the_bits_of_the_processor(cache: str) -> None:
     assert_same(found.logits(whole), expected.logits(whole))
 
 
-def test_layers_that_see_other_windows() -> None:
+def test_layers_with_different_windows() -> None:
     """Two groups of layers, each with its own codes."""
     device, windows = need(CUDA_HOST), (48, 0)
     expected, found = (

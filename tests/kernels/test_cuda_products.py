@@ -54,7 +54,7 @@ def test_f32_and_quantised_weights_give_the_bits_of_the_processor(
 
 @pytest.mark.parametrize("dtype", EXACT)
 @pytest.mark.parametrize("rows", [3, 70])
-def test_what_stands_around_a_product_has_the_bits_of_the_processor(dtype: str, rows: int) -> None:
+def test_operations_around_a_product_have_the_bits_of_the_processor(dtype: str, rows: int) -> None:
     n, k = 96, 200
     w, x = normal(3, n, k), normal(4, rows, k)
     around: dict[str, Any] = {"norm": 1 + normal(5, 1, k, scale=0.1), "eps": 1e-5}
@@ -69,7 +69,7 @@ def test_what_stands_around_a_product_has_the_bits_of_the_processor(dtype: str, 
 
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize(("n", "k"), SHAPES)
-def test_halves_are_near_float64(dtype: str, n: int, k: int) -> None:
+def test_f16_and_bf16_are_close_to_float64(dtype: str, n: int, k: int) -> None:
     w, x = normal(8, n, k), normal(9, 40, k)
     stored = _core.kernels.repacked(raw(w), "f32", dtype).astype(np.float64)
     seen = as_multiplied(x, dtype)
@@ -91,7 +91,7 @@ def test_a_row_has_the_same_bits_alone_and_among_others(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", EXACT + HALVES)
 @pytest.mark.parametrize("rows", [6, 40])
-def test_a_row_that_is_not_finite_leaves_the_others_alone(dtype: str, rows: int) -> None:
+def test_a_row_that_is_not_finite_does_not_affect_the_others(dtype: str, rows: int) -> None:
     w, x = normal(12, 32, 96), normal(13, rows, 96)
     whole = product(dtype, w, x)
     x[2, 5], x[4, 90] = np.nan, np.inf
@@ -102,7 +102,7 @@ def test_a_row_that_is_not_finite_leaves_the_others_alone(dtype: str, rows: int)
 
 
 @pytest.mark.parametrize("dtype", EXACT + HALVES)
-def test_rows_of_an_embedding_are_what_the_processor_reads(dtype: str) -> None:
+def test_rows_of_an_embedding_equal_the_processor(dtype: str) -> None:
     table, ids = raw(normal(14, 50, 80)), np.array([49, 0, 7, 7, 31], np.int32)
     found, expected = (
         kernels.embed_on(device, table, "f32", dtype, ids) for device in (DEVICE, "cpu")

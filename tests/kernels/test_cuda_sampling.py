@@ -148,7 +148,7 @@ class TestRows:
     @pytest.mark.parametrize(
         ("size", "count"), [(1, 150), (2, 300), (31, 900), (1000, 1200), (49152, 80), (128256, 50)]
     )
-    def test_choices_are_those_of_the_processor(self, size, count):
+    def test_choices_equal_the_processor(self, size, count):
         generator = np.random.default_rng(size)
         logits = [random_logits(generator, size) for _ in range(count)]
         options = [random_options(generator, size) for _ in range(count)]
@@ -203,13 +203,13 @@ class TestRows:
         assert found == [None, (1, None, None)]
 
     @pytest.mark.parametrize("values", ON_THE_HOST, ids=lambda values: "-".join(values))
-    def test_what_no_device_does_is_left_to_the_host(self, values):
+    def test_options_that_no_device_has_are_left_to_the_host(self, values):
         logits = np.zeros((1, 40), np.float32)
         assert onward_kernels.sample_rows(DEVICE, logits, [options_of(**values)], [([1], [])]) == [
             None
         ]
 
-    def test_any_order_of_a_chain_that_has_only_one(self):
+    def test_a_chain_with_one_active_stage_may_have_any_order(self):
         values = {"temperature": 0.9, "top_p": 0.9, "sampling_order": "vllm"}
         logits = np.zeros((1, 40), np.float32)
         asked = logits, [options_of(**values)], [([1], [])]
@@ -236,7 +236,7 @@ def counters(engine: _core.Engine) -> tuple[int, int]:
 
 class TestEngine:
     @pytest.mark.parametrize("logprobs", [-1, 0])
-    def test_only_ids_come_back(self, engines, logprobs):
+    def test_only_ids_are_copied_to_the_host(self, engines, logprobs):
         said = {}
         for name, engine in engines.items():
             requests = [
@@ -271,7 +271,7 @@ class TestEngine:
         assert counters(engines[DEVICE]) == (chosen, read)
         assert counters(engines["cpu"]) == (0, chosen + read)
 
-    def test_samples_of_one_prompt(self, engines):
+    def test_samples_of_one_prompt_equal_the_processor(self, engines):
         """The first tokens of all samples are drawn from one row of logits."""
         said = {}
         for name, engine in engines.items():
@@ -284,7 +284,7 @@ class TestEngine:
         assert len({tuple(tokens) for tokens in said[DEVICE]}) > 1
         assert counters(engines[DEVICE]) == (24, 0)
 
-    def test_prompt_logprobs_need_rows_of_the_prompt_alone(self, engines):
+    def test_prompt_logprobs_copy_only_rows_of_the_prompt(self, engines):
         engine = engines[DEVICE]
         drain(engine, [submit(engine, [5, 6, 7], prompt_logprobs=0, max_new_tokens=5)])
         assert counters(engine) == (4, 3)
@@ -321,7 +321,7 @@ class TestEngine:
 
 class TestBadWeights:
     @pytest.mark.parametrize("temperature", [0.0, 0.7])
-    def test_the_error_is_that_of_the_processor(self, tmp_path, open_llm, device, temperature):
+    def test_the_error_equals_the_processor(self, tmp_path, open_llm, device, temperature):
         """3 is followed by 4, and 4 by 3. 5 is followed by 6, whose row of the embedding has a
         NaN."""
         config = base_config(eos_token_id=None)

@@ -38,14 +38,14 @@ class TestTypical:
             (1, {*range(4)}),
         ],
     )
-    def test_by_distance_to_the_entropy(self, p, kept):
+    def test_tokens_nearest_to_the_entropy_are_kept(self, p, kept):
         assert round(ENTROPY, 3) == 1.142
         assert possible(P, typical_p=p) == kept
 
-    def test_it_renormalises(self):
+    def test_typical_renormalises(self):
         assert_distribution(draws_along_steps(P, typical_p=0.5), {0: 0.625, 1: 0.375})
 
-    def test_ties_with_the_last_stay(self):
+    def test_ties_with_the_last_kept_token_are_kept(self):
         """Four equal tokens are equally typical."""
         assert possible([1, 1, 1, 1], typical_p=0.1) == {0, 1, 2, 3}
 
@@ -60,12 +60,12 @@ class TestTopNSigma:
     @pytest.mark.parametrize(
         ("n", "kept"), [(0, 4), (0.001, 1), (1.63, 1), (1.64, 2), (2.44, 2), (2.45, 4)]
     )
-    def test_standard_deviations_from_the_best(self, n, kept):
+    def test_tokens_within_standard_deviations_of_the_best_are_kept(self, n, kept):
         """2 / 1.2247 = 1.633 and 3 / 1.2247 = 2.449."""
         assert possible([4, 2, 1, 1], temperature=3.0, top_n_sigma=n) == set(range(kept))
 
     @pytest.mark.parametrize("temperature", [2.0, 7.0])
-    def test_whatever_the_temperature(self, temperature):
+    def test_top_n_sigma_does_not_depend_on_the_temperature(self, temperature):
         assert possible([4, 2, 1, 1], temperature=temperature, top_n_sigma=1.7) == {0, 1}
 
     def test_banned_tokens_do_not_count(self):
@@ -84,10 +84,10 @@ class TestEpsilon:
     @pytest.mark.parametrize(
         ("epsilon", "kept"), [(0, 4), (0.04, 4), (0.06, 3), (0.2, 2), (0.4, 1), (0.6, 1), (1, 1)]
     )
-    def test_less_likely_ones_go_and_one_stays(self, epsilon, kept):
+    def test_less_likely_tokens_are_dropped_and_one_is_kept(self, epsilon, kept):
         assert possible(P, epsilon_cutoff=epsilon) == set(range(kept))
 
-    def test_ties_with_the_best_stay(self):
+    def test_ties_with_the_best_are_kept(self):
         assert possible([2, 5, 5, 1], epsilon_cutoff=0.9) == {1, 2}
 
 
@@ -99,7 +99,7 @@ class TestEta:
     def test_the_smaller_of_the_two_bounds(self, epsilon, kept):
         assert possible(P, eta_cutoff=epsilon) == set(range(kept))
 
-    def test_it_differs_from_epsilon(self):
+    def test_eta_differs_from_epsilon(self):
         assert possible(P, epsilon_cutoff=0.2) == {0, 1}
         assert possible(P, eta_cutoff=0.2) == {0, 1, 2}
 
@@ -109,7 +109,7 @@ class TestEta:
 
 
 class TestXtc:
-    def test_all_but_the_least_of_the_likely_go(self):
+    def test_all_likely_tokens_except_the_least_likely_are_dropped(self):
         """At .12 three are likely: .5 and .3 go, .15 and .05 stay."""
         drawn = draws_along_steps(P, xtc_probability=1.0, xtc_threshold=0.12)
         assert_distribution(drawn, {2: 0.75, 3: 0.25})
@@ -118,18 +118,18 @@ class TestXtc:
         assert possible(P, xtc_probability=1.0, xtc_threshold=0.4) == {0, 1, 2, 3}
         assert possible(P, xtc_probability=1.0, xtc_threshold=0.9) == {0, 1, 2, 3}
 
-    def test_so_often_as_asked(self):
+    def test_xtc_applies_with_its_probability(self):
         """Half of the draws from P, half from .75 and .25: .25, .15, .075 + .375, .025 + .125."""
         drawn = draws_along_steps(P, xtc_probability=0.5, xtc_threshold=0.12)
         assert_distribution(drawn, {0: 0.25, 1: 0.15, 2: 0.45, 3: 0.15})
 
-    def test_where_it_does_not_strike_the_draw_is_as_without(self):
+    def test_draws_without_xtc_equal_draws_without_the_option(self):
         plain = draws_along_steps(P)
         assert (draws_along_steps(P, xtc_probability=1e-9) == plain).all()
         struck = draws_along_steps(P, xtc_probability=0.1, xtc_threshold=0.12)
         assert 0.85 < (struck == plain).mean() < 0.99
 
-    def test_after_the_other_filters(self):
+    def test_xtc_comes_after_the_other_filters(self):
         """k = 2 leaves 5/8 and 3/8. Both reach .35, so only the second stays."""
         assert possible(P, top_k=2, xtc_probability=1.0, xtc_threshold=0.35) == {1}
 
@@ -144,7 +144,7 @@ class TestDynamicTemperature:
         )
         return dict(enumerate((powers / powers.sum()).tolist()))
 
-    def test_below_zero_it_begins_at_zero(self):
+    def test_a_range_below_zero_begins_at_zero(self):
         """1 - 3 is below 0: from 0 to 4 by (1.1421 / ln 4) ** 4 = .4607, so at 1.8428, the powers
         are .6865, .5203, .3572, .1968 and their sum 1.7608. Not clamped it would be at
         -2 + 6 * .4607 = .7642, where the first token has .565 instead of .390."""
@@ -154,16 +154,16 @@ class TestDynamicTemperature:
         assert_distribution(drawn, {i: p / 1.7608 for i, p in powers.items()})
 
     @pytest.mark.parametrize(("spread", "exponent"), [(0.5, 1.0), (0.9, 3.0), (2.0, 0.5)])
-    def test_by_the_entropy(self, spread, exponent):
+    def test_the_temperature_follows_the_entropy(self, spread, exponent):
         drawn = draws_along_steps(P, dynatemp_range=spread, dynatemp_exponent=exponent)
         assert_distribution(drawn, self.expected(1.0, spread, exponent))
 
-    def test_a_certainty_gets_the_lowest(self):
+    def test_a_certain_token_gets_the_lowest_temperature(self):
         """The entropy is practically 0: temperature 1 - 1 = 0."""
         assert possible([30.0, 0, 0, 0], dynatemp_range=1.0) == {0}
         assert possible([0, 1], dynatemp_range=1e308, temperature=1.7e308) == {0, 1}
 
-    def test_greedy_stays_greedy(self):
+    def test_greedy_choice_stays_greedy(self):
         assert possible(P, temperature=0.0, dynatemp_range=5.0) == {0}
 
 
@@ -174,7 +174,7 @@ class TestMirostat:
             found = possible(P, mirostat=2, mirostat_tau=tau, mirostat_eta=0.0)
             assert found == set(range(kept))
 
-    def test_the_cut_follows_what_was_chosen(self):
+    def test_the_cut_follows_the_chosen_tokens(self):
         """A second implementation of the rule follows the drawn tokens. Surprises are 1, 2, 2 bits
         and the cut begins at 1.2, so the filter keeps one token or all three, never two."""
         p = [0.5, 0.25, 0.25]
@@ -198,7 +198,7 @@ class TestMirostat:
             cut -= eta * (surprise - tau)
         assert kept_sizes == {1, 3}
 
-    def test_the_mean_surprise_comes_to_tau(self):
+    def test_the_mean_surprise_converges_to_tau(self):
         """400 tokens with an entropy of 7.9 bits. The mean surprise of the chosen tokens converges
         to tau, because the cut changes by each difference and stays within bounds."""
         logits = np.random.default_rng(0).standard_normal(400).astype(np.float32)
@@ -214,7 +214,7 @@ class TestMirostat:
         assert np.mean(surprises) == pytest.approx(tau, abs=0.05)
         assert -(p * np.log2(p)).sum() > tau + 2
 
-    def test_filters_give_way(self):
+    def test_mirostat_replaces_the_other_filters(self):
         assert possible(P, mirostat=2, mirostat_tau=9.0, top_k=1, top_p=0.1) == {0, 1, 2, 3}
 
     def test_each_sequence_has_its_own_state(self):
@@ -336,7 +336,7 @@ class TestAgainstAFullSort:
             kept, _ = kernels.filter(row, [("xtc_threshold", 0.0003)])
             assert kept.tolist() == oracle.ids_where(keep)
 
-    def test_log_probabilities_and_the_best_of_what_is_left(self, n):
+    def test_log_probabilities_and_the_best_of_the_remaining_tokens(self, n):
         steps = [("min_p", 0.001), ("temperature", 0.7)]
         for row in rows(n).values():
             oracle = Oracle(row)
@@ -383,7 +383,7 @@ class TestAgainstAFullSort:
             assert np.allclose(kernels.log_softmax(row), wide - total, rtol=1e-6, atol=1e-6)
 
 
-def test_a_row_of_bans_alone_has_no_best():
+def test_a_row_with_only_bans_has_no_best_token():
     row = np.full(100, -np.inf, np.float32)
     assert kernels.first_largest(row) == -1
     assert len(kernels.best_tokens(row, 5)[0]) == 0
@@ -391,7 +391,7 @@ def test_a_row_of_bans_alone_has_no_best():
     assert (kernels.log_softmax(row) == row).all()
 
 
-def test_a_tiny_temperature_late_in_the_chain_keeps_the_best_that_is_left():
+def test_a_tiny_temperature_late_in_the_chain_keeps_the_best_remaining_token():
     """XTC has dropped the best. The scores of the others, divided by 1e-40, overflow a float."""
     steps = [("xtc_threshold", 0.12), ("temperature", 1e-40)]
     assert kernels.filter(P, steps)[0].tolist() == [2]
@@ -414,7 +414,7 @@ for row in test_filters.rows(20011).values():
     assert set(outputs.values()) == {outputs["generic"]}, outputs
 
 
-def test_a_row_of_a_batch_is_what_it_is_alone():
+def test_a_row_of_a_batch_equals_the_row_alone():
     engine = table_engine(np.random.default_rng(2).standard_normal((12, 12)))
     options = {
         "max_new_tokens": 24,

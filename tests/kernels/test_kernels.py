@@ -88,7 +88,7 @@ def test_attend(part: tuple[int, int], head_dim: int, group: int, window: int, d
 
 
 @pairwise(window=[0, 1, 16, 75], shape=[(1, 64), (3, 64), (4, 128), (7, 24)], dtype=DTYPES)
-def test_attend_bits_of_decode_are_those_of_prefill(
+def test_attend_gives_the_bits_of_prefill_in_decode(
     window: int, shape: tuple[int, int], dtype: str
 ) -> None:
     """Of the fastest instruction set; a whole prefill has the same bits on all of them."""

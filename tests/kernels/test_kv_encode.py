@@ -88,7 +88,7 @@ def expect_twin(
 
 
 @pairwise(codec=kv_codes.CODECS, head_dim=HEAD_DIMS, dtype=DTYPES, centred=[True, False])
-def test_codes_are_those_of_numpy(
+def test_codes_equal_numpy(
     places: list[str], codec: str, head_dim: int, dtype: str, centred: bool
 ) -> None:
     keys = stored(normal(1, 16, head_dim) + 3 * normal(2, head_dim), dtype)
@@ -126,7 +126,9 @@ def test_equal_magnitudes(places: list[str], codec: str) -> None:
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("codec", kv_codes.CODECS)
-def test_what_is_not_finite_stays_so(places: list[str], codec: str, wrong: float) -> None:
+def test_values_that_are_not_finite_stay_not_finite(
+    places: list[str], codec: str, wrong: float
+) -> None:
     """In its token, and for the codecs without rotation in its group alone."""
     keys, values = normal(1, 16, 64), normal(2, 16, 64)
     keys[3, 7] = values[5, 40] = wrong
@@ -140,7 +142,7 @@ def test_what_is_not_finite_stays_so(places: list[str], codec: str, wrong: float
 
 
 @pytest.mark.parametrize("codec", kv_codes.CODECS)
-def test_a_token_does_not_know_its_neighbours(places: list[str], codec: str) -> None:
+def test_the_codes_of_a_token_do_not_depend_on_other_tokens(places: list[str], codec: str) -> None:
     place, keys, values = places[-1], normal(1, 16, 80), normal(2, 16, 80)
     whole = encoded(place, keys, values, codec)
     others = np.arange(16) != 6
@@ -154,7 +156,7 @@ def test_a_token_does_not_know_its_neighbours(places: list[str], codec: str) -> 
 
 @pytest.mark.parametrize("first_centred_pair", [0, 1, 13, 20])
 @pytest.mark.parametrize("codec", kv_codes.CODECS)
-def test_fast_coordinates_are_coded_as_they_are(
+def test_fast_coordinates_are_not_centred(
     places: list[str], codec: str, first_centred_pair: int
 ) -> None:
     keys, first = normal(1, 16, 40) + 2 * normal(2, 40), normal(3, 16, 40) + 2 * normal(2, 40)
@@ -203,7 +205,7 @@ def coded_parts(group: NDArray[np.uint8], heads: int, dims: int, key_codec: str,
 @pytest.mark.parametrize("isa", distinct("floats"))
 @pytest.mark.parametrize("codecs", [("int8", "turbo4"), ("turbo3", "q4_0"), ("turbo2", "turbo2")])
 @pytest.mark.parametrize("threads", [1, 3])
-def test_a_backend_codes_each_layer_in_its_group(
+def test_a_backend_encodes_each_layer_in_its_group(
     isa: str, threads: int, codecs: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And on any number of threads alike."""
@@ -228,7 +230,7 @@ def test_a_backend_codes_each_layer_in_its_group(
 
 @pytest.mark.parametrize("codecs", [("int8", "turbo4"), ("turbo3", "q4_0"), ("exact", "turbo2")])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_device_codes_whole_blocks_as_the_processor_does(
+def test_a_device_encodes_whole_blocks_like_the_processor(
     dtype: str, codecs: tuple[str, str]
 ) -> None:
     """Each layer in its group, and nothing beside."""
@@ -254,7 +256,7 @@ def test_q4_0_by_hand(places: list[str]) -> None:
     assert (codes[2:] == 8).all() and (scales[0, 2:] == 0).all()
 
 
-def test_a_turbo_key_keeps_its_length_along_itself() -> None:
+def test_the_projection_of_a_coded_turbo_key_on_itself_is_exact() -> None:
     keys, values = normal(1, 16, 128), normal(2, 16, 128)
     for codec in ("turbo4", "turbo3", "turbo2"):
         (_, key_codes, key_scales), (_, codes, scales) = encoded("generic", keys, values, codec)
@@ -272,7 +274,7 @@ def test_a_turbo_key_keeps_its_length_along_itself() -> None:
 @pytest.mark.parametrize(
     ("codec", "error"), [("turbo4", 0.0095), ("turbo3", 0.0345), ("turbo2", 0.1175)]
 )
-def test_errors_are_those_of_the_best_quantiser_of_a_normal_distribution(
+def test_errors_equal_the_optimal_quantiser_of_a_normal_distribution(
     codec: str, error: float
 ) -> None:
     """Max's figures (1960), and a little below: each vector has a step of its own."""

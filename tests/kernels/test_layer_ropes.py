@@ -52,7 +52,7 @@ def same_bits(a: NDArray[np.float32], b: NDArray[np.float32]) -> bool:
 @pytest.mark.parametrize("device", ["cpu", "cuda-host"])
 class TestNoLayerRotates:
     @pytest.mark.parametrize("cache", ["exact", "sinks"])
-    def test_it_is_a_model_of_frequency_0(self, device: str, cache: str) -> None:
+    def test_a_model_without_rotation_equals_frequency_0(self, device: str, cache: str) -> None:
         where = "cpu" if device == "cpu" else need(CUDA_HOST)
         found = logits((-1, -1), cache, device=where)
         assert same_bits(found, logits((), cache, still=True))

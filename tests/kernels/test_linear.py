@@ -162,7 +162,7 @@ def test_infinities_and_nan_in_a_weight_stay_in_its_column(dtype: str, wrong: fl
 
 @pytest.mark.parametrize("bits", [0x7C00, 0xFC00, 0x7E00])
 @pytest.mark.parametrize("dtype", ["q8_0", "q4_0", "q4_1"])
-def test_scales_of_a_file_that_are_no_numbers(dtype: str, bits: int) -> None:
+def test_scales_of_a_file_that_are_nan_reach_the_output(dtype: str, bits: int) -> None:
     """Nothing hides them from the check of the logits."""
     sizes = {"q8_0": 34, "q4_0": 18, "q4_1": 20}
     blocks = np.full((80, 2 * sizes[dtype]), 0x11, np.uint8)
@@ -191,7 +191,7 @@ def test_bf16_counts_denormals_as_zero() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "q8_0", "q4_0", "q4_1"])
-def test_the_others_keep_denormals(dtype: str) -> None:
+def test_other_dtypes_keep_denormals(dtype: str) -> None:
     """Of outputs, bias and what is added. The mode of bf16 does not leak into them."""
     w, x = normal(1, 80, 64), normal(2, 7, 64, scale=1e-40)
     bias, add = normal(3, 1, 80, scale=1e-40), normal(4, 7, 80, scale=1e-41)
@@ -206,7 +206,7 @@ def test_the_others_keep_denormals(dtype: str) -> None:
         assert_bits(y, np.broadcast_to(add + bias, y.shape))
 
 
-def test_every_f16_weight_is_multiplied_as_it_is() -> None:
+def test_every_f16_weight_is_multiplied_exactly() -> None:
     bits = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16)
     halves = bits[np.isfinite(bits.view(np.float16))].reshape(-1, 16)
     one_hot = np.eye(16, dtype=np.float32)

@@ -100,7 +100,7 @@ def test_q4_k_keeps_its_codes_in_q4_1() -> None:
         if (stored, packed) != ("q4_k", "q4_1") and not (stored in SAME_CODES and packed == "q8_0")
     ],
 )
-def test_any_block_becomes_any_dtype(stored: str, packed: str) -> None:
+def test_any_block_can_be_packed_in_any_dtype(stored: str, packed: str) -> None:
     """Where the codes are not the same, as its values in float32 would."""
     blocks = random_bytes(stored, 48, 512)
     found = _core.kernels.repacked(blocks, stored, packed)
@@ -129,7 +129,7 @@ def test_iq4_xs_keeps_its_codes_in_q8_0() -> None:
 
 
 @pytest.mark.parametrize("dtype", SAME_CODES)
-def test_products_that_are_scales_are_rounded_and_nothing_else(dtype: str) -> None:
+def test_only_products_that_are_scales_are_rounded(dtype: str) -> None:
     """All 32 values of a scale change by one factor, that of rounding to f16."""
     blocks = random_bytes(dtype, 80, 1024)
     each = blocks.reshape(-1, STORAGE[dtype.upper()][1])
@@ -143,7 +143,7 @@ def test_products_that_are_scales_are_rounded_and_nothing_else(dtype: str) -> No
     assert np.ptp(factors, axis=1).max() < 2**-22
 
 
-def test_scales_that_f16_does_not_hold_are_rounded_anew() -> None:
+def test_scales_outside_the_range_of_f16_are_rounded_again() -> None:
     """MXFP4 has powers of two from 2^-128 to 2^127: f16 has those from 2^-24 to 2^15."""
     blocks = random_bytes("mxfp4", 256, 32)
     blocks[:, 0] = np.arange(256)
@@ -180,7 +180,7 @@ def squared_error(found: F32, w: F32) -> float:
     "kind", ["normal", "small", "heavy tails", "outliers", "uniform", "positive", "shifted"]
 )
 @pytest.mark.parametrize("dtype", BLOCK_DTYPES)
-def test_rounding_is_at_least_as_good_as_the_packages(dtype: str, kind: str) -> None:
+def test_rounding_is_at_least_as_good_as_in_the_package(dtype: str, kind: str) -> None:
     """Their rule takes the range as it is; ours looks for the scale with the smallest error."""
     w = weights_of(kind)
     ours = squared_error(rounded(w, dtype), w)
@@ -200,7 +200,7 @@ def test_eight_bits_are_half_a_step_away() -> None:
 
 
 @pytest.mark.parametrize("dtype", BLOCK_DTYPES)
-def test_what_the_codes_hold_comes_back(dtype: str) -> None:
+def test_weights_that_the_codes_can_hold_are_exact(dtype: str) -> None:
     """Weights that are codes times a scale, with the ends of the range among them."""
     rng = np.random.default_rng(12)
     low, high = {"q8_0": (-127, 127), "q4_0": (-8, 7), "q4_1": (0, 15)}[dtype]
@@ -251,7 +251,7 @@ def test_weights_beyond_the_range_are_cut_to_it(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", BLOCK_DTYPES)
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
-def test_a_group_with_no_number_is_none(dtype: str, wrong: float) -> None:
+def test_a_group_with_a_nan_is_nan(dtype: str, wrong: float) -> None:
     w = normal(1, 20, 100)
     for k in (0, 33, 99):
         broken = w.copy()
@@ -287,7 +287,7 @@ def special_floats() -> F32:
     return np.concatenate([bits, bits | 0x80000000, random.astype(np.uint32)]).view(np.float32)
 
 
-def test_float_to_f16_is_that_of_numpy() -> None:
+def test_float_to_f16_equals_numpy() -> None:
     x = special_floats()
     x = np.resize(x, (len(x) // 64 + 1, 64))
     with np.errstate(over="ignore"):

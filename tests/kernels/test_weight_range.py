@@ -66,7 +66,7 @@ class TestSmall:
 
     @pytest.mark.parametrize(("part", "tensor"), [("head", HEAD), ("embed", EMBED)])
     @pytest.mark.parametrize("dtype", ["f16", "int8", "int4"])
-    def test_refused_with_the_tensor_and_the_way_out(
+    def test_small_weights_are_refused_with_the_tensor_and_the_next_step(
         self, tmp_path: Path, part: str, tensor: str, dtype: str
     ) -> None:
         """int4 has an int8 head by default."""
@@ -79,12 +79,14 @@ class TestSmall:
             onward.LLM(folder, dtype=dtype)
 
     @pytest.mark.parametrize("dtype", ["f16", "int8", "int4"])
-    def test_just_within_the_range(self, tmp_path: Path, open_llm: OpenLLM, dtype: str) -> None:
+    def test_weights_just_within_the_range_are_accepted(
+        self, tmp_path: Path, open_llm: OpenLLM, dtype: str
+    ) -> None:
         folder = write_scaled(tmp_path / "m", head=7.6e-6)
         assert says(open_llm(folder, dtype=dtype)) == SAID
 
     @pytest.mark.parametrize("dtype", ["f16", "int8", "int4"])
-    def test_small_rows_beside_normal_ones_keep_their_direction(
+    def test_small_rows_with_normal_rows_keep_their_direction(
         self, tmp_path: Path, open_llm: OpenLLM, dtype: str
     ) -> None:
         config = base_config(vocab_size=VOCAB, hidden_size=VOCAB, intermediate_size=VOCAB)
@@ -99,7 +101,7 @@ class TestLarge:
         ("dtype", "scale", "limit"),
         [("f16", 65521, 65504), ("int8", 8.4e6, 8319008), ("int4", 5.3e5, 524032)],
     )
-    def test_refused_just_above_the_limit(
+    def test_weights_just_above_the_limit_are_refused(
         self, tmp_path: Path, open_llm: OpenLLM, dtype: str, scale: float, limit: float
     ) -> None:
         folder = write_scaled(tmp_path / "m", head=scale)
