@@ -94,7 +94,8 @@ def counter_engine(counter_model: Any) -> Iterator[Any]:
 def run_python() -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs Python source in a child process that can import the modules of tests/.
 
-    The child may take ``timeout`` seconds; its output is text. ``environment`` is added to the present one.
+    The child may take ``timeout`` seconds; its output is text. ``environment`` is added to the
+    present one.
     """
 
     def run(
