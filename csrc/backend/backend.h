@@ -196,6 +196,7 @@ struct RotateArgs {
   HeadNorm k_norm;
   bool v_norm = false;  // RMSNorm over each head of v, without a weight
   float norm_eps = 0;
+  float v_scale = 1;                // v is multiplied by it
   const float* q_scales = nullptr;  // (rows): the queries of a row are multiplied by it; or null
   int64_t num_heads = 0;
   int64_t layer = 0;

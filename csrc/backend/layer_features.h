@@ -38,6 +38,10 @@ enum class LayerFeature : uint8_t {
   layer_inputs,
   layer_scales,
   routed_experts,
+  sum_norms,
+  other_embedding,
+  head_layer,
+  value_scale,
 };
 
 // The names of the features, for messages and documents.
@@ -70,9 +74,13 @@ constexpr std::array kLayerFeatureNames = {
     "inputs of single layers",
     "scales of layers",
     "experts beside an MLP, or with a router norm or scales of their own",
+    "norms of the residual stream, or none before the head",
+    "an embedding of another width",
+    "a layer before the head",
+    "a factor of values",
 };
 constexpr size_t kLayerFeatures = kLayerFeatureNames.size();
-static_assert(kLayerFeatures == static_cast<size_t>(LayerFeature::routed_experts) + 1);
+static_assert(kLayerFeatures == static_cast<size_t>(LayerFeature::value_scale) + 1);
 
 constexpr const char* feature_name(LayerFeature feature) {
   return kLayerFeatureNames[static_cast<size_t>(feature)];

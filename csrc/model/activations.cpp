@@ -17,9 +17,9 @@ Activations::Activations(Backend& backend, const Model& model, std::vector<RopeS
       sinks_(sinks) {}
 
 Activations::~Activations() {
-  for (float* buffer :
-       {x, qkv, q_latent, kv_latent, q_heads, queries, attended_latent, q_scales, attended, gated,
-        gates, block, inner_block, layer_inputs, layer_input, last, logits}) {
+  for (float* buffer : {x, embedded, qkv, q_latent, kv_latent, q_heads, queries, attended_latent,
+                        q_scales, attended, gated, gates, block, inner_block, layer_inputs,
+                        layer_input, last, head_rows, logits}) {
     backend_.release(buffer);
   }
   for (const Angles& table : angles) {
@@ -53,7 +53,9 @@ void Activations::reserve(int64_t rows, int64_t logits_rows) {
     capacity_rows_ = 0;
     grow(token_ids, rows);
     if (!model_.positions.empty()) grow(positions, rows);
-    grow(x, rows * model_.embed.inputs);
+    const int64_t hidden = activation_stride(spec.hidden_size);
+    grow(x, rows * hidden);
+    if (spec.embedding.size > 0) grow(embedded, rows * model_.embed.inputs);
     if (qkv_width > 0) grow(qkv, rows * qkv_width);
     if (spec.latent.kv_rank > 0) reserve_latent(rows);
     if (spec.attention.temperature_beta != 0) grow(q_scales, rows);
@@ -61,9 +63,9 @@ void Activations::reserve(int64_t rows, int64_t logits_rows) {
     grow(gated, rows * gated_width);
     if (gates_width > 0) grow(gates, rows * gates_width);
     if (spec.adds_blocks() || spec.experts.count > 0 || spec.layer_inputs.size > 0) {
-      grow(block, rows * model_.embed.inputs);
+      grow(block, rows * hidden);
     }
-    if (spec.experts.beside_mlp) grow(inner_block, rows * model_.embed.inputs);
+    if (spec.experts.beside_mlp) grow(inner_block, rows * hidden);
     if (spec.layer_inputs.size > 0) {
       grow(layer_inputs, rows * model_.layer_projection.outputs);
       grow(layer_input, rows * spec.layer_inputs.size);
@@ -82,7 +84,8 @@ void Activations::reserve(int64_t rows, int64_t logits_rows) {
   if (logits_rows > capacity_logits_rows_) {
     capacity_logits_rows_ = 0;
     grow(logits_index, logits_rows);
-    grow(last, logits_rows * model_.head.inputs);
+    grow(last, logits_rows * activation_stride(model_.spec.hidden_size));
+    if (model_.spec.head.size > 0) grow(head_rows, logits_rows * model_.head.inputs);
     grow(logits, logits_rows * model_.head.outputs);
     capacity_logits_rows_ = logits_rows;
     ++moves;

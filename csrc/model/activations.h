@@ -38,6 +38,7 @@ class Activations {
   int32_t* positions = nullptr;      // (rows), with learned positions
   int64_t* logits_index = nullptr;   // (logits_rows): row numbers
   float* x = nullptr;                // (rows, hidden): the residual stream
+  float* embedded = nullptr;         // (rows, embedding size), where it is not hidden_size
   float* qkv = nullptr;              // (rows, q | k | v)
   float* q_latent = nullptr;         // (rows, q_rank), with latent attention, as the next four
   float* kv_latent = nullptr;        // (rows, kv_rank | rope_dim)
@@ -54,6 +55,7 @@ class Activations {
   float* layer_input = nullptr;      // (rows, size): of one layer
   std::vector<Angles> angles;        // by rotary table
   float* last = nullptr;             // (logits_rows, hidden)
+  float* head_rows = nullptr;        // (logits_rows, size), with a layer before the head
   float* logits = nullptr;           // (logits_rows, vocab)
 
  private:

@@ -10,9 +10,18 @@ namespace onward {
 namespace {
 
 Routing routing_of(const ExpertsSpec& experts) {
-  return {
-      experts.count, experts.chosen, experts.scores == "sigmoid", experts.normalise,
-      experts.scale, experts.groups, experts.chosen_groups,       experts.group_score == "top2"};
+  Routing routing;
+  routing.experts = experts.count;
+  routing.chosen = experts.chosen;
+  routing.sigmoid = experts.scores == "sigmoid";
+  routing.sparse_mixer = experts.scores == "sparse_mixer";
+  routing.jitter = experts.jitter;
+  routing.normalise = experts.normalise;
+  routing.scale = experts.scale;
+  routing.groups = experts.groups;
+  routing.chosen_groups = experts.chosen_groups;
+  routing.top2 = experts.group_score == "top2";
+  return routing;
 }
 
 AttendLayerArgs attend_args(const DecoderSpec& spec, int64_t layer) {
@@ -21,8 +30,10 @@ AttendLayerArgs attend_args(const DecoderSpec& spec, int64_t layer) {
   attend.num_heads = spec.heads_of(layer);
   attend.layer = layer;
   attend.softcap = spec.attention.softcap;
+  const float divisor = spec.attention.inverse_layer_scale ? static_cast<float>(layer + 1) : 1.0f;
   attend.scale = spec.attention.scale != 0 ? spec.attention.scale
                                            : static_cast<float>(1.0 / std::sqrt(head_dim));
+  attend.scale /= divisor;
   return attend;
 }
 
@@ -106,9 +117,13 @@ void Decoder::upload_inputs(const StepBatch& batch) {
   upload(activations_->positions, positions);
 }
 
-LinearInput Decoder::normed(const float* x, const NormWeights& norm) const {
+LinearInput Decoder::normed(const float* x, const NormWeights& norm, int64_t size) const {
   const DecoderSpec& spec = model_->spec;
-  return {x, {norm.weight, spec.norm_eps, spec.hidden_size, spec.norms.kind == "layer", norm.bias}};
+  return {x, {norm.weight, spec.norm_eps, size, spec.norms.kind == "layer", norm.bias}};
+}
+
+LinearInput Decoder::normed(const float* x, const NormWeights& norm) const {
+  return normed(x, norm, model_->spec.hidden_size);
 }
 
 HeadNorm Decoder::head_norm(const NormWeights& norm) const {
@@ -125,14 +140,25 @@ HeadNorm Decoder::head_norm(const NormWeights& norm) const {
 }
 
 void Decoder::embed(int64_t rows) {
+  const EmbeddingSpec& spec = model_->spec.embedding;
   Activations& a = *activations_;
-  backend_.embed(model_->embed, a.token_ids, rows, model_->spec.embedding_scale, false, a.x);
-  if (!model_->positions.empty()) {
-    backend_.embed(model_->positions, a.positions, rows, 1.0f, true, a.x);
-  }
+  float* embedded = spec.size > 0 ? a.embedded : a.x;
+  const auto add_positions = [&](float* y) {
+    if (!model_->positions.empty()) {
+      backend_.embed(model_->positions, a.positions, rows, 1.0f, true, y);
+    }
+  };
+  backend_.embed(model_->embed, a.token_ids, rows, model_->spec.embedding_scale, false, embedded);
+  if (!spec.wide_positions) add_positions(embedded);
   if (model_->spec.norms.embedding) {
-    backend_.normalise(normed(a.x, model_->embed_norm), rows, a.x);
+    backend_.normalise(normed(embedded, model_->embed_norm, model_->spec.embedding_size()), rows,
+                       embedded);
   }
+  if (spec.size > 0) {
+    backend_.linear(model_->embedding_projection, model_->embedding_projection_bias,
+                    {embedded, Norm{}}, rows, false, a.x);
+  }
+  if (spec.wide_positions) add_positions(a.x);
   if (model_->spec.layer_inputs.size > 0) embed_layer_inputs(rows);
 }
 
@@ -173,7 +199,7 @@ void Decoder::layer(int64_t index, int64_t rows, bool encodes, const Poll& poll)
   poll();
   if (parallel) add_block(w.o, w.o_bias, a.attended, w.attention_post_norm, rows);
   if (has_experts) {
-    backend_.add_rows(normed(a.block, w.mlp_post_norm), rows, model_->spec.residual_scale, a.x);
+    add_rows_of_block(w.mlp_post_norm, rows);
   } else {
     add_block(w.down, w.down_bias, a.gated, w.mlp_post_norm, rows);
   }
@@ -249,6 +275,10 @@ void Decoder::attention(int64_t index, int64_t rows, bool encodes, const Poll& p
   rotate.cosines = angles.cosines;
   rotate.sines = angles.sines;
   rotate.clip = spec.attention.clip;
+  if (spec.attention.qk_norm_rotated && spec.rope_of(index) == DecoderSpec::kNoRope) {
+    rotate.q_norm = rotate.k_norm = HeadNorm{};
+  }
+  rotate.v_scale = spec.attention.value_scale;
   rotate.v_norm = spec.attention.v_norm;
   const bool rotated = spec.rope_of(index) != DecoderSpec::kNoRope;
   if (!spec.attention.temperature_unrotated || !rotated) rotate.q_scales = a.q_scales;
@@ -351,18 +381,40 @@ void Decoder::add_block(const Matrix& weight, const Vector& bias, const float* i
   Activations& a = *activations_;
   const LinearInput rows_of_input = {input, Norm{}};
   if (!model_->spec.adds_blocks()) {
-    return backend_.linear(weight, bias, rows_of_input, rows, true, a.x);
+    backend_.linear(weight, bias, rows_of_input, rows, true, a.x);
+    if (model_->spec.norms.sums) backend_.normalise(normed(a.x, norm), rows, a.x);
+    return;
   }
   backend_.linear(weight, bias, rows_of_input, rows, false, a.block);
-  backend_.add_rows(normed(a.block, norm), rows, model_->spec.residual_scale, a.x);
+  add_rows_of_block(norm, rows);
+}
+
+void Decoder::add_rows_of_block(const NormWeights& norm, int64_t rows) {
+  const bool sums = model_->spec.norms.sums;
+  Activations& a = *activations_;
+  backend_.add_rows(normed(a.block, sums ? NormWeights{} : norm), rows, model_->spec.residual_scale,
+                    a.x);
+  if (sums) backend_.normalise(normed(a.x, norm), rows, a.x);
 }
 
 void Decoder::head(int64_t rows) {
   const DecoderSpec& spec = model_->spec;
   const Matrix& weight = model_->head;
   Activations& a = *activations_;
-  backend_.gather_rows(a.x, a.logits_index, rows, weight.inputs, a.last);
-  backend_.linear(weight, model_->head_bias, normed(a.last, model_->norm), rows, false, a.logits);
+  backend_.gather_rows(a.x, a.logits_index, rows, activation_stride(spec.hidden_size), a.last);
+  LinearInput input = normed(a.last, model_->norm);
+  if (spec.head.size > 0) {
+    const Matrix& dense = model_->head_dense;
+    if (spec.head.activation == "none") {
+      backend_.linear(dense, model_->head_dense_bias, input, rows, false, a.head_rows);
+    } else {
+      const Gate gate = {parse_activation(spec.head.activation), false, 0, 0};
+      backend_.activated_linear(dense, model_->head_dense_bias, input, rows, gate, nullptr,
+                                a.head_rows);
+    }
+    input = normed(a.head_rows, model_->head_norm, spec.head.size);
+  }
+  backend_.linear(weight, model_->head_bias, input, rows, false, a.logits);
   if (spec.logit_scale != 1.0f || spec.logit_softcap != 0.0f) {
     backend_.cap_rows(a.logits, rows, weight.outputs, spec.logit_scale, spec.logit_softcap);
   }

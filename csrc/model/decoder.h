@@ -44,7 +44,8 @@ class Decoder {
   bool samples() const { return backend_.samples_rows(); }
 
  private:
-  LinearInput normed(const float* x, const NormWeights& norm) const;
+  LinearInput normed(const float* x, const NormWeights& norm) const;  // rows of hidden_size
+  LinearInput normed(const float* x, const NormWeights& norm, int64_t size) const;
   HeadNorm head_norm(const NormWeights& norm) const;  // of q or k
   void upload_inputs(const StepBatch& batch);
   void embed(int64_t rows);
@@ -55,6 +56,7 @@ class Decoder {
   RotateArgs project_qkv(int64_t index, int64_t rows, const LinearInput& input);
   RotateArgs project_latent(int64_t index, int64_t rows, const LinearInput& input);
   void experts(int64_t index, int64_t rows, const LinearInput& input, const Poll& poll);
+  void add_rows_of_block(const NormWeights& norm, int64_t rows);
   void add_layer_input(int64_t index, int64_t rows);
   // Adds a block to the residual stream: its last product, normalised and scaled where the model
   // does that.

@@ -17,6 +17,8 @@ static_assert(names_all_members<MlpSpec>());
 static_assert(names_all_members<ExpertsSpec>());
 static_assert(names_all_members<LatentSpec>());
 static_assert(names_all_members<LayerInputSpec>());
+static_assert(names_all_members<EmbeddingSpec>());
+static_assert(names_all_members<HeadSpec>());
 static_assert(names_all_members<DecoderSpec>());
 
 std::string text_of(int64_t value) { return std::to_string(value); }
@@ -141,6 +143,13 @@ void DecoderSpec::validate() const {
   if (head_dim % 2 != 0) refuse("head_dim", text_of(head_dim), "an even number");
   check_experts(experts);
   check_latent(*this);
+  if (norms.sums && (norms.after || residual != "sequential")) {
+    refuse("norms.sums", "on", "off, with norms.after or a parallel residual");
+  }
+  if (tied_head && head_inputs() != embedding_size()) {
+    refuse("head.size", text_of(head_inputs()),
+           text_of(embedding_size()) + ", the width of the embedding, which is also the head");
+  }
   if (layer_inputs.size % 16 != 0) {
     refuse("layer_inputs.size", text_of(layer_inputs.size), "a multiple of 16");
   }

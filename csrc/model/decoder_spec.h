@@ -55,6 +55,8 @@ struct DecoderSpec {
   // Per layer, 0 or empty: it has keys and values; i + 1: it sees the keys and values of layer i.
   std::vector<int64_t> kv_sources;
   LayerInputSpec layer_inputs;
+  EmbeddingSpec embedding;
+  HeadSpec head;
   bool layer_scales = false;  // the stream is multiplied by a vector after each layer
   // "sequential": the MLP reads the stream after attention. "parallel": both read the stream
   // before, through one norm. "parallel_norms": the same, each through its own norm.
@@ -96,6 +98,7 @@ struct DecoderSpec {
         by_layer("layer_intermediate_sizes", &DecoderSpec::layer_intermediate_sizes, {0, kMaxSize}),
         by_layer("kv_sources", &DecoderSpec::kv_sources, {0, kMaxLayers}),
         optional("layer_inputs", &DecoderSpec::layer_inputs),
+        optional("embedding", &DecoderSpec::embedding), optional("head", &DecoderSpec::head),
         optional("layer_scales", &DecoderSpec::layer_scales),
         choice("residual", &DecoderSpec::residual, "sequential parallel parallel_norms"),
         optional("residual_scale", &DecoderSpec::residual_scale, {-kMaxFloat, kMaxFloat}),
@@ -129,6 +132,8 @@ struct DecoderSpec {
     return !layer_experts.empty() && layer_experts[static_cast<size_t>(layer)] != 0;
   }
   // Whether a block's output is changed before it is added to the residual stream.
+  int64_t embedding_size() const { return embedding.size ? embedding.size : hidden_size; }
+  int64_t head_inputs() const { return head.size ? head.size : hidden_size; }
   bool adds_blocks() const { return norms.after || residual_scale != 1.0f; }
   // InvalidArgument that names the first field with a wrong value. Call it before taking memory.
   void validate() const;

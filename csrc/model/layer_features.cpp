@@ -6,7 +6,7 @@ std::vector<LayerFeature> features_of(const DecoderSpec& spec) {
   const AttentionSpec& attention = spec.attention;
   const bool other_qk_norm =
       spec.qk_norm && (attention.qk_norm_kind != "rms" || attention.qk_norm_over != "head" ||
-                       attention.qk_norm_after_rope);
+                       attention.qk_norm_after_rope || attention.qk_norm_rotated);
   std::vector<LayerFeature> features;
   const auto add = [&](bool needed, LayerFeature feature) {
     if (needed) features.push_back(feature);
@@ -49,6 +49,10 @@ std::vector<LayerFeature> features_of(const DecoderSpec& spec) {
   add(shared, shared_kv);
   add(spec.layer_inputs.size > 0, layer_inputs);
   add(spec.layer_scales, layer_scales);
+  add(spec.norms.sums || !spec.norms.final, sum_norms);
+  add(spec.embedding.size > 0, other_embedding);
+  add(spec.head.size > 0, head_layer);
+  add(attention.value_scale != 1.0f, value_scale);
   add(spec.experts.scales || spec.experts.router_norm || spec.experts.router_scale != 1.0f ||
           spec.experts.beside_mlp,
       routed_experts);

@@ -51,12 +51,15 @@ struct NormSpec {
   bool before = true;        // the input of each block
   bool after = false;        // the output of each block, before it is added to the residual stream
   bool embedding = false;    // the embedded tokens
+  bool sums = false;         // the residual stream after each addition (the first Transformer)
+  bool final = true;         // the input of the head
 
   static constexpr auto fields() {
     return std::tuple(choice("kind", &NormSpec::kind, "rms layer"),
                       optional("bias", &NormSpec::bias), optional("before", &NormSpec::before),
                       optional("after", &NormSpec::after),
-                      optional("embedding", &NormSpec::embedding));
+                      optional("embedding", &NormSpec::embedding),
+                      optional("sums", &NormSpec::sums), optional("final", &NormSpec::final));
   }
 };
 
@@ -75,7 +78,10 @@ struct AttentionSpec {
                                       // weight; "all": all heads together
   bool qk_norm_bias = false;
   bool qk_norm_after_rope = false;
-  bool v_norm = false;  // RMSNorm over each head of v, without a weight
+  bool qk_norm_rotated = false;  // only in layers with rotation
+  bool v_norm = false;           // RMSNorm over each head of v, without a weight
+  float value_scale = 1.0f;
+  bool inverse_layer_scale = false;  // scores of layer i are divided by i + 1
   // Queries at position p are multiplied by 1 + beta * log(1 + floor((p + shift) / length)):
   // the temperature of Llama 4 and Ministral 3. beta 0: not.
   float temperature_beta = 0.0f;
@@ -95,7 +101,10 @@ struct AttentionSpec {
         choice("qk_norm_over", &AttentionSpec::qk_norm_over, "head heads all"),
         optional("qk_norm_bias", &AttentionSpec::qk_norm_bias),
         optional("qk_norm_after_rope", &AttentionSpec::qk_norm_after_rope),
+        optional("qk_norm_rotated", &AttentionSpec::qk_norm_rotated),
         optional("v_norm", &AttentionSpec::v_norm),
+        optional("value_scale", &AttentionSpec::value_scale, {-kMaxFloat, kMaxFloat}),
+        optional("inverse_layer_scale", &AttentionSpec::inverse_layer_scale),
         optional("temperature_beta", &AttentionSpec::temperature_beta, {0, kMaxFloat}),
         optional("temperature_length", &AttentionSpec::temperature_length, {1, kMaxFloat}),
         optional("temperature_shift", &AttentionSpec::temperature_shift, {0, 1}),
@@ -125,7 +134,8 @@ struct ExpertsSpec {
   int64_t count = 0;  // 0: no layer has experts
   int64_t chosen = 0;
   int64_t intermediate_size = 0;
-  std::string scores = "softmax";  // of the router's logits; or "sigmoid"
+  std::string scores = "softmax";  // of the router's logits (backend/routing.h)
+  float jitter = 0.0f;             // of the sparse mixer
   bool router_bias = false;        // of the logits
   bool correction = false;         // a value for each expert that counts in the choice alone
   bool normalise = false;          // the weights of the chosen experts are divided by their sum
@@ -150,7 +160,8 @@ struct ExpertsSpec {
     return std::tuple(optional("count", &ExpertsSpec::count, {0, kMaxExperts}),
                       optional("chosen", &ExpertsSpec::chosen, {0, kMaxExperts}),
                       optional("intermediate_size", &ExpertsSpec::intermediate_size, {0, kMaxSize}),
-                      choice("scores", &ExpertsSpec::scores, "softmax sigmoid"),
+                      choice("scores", &ExpertsSpec::scores, "softmax sigmoid sparse_mixer"),
+                      optional("jitter", &ExpertsSpec::jitter, {0, 1}),
                       optional("router_bias", &ExpertsSpec::router_bias),
                       optional("correction", &ExpertsSpec::correction),
                       optional("normalise", &ExpertsSpec::normalise),
@@ -189,6 +200,34 @@ struct LatentSpec {
                       optional("rope_dim", &LatentSpec::rope_dim, {0, kMaxHeadDim}),
                       optional("value_dim", &LatentSpec::value_dim, {0, kMaxValueDim}),
                       optional("norm_eps", &LatentSpec::norm_eps, {0, kMaxFloat}));
+  }
+};
+
+// The embedding, where its rows are narrower than the residual stream: a product widens them.
+struct EmbeddingSpec {
+  int64_t size = 0;  // 0: hidden_size
+  bool bias = false;
+  bool wide_positions = false;  // learned positions are added after the product
+
+  static constexpr auto fields() {
+    return std::tuple(optional("size", &EmbeddingSpec::size, {0, kMaxSize}),
+                      optional("bias", &EmbeddingSpec::bias),
+                      optional("wide_positions", &EmbeddingSpec::wide_positions));
+  }
+};
+
+// A layer between the decoder and the head: norm(act(dense(x))) (BERT).
+struct HeadSpec {
+  int64_t size = 0;  // of its outputs; 0: there is no such layer
+  std::string activation = "none";
+  bool bias = false;
+  bool norm = false;
+
+  static constexpr auto fields() {
+    return std::tuple(optional("size", &HeadSpec::size, {0, kMaxSize}),
+                      choice("activation", &HeadSpec::activation,
+                             "none silu gelu gelu_tanh quick_gelu relu relu2 sigmoid"),
+                      optional("bias", &HeadSpec::bias), optional("norm", &HeadSpec::norm));
   }
 };
 

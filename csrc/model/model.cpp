@@ -38,12 +38,18 @@ ModelBuilder::ModelBuilder(DecoderSpec spec, DType cache_dtype, std::unique_ptr<
   model.cache_dtype = cache_dtype;
   model.store = std::move(store);
   const DecoderSpec& s = model.spec;
-  declare_matrix("embed", model.embed, {{s.vocab_size, s.hidden_size}});
+  const int64_t width = s.embedding_size();
+  declare_matrix("embed", model.embed, {{s.vocab_size, width}});
   if (s.learned_positions > 0) {
-    declare_matrix("positions", model.positions, {{s.learned_positions, s.hidden_size}});
+    const int64_t columns = s.embedding.wide_positions ? s.hidden_size : width;
+    declare_matrix("positions", model.positions, {{s.learned_positions, columns}});
   }
-  if (s.norms.embedding) {
-    declare_norm("embed_norm", model.embed_norm, s.hidden_size, s.norms.bias);
+  if (s.norms.embedding) declare_norm("embed_norm", model.embed_norm, width, s.norms.bias);
+  if (s.embedding.size > 0) {
+    declare_matrix("embedding_projection", model.embedding_projection, {{s.hidden_size, width}});
+    if (s.embedding.bias) {
+      declare_vector("embedding_projection_bias", model.embedding_projection_bias, {s.hidden_size});
+    }
   }
   if (const int64_t size = s.layer_inputs.size; size > 0) {
     declare_matrix("layer_embed", model.layer_embed, {{s.vocab_size, s.num_layers * size}});
@@ -51,9 +57,7 @@ ModelBuilder::ModelBuilder(DecoderSpec spec, DType cache_dtype, std::unique_ptr<
                    {{s.num_layers * size, s.hidden_size}});
     declare_norm("layer_projection_norm", model.layer_projection_norm, size, s.norms.bias);
   }
-  declare_norm("norm", model.norm, s.hidden_size, s.norms.bias);
-  if (!s.tied_head) declare_matrix("head", model.head, {{s.vocab_size, s.hidden_size}});
-  if (s.head_bias) declare_vector("head_bias", model.head_bias, {s.vocab_size});
+  declare_head();
   const std::vector<float>& slopes = s.attention.alibi_slopes;
   if (!slopes.empty()) {
     TensorSource source;
@@ -85,6 +89,19 @@ void ModelBuilder::declare_norm(const std::string& name, NormWeights& norm, int6
   if (bias) declare_vector(name + "_bias", norm.bias, {size});
 }
 
+void ModelBuilder::declare_head() {
+  Model& model = *model_;
+  const DecoderSpec& s = model.spec;
+  if (s.norms.final) declare_norm("norm", model.norm, s.hidden_size, s.norms.bias);
+  if (const int64_t size = s.head.size; size > 0) {
+    declare_matrix("head_dense", model.head_dense, {{size, s.hidden_size}});
+    if (s.head.bias) declare_vector("head_dense_bias", model.head_dense_bias, {size});
+    if (s.head.norm) declare_norm("head_norm", model.head_norm, size, s.norms.bias);
+  }
+  if (!s.tied_head) declare_matrix("head", model.head, {{s.vocab_size, s.head_inputs()}});
+  if (s.head_bias) declare_vector("head_bias", model.head_bias, {s.vocab_size});
+}
+
 void ModelBuilder::declare_layer(int64_t layer) {
   const DecoderSpec& s = model_->spec;
   LayerWeights& weights = model_->layers[static_cast<size_t>(layer)];
@@ -110,7 +127,7 @@ void ModelBuilder::declare_layer(int64_t layer) {
   }
   declare_matrix(here + "o", weights.o, {{hidden, heads * value_dim}});
   if (s.output_bias) declare_vector(here + "o_bias", weights.o_bias, {hidden});
-  if (s.norms.after) {
+  if (s.norms.after || s.norms.sums) {
     declare_norm(here + "attention_post_norm", weights.attention_post_norm, hidden, s.norms.bias);
     declare_norm(here + "mlp_post_norm", weights.mlp_post_norm, hidden, s.norms.bias);
   }

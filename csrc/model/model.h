@@ -3,6 +3,11 @@
 //
 //   embed (vocab, hidden)   positions (learned_positions, hidden)   embed_norm (hidden)
 //   norm (hidden)           head (vocab, hidden), absent when tied  head_bias (vocab)
+// where the embedding has another width, `embed`, `positions` and `embed_norm` have it (positions
+// not with wide_positions):
+//   embedding_projection (hidden, width), embedding_projection_bias (hidden)
+// with a layer before the head, whose inputs are of its size:
+//   head_dense (size, hidden), head_dense_bias (size), head_norm (size)
 //   layers.{i}.attention_norm (hidden)
 //   layers.{i}.qkv      parts q (heads * head_dim, hidden), k, v (kv_heads * head_dim, hidden);
 //                       q alone in a layer without keys and values of its own
@@ -104,10 +109,15 @@ struct Model {
   DType cache_dtype = DType::f32;
   Matrix embed;
   Matrix positions;  // learned positions
+  Matrix embedding_projection;
+  Vector embedding_projection_bias;
   NormWeights embed_norm;
   Matrix layer_embed, layer_projection;  // inputs of single layers
   NormWeights layer_projection_norm;
   NormWeights norm;
+  Matrix head_dense;
+  Vector head_dense_bias;
+  NormWeights head_norm;
   Matrix head;  // the embedding's own memory when tied
   Vector head_bias;
   Vector alibi_slopes;  // (num_heads), of the spec
@@ -141,6 +151,7 @@ class ModelBuilder {
   void declare_matrix(const std::string& name, Matrix& matrix, std::vector<PartShape> shapes);
   void declare_vector(const std::string& name, Vector& vector, const std::vector<int64_t>& sizes);
   void declare_norm(const std::string& name, NormWeights& norm, int64_t size, bool bias);
+  void declare_head();
   void declare_layer(int64_t layer);
   void declare_attention(const std::string& here, int64_t layer, LayerWeights& weights);
   void declare_latent(const std::string& here, int64_t layer, LayerWeights& weights);

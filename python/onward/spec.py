@@ -56,6 +56,10 @@ class NormSpec:
     """A norm of the output of each block, before it is added to the residual stream."""
     embedding: bool = False
     """A norm of the embedded tokens."""
+    sums: bool = False
+    """A norm of the residual stream after each addition, as in the first Transformer."""
+    final: bool = True
+    """A norm of the input of the head."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +85,13 @@ class AttentionSpec:
     heads together."""
     qk_norm_bias: bool = False
     qk_norm_after_rope: bool = False
+    qk_norm_rotated: bool = False
+    """Only in layers with rotation."""
     v_norm: bool = False
     """RMSNorm over each head of v, without a weight."""
+    value_scale: float = 1.0
+    inverse_layer_scale: bool = False
+    """The scores of layer ``i`` are divided by ``i + 1``."""
     temperature_beta: float = 0.0
     """Queries at position p are multiplied by
     ``1 + beta * log(1 + floor((p + shift) / length))``; 0: not."""
@@ -112,7 +121,9 @@ class ExpertsSpec:
     """Experts that run for each token."""
     intermediate_size: int = 0
     scores: str = "softmax"
-    """Of the router's logits: "softmax" or "sigmoid"."""
+    """Of the router's logits: "softmax", "sigmoid" or "sparse_mixer" (Liu et al. 2024)."""
+    jitter: float = 0.0
+    """Of the sparse mixer."""
     router_bias: bool = False
     """A bias of the router's logits."""
     correction: bool = False
@@ -176,6 +187,28 @@ class LayerInputSpec:
 
 
 @dataclass(frozen=True)
+class EmbeddingSpec:
+    """The embedding, where its rows are narrower than the residual stream."""
+
+    size: int = 0
+    """0: hidden_size; otherwise a product widens the rows."""
+    bias: bool = False
+    wide_positions: bool = False
+    """Learned positions are added after the product."""
+
+
+@dataclass(frozen=True)
+class HeadSpec:
+    """A layer between the decoder and the head: ``norm(act(dense(x)))`` (BERT)."""
+
+    size: int = 0
+    """Of its outputs; 0: there is no such layer."""
+    activation: str = "none"
+    bias: bool = False
+    norm: bool = False
+
+
+@dataclass(frozen=True)
 class DecoderSpec:
     """The sizes of a decoder, and the parts of its layers.
 
@@ -231,6 +264,8 @@ class DecoderSpec:
     """0, the default, means that the layer has keys and values; ``i + 1``: it sees the keys and
     values of layer ``i``."""
     layer_inputs: LayerInputSpec = _added(LayerInputSpec())
+    embedding: EmbeddingSpec = _added(EmbeddingSpec())
+    head: HeadSpec = _added(HeadSpec())
     layer_scales: bool = _added(False)
     """The residual stream is multiplied by a vector after each layer."""
     residual: str = _added("sequential")
@@ -266,6 +301,14 @@ class DecoderSpec:
 
     def intermediate_size_of(self, layer: int) -> int:
         return _at(self.layer_intermediate_sizes, layer) or self.intermediate_size
+
+    @property
+    def embedding_size(self) -> int:
+        return self.embedding.size or self.hidden_size
+
+    @property
+    def head_inputs(self) -> int:
+        return self.head.size or self.hidden_size
 
     def has_kv(self, layer: int) -> bool:
         """Whether the layer has keys and values of its own."""

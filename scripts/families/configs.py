@@ -6,6 +6,11 @@ from typing import Any
 
 LAYERS, WINDOW, VOCABULARY = 4, 24, 160
 ALTERNATING = ["sliding_attention", "full_attention"] * (LAYERS // 2)
+_GROWING = {
+    **{"rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "mscale": 1.0, "mscale_all_dim": 1.0},
+    **{"original_max_position_embeddings": 32, "max_position_embeddings": 256},
+    "llama_4_scaling_beta": 0.1,
+}
 # Spellings of one size; a config class takes those that it knows.
 SIZES: dict[str, Any] = {
     "vocab_size": VOCABULARY,
@@ -159,6 +164,20 @@ CHANGES: dict[str, dict[str, Any]] = {
     "afmoe": {"layer_types": ALTERNATING, "mup_enabled": True, "route_scale": 2.0},
     "qwen2_vl": _QWEN2_VL_TEXT,
     "qwen2_5_vl": _QWEN2_VL_TEXT,
+    "mistral4": {"num_key_value_heads": 4, "rope_parameters": _GROWING},
+    "ministral3": {"rope_parameters": _GROWING},
+    "ministral": {"layer_types": ALTERNATING},
+    "cohere": {"use_qk_norm": True},
+    "phi3": {
+        "rope_parameters": {
+            **{"rope_type": "longrope", "rope_theta": 1e4, "partial_rotary_factor": 0.5},
+            **{"original_max_position_embeddings": 128, "short_factor": [1.0, 1.1, 1.3, 2.0]},
+            "long_factor": [2.0, 2.1, 2.3, 4.0],
+        }
+    },
+    "llama4_text": {"intermediate_size_mlp": 80, "interleave_moe_layer_step": 2, "floor_scale": 16},
+    "llama4": {"intermediate_size_mlp": 80, "interleave_moe_layer_step": 2, "floor_scale": 16},
+    "mimo_v2_flash": {"layer_types": ALTERNATING},
     "deepseek_v2": {"num_key_value_heads": 4, "topk_method": "group_limited_greedy"},
     "deepseek_v3": {"num_key_value_heads": 4},
 }

@@ -125,6 +125,9 @@ void rotate_and_append_token(const RotateArgs& args, const CacheLayout& layout,
   }
   normalise_and_rotate(kernels, args.k_norm, args.norm_eps, keys, rotation);
   if (args.v_norm) normalise_values(kernels, args.norm_eps, values);
+  if (args.v_scale != 1.0f) {
+    for (int64_t i = 0; i < values.count * values.size; ++i) values.vectors[i] *= args.v_scale;
+  }
 
   const GroupBlocks& group = slice.blocks[layout.group_of[static_cast<size_t>(args.layer)]];
   const int64_t position = slice.first_position + token;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 #include <vector>
 
 namespace onward::cpu {
@@ -42,7 +43,7 @@ float group_score(const Routing& routing, const float* choice, int64_t size) {
 }
 
 // The indices of the best values, the lower index first among equals.
-std::vector<int32_t> best_of(const std::vector<float>& values, int64_t count) {
+std::vector<int32_t> best_of(std::span<const float> values, int64_t count) {
   std::vector<int32_t> order(values.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int32_t>(i);
   const auto better = [&](int32_t a, int32_t b) {
@@ -52,6 +53,25 @@ std::vector<int32_t> best_of(const std::vector<float>& values, int64_t count) {
   std::partial_sort(order.begin(), order.begin() + count, order.end(), better);
   order.resize(static_cast<size_t>(count));
   return order;
+}
+
+void mix_sparsely(const Routing& routing, const float* logits, ChosenExpert* chosen) {
+  const std::span<const float> all(logits, static_cast<size_t>(routing.experts));
+  std::vector<bool> taken(all.size());
+  int64_t count = 0;
+  for (const int32_t expert : best_of(all, routing.chosen)) {
+    const float own = logits[expert];
+    double sum = 0;
+    for (size_t i = 0; i < all.size(); ++i) {
+      const float larger = std::max(std::fabs(all[i]), own);
+      if (taken[i] || (own - all[i]) / larger > 2 * routing.jitter) continue;
+      sum += std::exp(static_cast<double>(all[i]) - own);
+    }
+    taken[static_cast<size_t>(expert)] = true;
+    chosen[count++] = {expert, static_cast<float>(routing.scale / sum)};
+  }
+  std::sort(chosen, chosen + count,
+            [](const ChosenExpert& a, const ChosenExpert& b) { return a.expert < b.expert; });
 }
 
 }  // namespace
@@ -65,6 +85,7 @@ void choose_experts(const Routing& routing, const float* logits, const float* co
     }
     return;
   }
+  if (routing.sparse_mixer) return mix_sparsely(routing, logits, chosen);
   std::vector<float> scores;
   score(routing, logits, scores);
   std::vector<float> choice = scores;

@@ -163,6 +163,7 @@ class CudaBackend final : public Backend {
     if (args.k == nullptr) lacks("layers that append nothing");
     if (args.rotated_from > 0) lacks("rotation of a part of a head");
     if (args.clip > 0) lacks("limits of queries, keys and values");
+    if (args.v_scale != 1) lacks("a factor of values");
     if (args.v_norm) lacks("a norm of values");
     if (args.q_scales != nullptr) lacks("scales of queries");
     for (const HeadNorm* norm : {&args.q_norm, &args.k_norm}) {

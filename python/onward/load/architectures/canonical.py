@@ -54,7 +54,10 @@ def role_shapes(spec: DecoderSpec, layer: int | None) -> dict[str, Shape]:
     """The shapes of the parts that a tensor of several parts may hold, by the names of roles."""
     hidden = spec.hidden_size
     if layer is None:
-        return {"embed": (spec.vocab_size, hidden), "head": (spec.vocab_size, hidden)}
+        return {
+            "embed": (spec.vocab_size, spec.embedding_size),
+            "head": (spec.vocab_size, spec.head_inputs),
+        }
     heads, kv_heads = spec.heads_of(layer), spec.kv_heads_of(layer)
     key, value = spec.head_dim_of(layer), spec.value_dim_of(layer)
     inner, expert = spec.intermediate_size_of(layer), spec.experts.intermediate_size
@@ -95,18 +98,30 @@ def _latent_shapes(spec: DecoderSpec, heads: int) -> dict[str, Shape]:
 
 
 def _top_weights(spec: DecoderSpec) -> Iterator[Weight]:
-    table, hidden = (spec.vocab_size, spec.hidden_size), (spec.hidden_size,)
-    yield Weight("embed", (Role("embed", table),))
-    yield from _norm("norm", hidden, spec.norms.bias)
+    hidden, width, bias = (spec.hidden_size,), spec.embedding_size, spec.norms.bias
+    yield Weight("embed", (Role("embed", (spec.vocab_size, width)),))
+    if spec.norms.final:
+        yield from _norm("norm", hidden, bias)
+    if size := spec.head.size:
+        yield Weight("head_dense", (Role("head_dense", (size, *hidden)),))
+        if spec.head.bias:
+            yield Weight("head_dense_bias", (Role("head_dense", (size,), is_bias=True),))
+        if spec.head.norm:
+            yield from _norm("head_norm", (size,), bias)
     if not spec.tied_head:
-        yield Weight("head", (Role("head", table),))
+        yield Weight("head", (Role("head", (spec.vocab_size, spec.head_inputs)),))
     if spec.head_bias:
         yield Weight("head_bias", (Role("head", (spec.vocab_size,), is_bias=True),))
     if spec.learned_positions:
-        shape = (spec.learned_positions, spec.hidden_size)
-        yield Weight("positions", (Role("positions", shape),))
+        columns = spec.hidden_size if spec.embedding.wide_positions else width
+        yield Weight("positions", (Role("positions", (spec.learned_positions, columns)),))
     if spec.norms.embedding:
-        yield from _norm("embed_norm", hidden, spec.norms.bias)
+        yield from _norm("embed_norm", (width,), bias)
+    if spec.embedding.size:
+        name = "embedding_projection"
+        yield Weight(name, (Role(name, (*hidden, width)),))
+        if spec.embedding.bias:
+            yield Weight(f"{name}_bias", (Role(name, hidden, is_bias=True),))
     if size := spec.layer_inputs.size:
         width = spec.num_layers * size
         yield Weight("layer_embed", (Role("layer_embed", (spec.vocab_size, width)),))
@@ -145,7 +160,7 @@ class _Layer:
         if spec.attention.output_gate != "none":
             yield from self._matrix("attention_gate", ("attention_gate",), False)
         yield from self._matrix("o", ("o",), spec.output_bias)
-        if spec.norms.after:
+        if spec.norms.after or spec.norms.sums:
             yield from _norm("attention_post_norm", hidden, bias, layer)
         if spec.norms.before and spec.residual != "parallel":
             yield from _norm("mlp_norm", hidden, bias, layer)
@@ -155,7 +170,7 @@ class _Layer:
             yield from self._mlp("", spec.mlp_bias)
         if spec.mlp.activation == "xielu":
             yield self._weight("activation_parameters", (4,))
-        if spec.norms.after:
+        if spec.norms.after or spec.norms.sums:
             yield from _norm("mlp_post_norm", hidden, bias, layer)
         if size := spec.layer_inputs.size:
             yield self._weight("input_gate", (size, *hidden))

@@ -106,6 +106,8 @@ class Root:
 
     model: str
     head: str = ""
+    layer: str = ""
+    """What names of a layer have next; empty: as the table of the family says."""
 
 
 # Text models alone, and as a part of multimodal files in several spellings.
@@ -164,6 +166,9 @@ _LLAMA: dict[str, Entry | tuple[Entry, ...]] = {
     "norm": "norm",
     "head": "lm_head",
     "embed_norm": "embed_norm",
+    "embedding_projection": "embeddings_project",
+    "head_dense": "head_dense",
+    "head_norm": "head_norm",
     "positions": "embed_positions",
     "attention_norm": "input_layernorm",
     "mlp_norm": "post_attention_layernorm",
@@ -227,7 +232,7 @@ _LLAMA: dict[str, Entry | tuple[Entry, ...]] = {
 _NORMS = (
     *("norm", "embed_norm", "attention_norm", "mlp_norm", "attention_post_norm", "mlp_post_norm"),
     *("q_norm", "k_norm", "layer_projection_norm", "input_post_norm"),
-    *("inner_norm", "experts_norm", "experts_post_norm"),
+    *("head_norm", "inner_norm", "experts_norm", "experts_post_norm"),
 )
 MEDIA = (
     *("vision_tower.", "vision_model.", "visual.", "multi_modal_projector.", "audio_tower."),

@@ -95,7 +95,9 @@ class _Plan:
 
     def _prefix(self, role: Role, layer: int | None) -> str:
         if layer is not None:
-            return self.root.model + self.names.layer.replace("{i}", str(layer))
+            return self.root.model + (self.root.layer or self.names.layer).replace(
+                "{i}", str(layer)
+            )
         return self.root.head if role.name == "head" else self.root.model
 
     def _tensor(self, entry: Stored, role: Role, layer: int | None) -> str:

@@ -11,6 +11,7 @@ How far a model's positions reach (``max_context``) follows from the kind:
   pre-training in that field.
 * proportional: ``max_position_embeddings``.
 * yarn: ``factor * original_max_position_embeddings``, or ``max_position_embeddings`` if larger.
+* longrope: ``original_max_position_embeddings``.
 * factors (of a GGUF file): ``max_position_embeddings``.
 """
 
@@ -100,6 +101,7 @@ def _read_rope(
         return Rope(_spec(base, theta), min(max_position_embeddings, MAX_CONTEXT))
     kind = _kind(section)
     section.ignore("mrope_section", "mrope_interleaved")  # of images: equal positions in text
+    section.ignore("llama_4_scaling_beta", "max_position_embeddings")  # the family reads the first
     original = _original_context(config, section, kind, max_position_embeddings)
     rope = _KINDS[kind](_Inputs(section, theta, head_dim, max_position_embeddings, original))
     section.refuse_the_rest(strict=True)
@@ -251,6 +253,31 @@ def _yarn(inputs: _Inputs) -> Rope:
     return Rope(_spec(scaled, inputs.theta, attention), reach)
 
 
+def _longrope(inputs: _Inputs) -> Rope:
+    """LongRoPE (Ding et al. 2024): a divisor for each pair. The divisors of long texts would change
+    the positions of all tokens of a text that grows beyond the original context, so the context
+    ends there."""
+    section, pairs = inputs.section, inputs.head_dim // 2
+    section.numbers("long_factor", 1e-6, 1e6, pairs)
+    divisors = np.array(section.numbers("short_factor", 1e-6, 1e6, pairs), np.float32)
+    factor = section.number("factor", *_FACTOR, default=None)
+    if factor is None:
+        factor = inputs.max_position_embeddings / inputs.original
+    attention = section.number("attention_factor", 1e-6, 1e6, default=None)
+    if attention is None:
+        attention = section.number("short_mscale", 1e-6, 1e6, default=None)
+    if attention is None:
+        stretched = math.log(factor) / math.log(inputs.original) if factor > 1 else 0.0
+        attention = math.sqrt(1 + stretched)
+    section.ignore("long_mscale")
+    base = default_frequencies(inputs.theta, inputs.head_dim)
+    # The reference divides by the product of the divisor and the power.
+    scaled = np.float32(1) / (divisors * (np.float32(1) / base))
+    return Rope(
+        _spec(scaled, inputs.theta, attention), min(inputs.max_position_embeddings, inputs.original)
+    )
+
+
 def _proportional(inputs: _Inputs) -> Rope:
     """The frequencies of a whole head, of which the first share rotates (Gemma 4)."""
     share = inputs.section.number("partial_rotary_factor", 0, 1, default=1.0)
@@ -276,6 +303,8 @@ _KINDS: dict[str, Callable[[_Inputs], Rope]] = {
     "llama3": _llama3,
     "yarn": _yarn,
     "proportional": _proportional,
+    "longrope": _longrope,
+    "su": _longrope,
     "factors": _factors,
 }
 
@@ -343,7 +372,7 @@ def _original_context(
     key = "original_max_position_embeddings"
     config.ignore(key)
     section.ignore(key)
-    if kind not in ("llama3", "yarn"):
+    if kind not in ("llama3", "yarn", "longrope", "su"):
         return max_position_embeddings
     outer = config.integer(key, 1, MAX_CONTEXT, None)
     inner = section.integer(key, 1, MAX_CONTEXT, None)

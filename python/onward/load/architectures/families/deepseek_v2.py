@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.decoder_plan import MAX_WIDTH, decoder_spec, num_layers
 from onward.load.architectures.latent import latent_fields
@@ -44,9 +46,18 @@ def shared_size(config: ConfigReader, default_count: int, default_size: int) -> 
 
 
 def deepseek_spec(
-    config: ConfigReader, architecture: str, *, dense: int, context: int, experts: ExpertsSpec
+    config: ConfigReader,
+    architecture: str,
+    *,
+    dense: int,
+    context: int,
+    experts: ExpertsSpec,
+    attention: dict[str, Any] | None = None,
 ) -> DecoderSpec:
-    """The spec of a DeepSeek model whose first ``dense`` layers have an MLP."""
+    """The spec of a DeepSeek model whose first ``dense`` layers have an MLP.
+
+    ``attention`` has fields of the AttentionSpec.
+    """
     config.ignore("n_group", "topk_group")
     bias = config.flag("attention_bias", False)
     return decoder_spec(
@@ -58,5 +69,5 @@ def deepseek_spec(
         mlp_bias=config.flag("mlp_bias", False),
         experts=experts,
         layer_experts=tuple(int(layer >= dense) for layer in range(num_layers(config))),
-        **latent_fields(config, norm_eps=1e-6),
+        **latent_fields(config, norm_eps=1e-6, **(attention or {})),
     )

@@ -19,7 +19,6 @@ TENSORS = names(
     mlp_norm="pre_feedforward_layernorm",
     mlp_post_norm="post_feedforward_layernorm",
 )
-_CAP = (1e-6, 1e6)
 GGUF = gguf(
     TENSORS,
     optional={
@@ -34,29 +33,30 @@ GGUF = gguf(
 
 
 def read_spec(config: ConfigReader) -> DecoderSpec:
-    """Scores are multiplied by 1 / sqrt(query_pre_attn_scalar)."""
+    """Norms before and after the blocks."""
+    return gemma2_spec(config, "gemma2", norms=NormSpec(after=True))
+
+
+def gemma2_spec(config: ConfigReader, architecture: str, norms: NormSpec) -> DecoderSpec:
+    """Scores are multiplied by 1 / sqrt(query_pre_attn_scalar). A soft-cap that is null is off."""
     kinds = layer_kinds(config, 2)
     config.ignore("hidden_act")  # of old files, which hidden_activation replaces
     attention_bias = config.flag("attention_bias", False)
     return decoder_spec(
         config,
-        "gemma2",
+        architecture,
         default_context=8192,
         default_head_dim=256,
         default_tied=True,
         qkv_bias=attention_bias,
         output_bias=attention_bias,
         windows=windows_of(config, kinds, 4096),
-        norms=NormSpec(after=True),
+        norms=norms,
         attention=AttentionSpec(
             scale=config.number("query_pre_attn_scalar", 1e-6, 1e6, default=256.0) ** -0.5,
-            softcap=config.number("attn_logit_softcapping", *_CAP, default=None) or 0.0
-            if "attn_logit_softcapping" in config.values
-            else 50.0,
+            softcap=_cap(config, "attn_logit_softcapping", 50.0),
         ),
-        logit_softcap=config.number("final_logit_softcapping", *_CAP, default=None) or 0.0
-        if "final_logit_softcapping" in config.values
-        else 30.0,
+        logit_softcap=_cap(config, "final_logit_softcapping", 30.0),
         mlp=MlpSpec(activation(config, "gelu_pytorch_tanh", "hidden_activation")),
         embedding_scale=math.sqrt(config.integer("hidden_size", 1, 1 << 20)),
     )
@@ -69,3 +69,8 @@ def unsaid_scale(config: Mapping[str, Any], layers_of_27b: int) -> object:
     if config["num_hidden_layers"] == layers_of_27b and type(hidden) is type(heads) is int:
         return hidden // max(heads, 1)
     return config.get("head_dim")
+
+
+def _cap(config: ConfigReader, key: str, default: float) -> float:
+    cap = config.number(key, 1e-6, 1e6, default=None)
+    return default if key not in config.values else cap or 0.0

@@ -1,0 +1,45 @@
+"""Command R: attention and MLP side by side after one LayerNorm, and scaled logits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onward.load.architectures.config_reader import ConfigReader
+from onward.load.architectures.decoder_plan import decoder_spec
+from onward.load.architectures.names import names
+from onward.spec import AttentionSpec, DecoderSpec, NormSpec
+
+TENSORS = names(rotation="pairs")
+
+
+def read_spec(config: ConfigReader) -> DecoderSpec:
+    """Norms of queries and keys, where they are on, have a weight for each head."""
+    return cohere_spec(
+        config,
+        "cohere",
+        default_theta=500000.0,
+        qk_norm=config.flag("use_qk_norm", False),
+        attention=AttentionSpec(qk_norm_kind="layer", qk_norm_over="heads"),
+    )
+
+
+def cohere_spec(
+    config: ConfigReader, architecture: str, default_theta: float, **fields: Any
+) -> DecoderSpec:
+    """``logit_scale`` multiplies the logits."""
+    attention_bias = config.flag("attention_bias", False)
+    return decoder_spec(
+        config,
+        architecture,
+        default_context=8192,
+        default_theta=default_theta,
+        default_tied=True,
+        default_eps=1e-5,
+        eps_field="layer_norm_eps",
+        qkv_bias=attention_bias,
+        output_bias=attention_bias,
+        norms=NormSpec("layer"),
+        residual="parallel",
+        logit_scale=config.number("logit_scale", 1e-6, 1e6, default=0.0625),
+        **fields,
+    )

@@ -1,0 +1,27 @@
+"""Phi 3 and 4: Llama with q, k and v in one tensor, and gate and up in another."""
+
+from __future__ import annotations
+
+from onward.load.architectures.config_reader import ConfigReader
+from onward.load.architectures.decoder_plan import decoder_spec, num_layers
+from onward.load.architectures.names import fused, names
+from onward.load.architectures.rope import MAX_CONTEXT, MAX_POSITIONS
+from onward.spec import DecoderSpec
+
+TENSORS = names(
+    q=fused("self_attn.qkv_proj", "q", "k", "v"), gate=fused("mlp.gate_up_proj", "gate", "up")
+)
+
+
+def read_spec(config: ConfigReader) -> DecoderSpec:
+    """A window, where the config has one, is of all layers."""
+    window = config.integer("sliding_window", 1, MAX_POSITIONS, None)
+    config.ignore("attention_bias")  # of the file format of old versions; there are no biases
+    return decoder_spec(
+        config,
+        "phi3",
+        default_context=4096,
+        default_eps=1e-5,
+        default_rotated=1.0,
+        windows=(min(window or 0, MAX_CONTEXT),) * num_layers(config),
+    )
