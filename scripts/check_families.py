@@ -31,7 +31,8 @@ from onward.load.architectures import families
 sys.path.insert(0, str(Path(__file__).parent))
 
 from families.configs import SIZES
-from families.reference import BEAMS, NEW_TOKENS, Reference, compute, make_model
+from families.reference import BEAMS, NEW_TOKENS, Reference, compute, load_model, make_model
+from families.stored import rename_weights, write_fixture
 
 BOUND = 1e-5
 PROMPT_TOKENS = 70
@@ -91,6 +92,8 @@ def main() -> int:
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE",
                         help=f"a field of the config, such as {next(iter(SIZES))}=200")  # fmt: skip
     parser.add_argument("--prompt-tokens", type=int, default=PROMPT_TOKENS, help="default: 70")
+    parser.add_argument("--write", type=Path, metavar="FOLDER",
+                        help="write the tests' fixtures: tests/fixtures/families")  # fmt: skip
     parser.add_argument("--keep", type=Path, help="folder for the models; default: none is kept")
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)
@@ -102,6 +105,10 @@ def main() -> int:
             folder = root / model_type
             try:
                 model = make_model(model_type, folder, arguments.seed, parse_changes(arguments.set))
+                entries = []
+                if arguments.write:
+                    entries = rename_weights(folder)
+                    model = load_model(folder, model)
                 reference = compute(model, arguments.prompt_tokens, arguments.seed + 1)
             except Exception as failure:
                 print(f"{model_type:22} not built: {type(failure).__name__}: {failure}", flush=True)
@@ -117,6 +124,9 @@ def main() -> int:
                   flush=True)  # fmt: skip
             if found:
                 failed.append(model_type)
+            elif arguments.write:
+                path = arguments.write / f"{model_type}.json"
+                write_fixture(path, folder, entries, reference)
             agreed += not found
     print(f"{agreed} types agree, {len(failed)} do not", file=sys.stderr)
     return 1 if failed else 0

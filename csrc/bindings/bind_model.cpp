@@ -18,6 +18,7 @@
 #include "bindings/bindings.h"
 #include "cpu/tasks/panels.h"
 #include "device/device.h"
+#include "model/layer_features.h"
 #include "model/model.h"
 #include "pack/pack.h"
 

@@ -167,7 +167,8 @@ CHANGES: dict[str, dict[str, Any]] = {
     "mistral4": {"num_key_value_heads": 4, "rope_parameters": _GROWING},
     "ministral3": {"rope_parameters": _GROWING},
     "ministral": {"layer_types": ALTERNATING},
-    "cohere": {"use_qk_norm": True},
+    "cohere": {"use_qk_norm": True, "logit_scale": 0.5},
+    "cohere2": {"logit_scale": 0.5},
     "phi3": {
         "rope_parameters": {
             **{"rope_type": "longrope", "rope_theta": 1e4, "partial_rotary_factor": 0.5},
@@ -176,8 +177,7 @@ CHANGES: dict[str, dict[str, Any]] = {
         }
     },
     "llama4_text": {"intermediate_size_mlp": 80, "interleave_moe_layer_step": 2, "floor_scale": 16},
-    "llama4": {"intermediate_size_mlp": 80, "interleave_moe_layer_step": 2, "floor_scale": 16},
-    "mimo_v2_flash": {"layer_types": ALTERNATING},
+    "mimo_v2_flash": {"layer_types": ALTERNATING, "head_dim": 24},
     "deepseek_v2": {"num_key_value_heads": 4, "topk_method": "group_limited_greedy"},
     "deepseek_v3": {"num_key_value_heads": 4},
 }
@@ -229,7 +229,17 @@ _SAM_VISION = {
     },
     "image_token_index": 3,
 }
+_PIXTRAL_VISION = {
+    "vision_config": {
+        **{"model_type": "pixtral", "hidden_size": 32, "intermediate_size": 32, "head_dim": 16},
+        **{"num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28, "patch_size": 14},
+    },
+    **{"image_token_index": 3, "spatial_merge_size": 1},
+}
+# Text types without a class of their own: the multimodal type that has such a text model.
+TEXT_OF = {"mistral4": "mistral3"}
 VISION_CONFIGS: dict[str, dict[str, Any]] = {
+    "mistral3": _PIXTRAL_VISION,
     "aria": _IDEFICS_VISION,
     "emu3": _VQ_VISION,
     "got_ocr2": {**_SAM_VISION, "tie_word_embeddings": False},

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, AutoModelForImageTextToText
 
-from families.configs import VISION_CONFIGS, VOCABULARY, changes_of
+from families.configs import TEXT_OF, VISION_CONFIGS, VOCABULARY, changes_of
 
 NEW_TOKENS, BEAMS = 24, 4
 PERTURBATION = 0.05
@@ -36,8 +36,7 @@ def make_config(model_type: str, changes: dict[str, Any]) -> Any:
     kind = CONFIG_MAPPING[model_type]
     if model_type in VISION_CONFIGS:
         text_type = kind().text_config.model_type
-        text = make_config(text_type, {**changes_of(model_type), **changes}).to_dict()
-        return kind(text_config=text, **VISION_CONFIGS[model_type])
+        return multimodal_config(model_type, text_type, {**changes_of(model_type), **changes})
     values = {**changes_of(model_type), **changes}
     known = set(inspect.signature(kind.__init__).parameters) | set(
         getattr(kind, "attribute_map", ())
@@ -47,11 +46,21 @@ def make_config(model_type: str, changes: dict[str, Any]) -> Any:
     return kind(**{name: value for name, value in values.items() if name in known})
 
 
+def multimodal_config(outer: str, text_type: str, changes: dict[str, Any]) -> Any:
+    """The config of a multimodal type whose text model is of ``text_type``."""
+    text = make_config(text_type, changes).to_dict()
+    return CONFIG_MAPPING[outer](text_config=text, **VISION_CONFIGS[outer])
+
+
 def make_model(model_type: str, folder: Path, seed: int, changes: dict[str, Any]) -> Any:
     """Writes a model with random, perturbed parameters; returns it."""
     torch.manual_seed(seed)
-    config = make_config(model_type, changes)
-    build = AutoModelForImageTextToText if model_type in VISION_CONFIGS else AutoModelForCausalLM
+    if model_type in TEXT_OF:
+        config = multimodal_config(TEXT_OF[model_type], model_type, changes)
+    else:
+        config = make_config(model_type, changes)
+    pictures = config.model_type in VISION_CONFIGS
+    build = AutoModelForImageTextToText if pictures else AutoModelForCausalLM
     model = build.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
     with torch.no_grad():
         for name, tensor in [*model.named_parameters(), *_saved_buffers(model)]:
@@ -60,6 +69,13 @@ def make_model(model_type: str, folder: Path, seed: int, changes: dict[str, Any]
                 tensor *= 2
     model.save_pretrained(folder)
     return model
+
+
+def load_model(folder: Path, like: Any) -> Any:
+    """The model of a folder, of the same class as another one."""
+    return (
+        type(like).from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    )
 
 
 def _saved_buffers(model: Any) -> list[tuple[str, torch.Tensor]]:

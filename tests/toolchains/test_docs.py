@@ -68,9 +68,10 @@ def test_the_python_of_the_readme_runs() -> None:
     assert "gravity" in run.stdout.lower()
 
 
-def test_the_page_on_the_command_line_has_every_flag() -> None:
-    """The flags equal the parser's; after a change, run python scripts/command_line_doc.py."""
-    script = ROOT / "scripts" / "command_line_doc.py"
+@pytest.mark.parametrize("name", ["command_line_doc.py", "families_doc.py"])
+def test_a_written_page_is_up_to_date(name: str) -> None:
+    """The flags equal the parser's, and the families the files'; a script writes the page."""
+    script = ROOT / "scripts" / name
     run = subprocess.run(
         [sys.executable, str(script), "--check"],
         capture_output=True,
@@ -78,7 +79,7 @@ def test_the_page_on_the_command_line_has_every_flag() -> None:
         timeout=60,
         check=False,
     )
-    assert (run.returncode, run.stderr) == (0, ""), "python scripts/command_line_doc.py"
+    assert (run.returncode, run.stderr) == (0, ""), f"python scripts/{name}"
 
 
 def test_the_page_on_faults_names_tests_that_exist() -> None:

@@ -83,6 +83,9 @@ def spec_table() -> list[tuple[str, str, bool, object]]:
     """Path ("rope.theta"), type, whether it is required, and default (None where it is) of each
     field of the spec."""
 
+def layer_features(spec: DecoderSpec) -> list[str]:
+    """What a model needs of a device besides the layers of the Llama family, in words."""
+
 class ModelBuilder:
     """Packs weights one canonical name at a time."""
 

@@ -54,6 +54,8 @@ class Stored:
     """No tensor: the values follow from the shape, e.g. sinusoidal positions."""
     repeated: bool = False
     """One number, which is each value of the part."""
+    by_head: bool = False
+    """The weight of a norm of heads, stored as (heads, head_dim)."""
     one_row: bool = False
     """A vector that is stored as a matrix of one row."""
     as_vector: bool = False

@@ -69,6 +69,8 @@ class _Plan:
         if entry.joined:
             return self._joined(entry, role, layer)
         part = self._stored_part(entry, role, layer)
+        if entry.by_head:
+            return part  # in order
         order = self._rotation(role, layer)
         return part if order is None else with_rows(part, order)
 
@@ -105,6 +107,8 @@ class _Plan:
         return self._prefix(role, layer) + module + (entry.bias if role.is_bias else entry.weight)
 
     def _stored_part(self, entry: Stored, role: Role, layer: int | None) -> Part:
+        if entry.by_head:
+            return self._by_head(entry, role, layer)
         if entry.repeated:
             tensor = self._tensor(entry, role, layer)
             return Part(tensor, role.shape, (1,), rows=np.zeros(role.shape[0], np.int32))
@@ -140,6 +144,15 @@ class _Plan:
         if entry.transposed:
             return Part(tensor, role.shape, stored, transposed=True, columns=own)
         return Part(tensor, role.shape, stored, rows=own)
+
+    def _by_head(self, entry: Stored, role: Role, layer: int | None) -> Part:
+        shape = (self.spec.head_dim_of(layer or 0),)
+        heads = role.shape[0] // shape[0]
+        tensor, order = self._tensor(entry, role, layer), self._rotation(role, layer)
+        rows = None if order is None else order[: shape[0]]
+        return joined(
+            Part(tensor, shape, (heads, *shape), slice=head, rows=rows) for head in range(heads)
+        )
 
     def _rows(
         self, entry: Stored, role: Role, layer: int | None

@@ -70,7 +70,11 @@ def read_rope(
         section = ConfigReader(default_section, config.where, "rope_parameters.")
     theta = _theta(config, section, default_theta)
     rotated = rotary_dim
-    if rotated is None:
+    if rotated is not None:
+        for where in (config, section):
+            if where is not None:
+                where.ignore("partial_rotary_factor")  # says the same
+    else:
         rotated = _rotated(config, section, head_dim, default_rotated)
     rope = _read_rope(config, section, theta, rotated, max_position_embeddings)
     if rope.spec.dynamic_factor and rotated != head_dim:

@@ -6,10 +6,14 @@ from typing import Any
 
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.decoder_plan import decoder_spec
-from onward.load.architectures.names import names
+from onward.load.architectures.names import Stored, names
 from onward.spec import AttentionSpec, DecoderSpec, NormSpec
 
-TENSORS = names(rotation="pairs")
+TENSORS = names(
+    rotation="pairs",
+    q_norm=Stored("self_attn.q_norm", by_head=True),
+    k_norm=Stored("self_attn.k_norm", by_head=True),
+)
 
 
 def read_spec(config: ConfigReader) -> DecoderSpec:

@@ -12,9 +12,9 @@ from onward.spec import DecoderSpec
 def read_spec(config: ConfigReader) -> DecoderSpec:
     """The other layers see all keys and do not rotate."""
     kinds = layer_kinds(config, 4)
-    config.ignore(
-        "use_qk_norm", "rotary_pct", "position_embedding_type", "order_of_interleaved_layers"
-    )
+    config.ignore("rotary_pct", "position_embedding_type", "order_of_interleaved_layers")
+    if config.flag("use_qk_norm", False):
+        raise config.wrong("use_qk_norm", "false in this family")
     return cohere_spec(
         config,
         "cohere2",

@@ -15,6 +15,7 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
     """``sliding_window_pattern`` is a number, or a word with a letter for each layer: L has a
     window."""
     null = "sliding_window" in config.values and config.values["sliding_window"] is None
+    config.ignore("sliding_window_pattern")  # layer_types says it
     kinds = layer_types(config) or _pattern(config, null)
     return decoder_spec(
         config,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.decoder_plan import decoder_spec, num_layers
 from onward.load.architectures.names import names
@@ -26,7 +28,7 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
     )
 
 
-def temperature(config: ConfigReader) -> dict[str, float]:
+def temperature(config: ConfigReader) -> dict[str, Any]:
     """Queries are multiplied by 1 + beta * log(1 + floor(position / original context))."""
     section = rope_section(config)
     if section is None:

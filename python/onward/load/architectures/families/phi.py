@@ -1,5 +1,5 @@
-"""Phi 1 and 2: attention and MLP side by side after one LayerNorm, biases everywhere, and rotation of
-a part of each head."""
+"""Phi 1 and 2: attention and MLP side by side after one LayerNorm, biases everywhere, and rotation
+of a part of each head."""
 
 from __future__ import annotations
 
