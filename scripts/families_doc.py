@@ -35,10 +35,10 @@ Each type is compared with transformers 5.24 in float32, with random weights:
 of their range), 24 greedy tokens and 4 beams; the tests compare with stored values
 (`tests/fixtures/families/<type>.json`).
 
-- **layers**: what the tiny model of the type has besides the layers of Llama. A CUDA device computes
-  none of these yet, and refuses such a model when it is loaded.
-- **coded cache**: whether `kv_dtype` may be `int8` or fewer bits. Such a cache needs keys and values
-  of equal size, 32 to 256 numbers.
+- **layers**: what the tiny model of the type has besides the layers of Llama. A CUDA device
+  computes none of these yet, and refuses such a model when it is loaded.
+- **coded cache**: whether `kv_dtype` may be `int8` or fewer bits. Such a cache needs keys and
+  values of equal size, 32 to 256 numbers.
 """
 
 
