@@ -33,6 +33,9 @@ _NATIVE = {
 }
 _FLOATS = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
 _HEADS = ("embed", "head")
+# Small matrices whose errors cost much (a router) or that several products share (the latents), by
+# the ends of their names. They are not rounded to 8 or 4 bits.
+_FLOATING = ("router", "shared_gate", "positions", "k_up", "v_up")
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ def choose_dtypes(
     found = {name: {stored(source) for source in p.sources} for name, p in matrices.items()}
     everything = set().union(*found.values())
     if dtype != "auto":
-        chosen = {name: _asked(dtype, found[name]) for name in matrices}
+        chosen = {name: _asked(dtype, found[name], name) for name in matrices}
         for name in _HEADS:
             if chosen.get(name) == "q4_0" and found[name] != {"Q4_0"}:
                 chosen[name] = "q8_0"
@@ -78,7 +81,7 @@ def choose_dtypes(
     else:
         chosen = {name: _native(found[name]) for name in matrices}
     if head_dtype is not None:
-        chosen |= {name: _asked(head_dtype, found[name]) for name in _HEADS if name in chosen}
+        chosen |= {name: _asked(head_dtype, found[name], name) for name in _HEADS if name in chosen}
     sizes: Counter[str] = Counter()
     for name, planned in matrices.items():
         if name not in _HEADS:
@@ -92,8 +95,12 @@ def head_name(dtypes: WeightDtypes) -> str:
     return _ASKED[dtypes.matrices.get("head", dtypes.matrices["embed"])]
 
 
-def _asked(dtype: str, stored: set[str]) -> str:
+def _asked(dtype: str, stored: set[str], name: str) -> str:
     """Four bits that the file has with a minimum keep it."""
+    if name.rpartition(".")[2] in _FLOATING and dtype in ("int8", "int4"):
+        if not stored <= set(_FLOATS):
+            return _native(stored)
+        return _FLOATS[next(iter(stored))] if len(stored) == 1 else "f32"
     if dtype == "int4" and stored <= {"Q4_1", "Q4_K"}:
         return "q4_1"
     return _PACKED[dtype]
