@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import importlib
 import json
 import sys
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from onward import _core
 from onward.load import architectures
+from onward.load.architectures import families
 from onward.load.architectures.model_types import FAMILIES, MULTIMODAL
 from onward.spec import to_fields
 
@@ -37,6 +39,7 @@ of their range), 24 greedy tokens and 4 beams; the tests compare with stored val
 
 - **layers**: what the tiny model of the type has besides the layers of Llama. A CUDA device
   computes none of these yet, and refuses such a model when it is loaded.
+- **GGUF**: whether GGUF files of the type are read ([files.md](files.md)).
 - **coded cache**: whether `kv_dtype` may be `int8` or fewer bits. Such a cache needs keys and
   values of equal size, 32 to 256 numbers.
 """
@@ -51,6 +54,7 @@ class Row:
     features: list[str]
     fixture: bool
     coded: bool
+    gguf: bool
 
 
 def summary_of(family: str) -> str:
@@ -65,26 +69,28 @@ def row_of(model_type: str) -> Row:
     family = FAMILIES.get(text_type, text_type)
     path = FIXTURES / f"{model_type}.json"
     if not path.exists():
-        return Row(model_type, summary_of(family), [], False, True)
+        return Row(model_type, summary_of(family), [], False, True, False)
     config = json.loads(path.read_text("utf-8"))["config"]
     spec = architectures.read_spec(config)
     same = all(
         spec.value_dim_of(layer) == spec.head_dim_of(layer) for layer in range(spec.num_layers)
     )
+    module = importlib.import_module(f"{families.__name__}.{family}")
+    gguf = hasattr(module, "GGUF")
     features = _core.layer_features(_core.DecoderSpec(to_fields(spec)))
-    return Row(model_type, summary_of(family), features, True, same)
+    return Row(model_type, summary_of(family), features, True, same, gguf)
 
 
 def document() -> str:
     """The text of docs/families.md."""
     types = sorted({*architectures.families(), *(path.stem for path in FIXTURES.glob("*.json"))})
     rows = [row_of(model_type) for model_type in types]
-    lines = [HEAD, f"{len(rows)} types:", "", "| type | models | layers | coded cache |"]
-    lines.append("|---|---|---|---|")
+    lines = [HEAD, f"{len(rows)} types:", "", "| type | models | layers | GGUF | coded cache |"]
+    lines.append("|---|---|---|---|---|")
     for row in rows:
         layers = ", ".join(row.features) or ("as Llama" if row.fixture else "not compared")
-        coded = "yes" if row.coded else "no"
-        lines.append(f"| `{row.model_type}` | {row.summary} | {layers} | {coded} |")
+        coded, gguf = ("yes" if works else "no" for works in (row.coded, row.gguf))
+        lines.append(f"| `{row.model_type}` | {row.summary} | {layers} | {gguf} | {coded} |")
     outer = ", ".join(f"`{name}`" for name in sorted(MULTIMODAL))
     lines += [
         "",

@@ -237,7 +237,14 @@ _PIXTRAL_VISION = {
     **{"image_token_index": 3, "spatial_merge_size": 1},
 }
 # Text types without a class of their own: the multimodal type that has such a text model.
-TEXT_OF = {"mistral4": "mistral3"}
+TEXT_OF = {
+    "emu3_text_model": "emu3",
+    "mistral4": "mistral3",
+    "qwen2_vl_text": "qwen2_vl",
+    "qwen2_5_vl_text": "qwen2_5_vl",
+    "qwen3_vl_text": "qwen3_vl",
+    "qwen3_vl_moe_text": "qwen3_vl_moe",
+}
 VISION_CONFIGS: dict[str, dict[str, Any]] = {
     "mistral3": _PIXTRAL_VISION,
     "aria": _IDEFICS_VISION,

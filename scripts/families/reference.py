@@ -56,7 +56,8 @@ def make_model(model_type: str, folder: Path, seed: int, changes: dict[str, Any]
     """Writes a model with random, perturbed parameters; returns it."""
     torch.manual_seed(seed)
     if model_type in TEXT_OF:
-        config = multimodal_config(TEXT_OF[model_type], model_type, changes)
+        outer = TEXT_OF[model_type]
+        config = multimodal_config(outer, model_type, {**changes_of(outer), **changes})
     else:
         config = make_config(model_type, changes)
     pictures = config.model_type in VISION_CONFIGS

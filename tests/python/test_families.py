@@ -17,12 +17,10 @@ from onward.load import architectures
 from onward.load.architectures.model_types import MULTIMODAL
 
 BOUND = 1e-5  # of the range of the logits
-WITHOUT_A_CLASS = {"exaone"}
-"""Types for which transformers has no model."""
 
 
 def test_every_type_has_a_fixture() -> None:
-    assert set(architectures.families()) - set(TYPES) == WITHOUT_A_CLASS
+    assert set(architectures.families()) - set(TYPES) == set()
 
 
 @pytest.mark.parametrize("model_type", TYPES)
