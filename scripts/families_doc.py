@@ -17,7 +17,6 @@ from pathlib import Path
 
 from onward import _core
 from onward.load import architectures
-from onward.load.architectures import families
 from onward.load.architectures.model_types import FAMILIES, MULTIMODAL
 from onward.spec import to_fields
 
@@ -75,7 +74,7 @@ def row_of(model_type: str) -> Row:
     same = all(
         spec.value_dim_of(layer) == spec.head_dim_of(layer) for layer in range(spec.num_layers)
     )
-    module = importlib.import_module(f"{families.__name__}.{family}")
+    module = importlib.import_module(f"{architectures.__name__}.families.{family}")
     gguf = hasattr(module, "GGUF")
     features = _core.layer_features(_core.DecoderSpec(to_fields(spec)))
     return Row(model_type, summary_of(family), features, True, same, gguf)
