@@ -22,7 +22,17 @@ Values = NDArray[np.float32]
 Tensors = dict[str, Values]
 Named = Iterator[tuple[str, Values]]
 
-INTERLEAVED = ("llama", "mistral", "mixtral", "smollm3", "granite", "granitemoe", "olmo")
+INTERLEAVED = (
+    "llama",
+    "mistral",
+    "mixtral",
+    "smollm3",
+    "granite",
+    "granitemoe",
+    "granitemoeshared",
+    "olmo",
+    "arcee",
+)
 """Types whose rows of q and k the converter reorders, for the program's way of rotating."""
 NORMS_PLUS_ONE = ("gemma", "gemma2", "gemma3_text", "nemotron")
 # Experts, and norms of single heads, which become one tensor.
@@ -115,6 +125,11 @@ def _granitemoe(name: str, values: Values, config: Any) -> Named:
         gate, up = np.split(values, 2, axis=1)
         yield f"{base}mlp.experts.gate_proj.weight", gate
         yield f"{base}mlp.experts.up_proj.weight", up
+    elif name.endswith("shared_mlp.input_linear.weight"):
+        base = name.removesuffix("shared_mlp.input_linear.weight")
+        gate, up = np.split(values, 2, axis=0)
+        yield f"{base}mlp.shared_experts.gate_proj.weight", gate
+        yield f"{base}mlp.shared_experts.up_proj.weight", up
     else:
         yield name, values
 
@@ -140,7 +155,7 @@ def _gpt_oss(name: str, values: Values, config: Any) -> Named:
 _OWN_WAYS: dict[str, Callable[[str, Values, Any], Named]] = {
     "gpt2": _gpt2,
     **dict.fromkeys(("gpt_neox", "bloom", "falcon"), _by_groups),
-    "granitemoe": _granitemoe,
+    **dict.fromkeys(("granitemoe", "granitemoeshared"), _granitemoe),
     "gpt_oss": _gpt_oss,
 }
 

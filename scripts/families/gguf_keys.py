@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import gguf
+
 ARCHITECTURES = {
     "llama": "llama",
     "mistral": "llama",
@@ -33,6 +35,11 @@ ARCHITECTURES = {
     "qwen3_moe": "qwen3moe",
     "ernie4_5": "ernie4_5",
     "gpt_oss": "gpt-oss",
+    "seed_oss": "seed_oss",
+    "arcee": "arcee",
+    "glm4": "glm4",
+    "hunyuan_v1_dense": "hunyuan-dense",
+    "granitemoeshared": "granitemoe",
 }
 """The type of transformers -> general.architecture."""
 
@@ -51,6 +58,9 @@ CHANGES: dict[str, dict[str, Any]] = {
     "starcoder2": {"sliding_window": None},
     "qwen2": {"use_sliding_window": False},
     "qwen3": {"use_sliding_window": False},
+    # llama.cpp opens no files with these biases.
+    "seed_oss": {"attention_out_bias": False, "mlp_bias": False},
+    "arcee": {"attention_bias": False, "mlp_bias": False},
     "gemma": {"tie_word_embeddings": True},
     "gemma2": _GEMMA,
     "gemma3_text": {
@@ -60,6 +70,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     },
     "granite": _GRANITE,
     "granitemoe": _GRANITE,
+    "granitemoeshared": {**_GRANITE, "shared_intermediate_size": 48},
     "gpt2": {"tie_word_embeddings": True, "n_inner": 256},
     "gpt_bigcode": {"tie_word_embeddings": True, "n_inner": 256},
     "bloom": {"tie_word_embeddings": True},
@@ -78,7 +89,11 @@ _LAYER_NORM = ("layer_norm_epsilon", "layer_norm_eps", "norm_epsilon", "norm_eps
 _WITHOUT_ROPE = ("gpt2", "gpt_bigcode", "bloom", "mpt")
 # The converter leaves the base out, which is the program's default.
 _WITHOUT_BASE = ("gemma", "gemma2", "gpt_neox", "falcon", "stablelm")
-_PARTIAL = ("gpt_neox", "stablelm", "nemotron")
+_PARTIAL = ("gpt_neox", "stablelm", "nemotron", "glm4")
+
+_WITH_EXPERTS = (
+    *("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "granitemoeshared", "gpt_oss"),
+)
 
 
 def write_keys(writer: Any, model_type: str, config: Any, said: dict[str, Any]) -> None:
@@ -98,7 +113,7 @@ def write_keys(writer: Any, model_type: str, config: Any, said: dict[str, Any]) 
     _write_eps(writer, model_type, config)
     if model_type not in _WITHOUT_ROPE:
         _write_rope(writer, model_type, config, head_dim or hidden // heads)
-    if architecture in ("llama", "smollm3", "granite", "granitemoe"):
+    if architecture in ("llama", "smollm3", "granite", "granitemoe", "arcee"):
         writer.add_vocab_size(config.vocab_size)
         writer.add_rope_dimension_count(head_dim or hidden // heads)
     _write_experts(writer, model_type, config)
@@ -129,15 +144,18 @@ def _write_eps(writer: Any, model_type: str, config: Any) -> None:
 def _write_rope(writer: Any, model_type: str, config: Any, head_dim: int) -> None:
     rope = config.rope_parameters
     whole = rope.get("full_attention", rope)
+    base = whole["rope_theta"]
+    if model_type == "hunyuan_v1_dense":
+        base *= whole["alpha"] ** (head_dim / (head_dim - 2))
+        writer.add_rope_scaling_type(gguf.RopeScalingType.NONE)
+        writer.add_rope_scaling_factor(1)
     if model_type not in _WITHOUT_BASE:
-        writer.add_rope_freq_base(whole["rope_theta"])
+        writer.add_rope_freq_base(base)
     if model_type == "gemma3_text":
         writer.add_rope_freq_base_swa(rope["sliding_attention"]["rope_theta"])
     if model_type in _PARTIAL:
         writer.add_rope_dimension_count(int(whole["partial_rotary_factor"] * head_dim))
     if whole.get("rope_type") == "yarn":
-        import gguf
-
         writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
         writer.add_rope_scaling_factor(whole["factor"])
         writer.add_rope_scaling_orig_ctx_len(whole["original_max_position_embeddings"])
@@ -146,7 +164,7 @@ def _write_rope(writer: Any, model_type: str, config: Any, head_dim: int) -> Non
 
 
 def _write_experts(writer: Any, model_type: str, config: Any) -> None:
-    if model_type not in ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "gpt_oss"):
+    if model_type not in _WITH_EXPERTS:
         return
     own = "num_local_experts" if hasattr(config, "num_local_experts") else "num_experts"
     writer.add_expert_count(getattr(config, own))
@@ -155,6 +173,8 @@ def _write_experts(writer: Any, model_type: str, config: Any) -> None:
         writer.add_expert_feed_forward_length(config.intermediate_size)
     if model_type in ("qwen2_moe", "qwen3_moe"):
         writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+    if model_type == "granitemoeshared":
+        writer.add_expert_shared_feed_forward_length(config.shared_intermediate_size)
     if model_type == "qwen2_moe":
         writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
 

@@ -41,6 +41,12 @@ _MIXTRAL = {
     ".block_sparse_moe.gate.": ".ffn_gate_inp.",
     ".block_sparse_moe.experts.": ".experts.",
 }
+_GRANITE_MOE = {
+    **LLAMA,
+    ".block_sparse_moe.router.layer": ".ffn_gate_inp",
+    ".block_sparse_moe.output_linear": ".ffn_down_exps",
+    ".shared_mlp.output_linear": ".ffn_down_shexp",
+}
 _ALIBI = {**_MHA, "max_position_embeddings": ..., "intermediate_size": ...}
 
 
@@ -115,9 +121,7 @@ CASES: dict[str, GgufCase] = {
         "granitemoe", "granitemoe", _RMS,
         {"num_local_experts": 4, "num_experts_per_tok": 2, **_MULTIPLIERS, **_THETA},
         {**_EXPERTS, **_REQUIRED_SCALES}, {**_BASE, **_SCALES},
-        {**LLAMA, ".block_sparse_moe.router.layer": ".ffn_gate_inp",
-         ".block_sparse_moe.output_linear": ".ffn_down_exps"},
-        granite_experts,
+        _GRANITE_MOE, granite_experts,
     ),
     "olmo": case(
         "olmo", "olmo", ("unused", "unused"), {"unused": ..., "clip_qkv": 4.0, **_THETA},
@@ -213,6 +217,30 @@ CASES: dict[str, GgufCase] = {
         {**_MHA, "new_decoder_architecture": True, "num_kv_heads": KV_HEADS},
         optional={"attention.key_length": ..., "tensor_data_layout": "jploski"}, names=GPT2,
         convert=by_groups(KV_HEADS),
+    ),
+    "seed_oss": case(
+        "seed_oss", "seed_oss", _RMS, _THETA, optional=_BASE,
+        names={**LLAMA, ".post_attention_layernorm": ".post_attention_norm"},
+    ),
+    "arcee": case("arcee", "arcee", _RMS, _THETA, optional=_BASE, convert=interleaved),
+    "glm4": case(
+        "glm4", "glm4", _RMS, {"partial_rotary_factor": 0.5, **_THETA},
+        optional={**_BASE, "rope.dimension_count": 4},
+        names={**LLAMA, ".post_self_attn_layernorm": ".post_attention_norm",
+               ".post_mlp_layernorm": ".post_ffw_norm", ".mlp.gate_up_proj": ".ffn_up"},
+    ),
+    "hunyuan": case(
+        "hunyuan_v1_dense", "hunyuan-dense", _RMS, _THETA,
+        optional={**_BASE, "rope.scaling.type": "none", "rope.scaling.factor": 1.0},
+        names={**LLAMA, ".self_attn.query_layernorm": ".attn_q_norm",
+               ".self_attn.key_layernorm": ".attn_k_norm"},
+    ),
+    "granitemoeshared": case(
+        "granitemoeshared", "granitemoe", _RMS,
+        {"num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 40,
+         **_MULTIPLIERS, **_THETA},
+        {**_EXPERTS, **_REQUIRED_SCALES, "expert_shared_feed_forward_length": 40},
+        {**_BASE, **_SCALES}, _GRANITE_MOE, granite_experts,
     ),
     "falcon_7b": case(
         "falcon", "falcon", _LAYER, _MHA,

@@ -156,10 +156,11 @@ def by_groups(groups: int) -> Convert:
 def granite_experts(name: str, values: Array) -> Iterator[tuple[str, Array]]:
     """Gates and inputs of all experts, one after the other."""
     if name.endswith(".input_linear.weight"):
-        block = name.partition(".block_sparse_moe")[0]
-        half = values.shape[1] // 2
-        yield f"{block}.ffn_gate_exps.weight", values[:, :half]
-        yield f"{block}.ffn_up_exps.weight", values[:, half:]
+        shared = ".shared_mlp." in name
+        block = name.partition(".shared_mlp" if shared else ".block_sparse_moe")[0]
+        half = values.shape[-2] // 2
+        for part, rows in (("gate", slice(0, half)), ("up", slice(half, None))):
+            yield f"{block}.ffn_{part}_{'shexp' if shared else 'exps'}.weight", values[..., rows, :]
     else:
         yield from interleaved(name, values)
 

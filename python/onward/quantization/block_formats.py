@@ -53,11 +53,9 @@ class Blocks:
         values = self.scales[:, :, None] * codes + self.minima[:, :, None]
         return np.asarray(values.reshape(rows, blocks * BLOCK), np.float32)
 
-    def to_tensor(self, row_order: NDArray[np.int32] | None) -> Tensor:
-        """The matrix as a tensor of a checkpoint, with its rows stored in ``order`` (see
-        Tensor)."""
-        shape = self.codes.shape
-        return Tensor(self.to_bytes().reshape(-1).data, self.format.dtype, shape, row_order)
+    def to_tensor(self) -> Tensor:
+        """The matrix as a tensor of a checkpoint."""
+        return Tensor(self.to_bytes().reshape(-1).data, self.format.dtype, self.codes.shape)
 
     def to_bytes(self) -> NDArray[np.uint8]:
         """The bytes of a file: (rows, blocks * bytes of a block)."""

@@ -26,8 +26,8 @@ def stacked(stored: Tensor, parts: Sequence[tuple[Part, Tensor]]) -> Tensor:
     rows = np.empty((prod(stored.shape[:-1]), stored.shape[-1] // values * size), np.uint8)
     for part, made in parts:
         blocks = np.frombuffer(made.buffer, np.uint8).reshape(made.shape[0], -1)
-        rows[np.asarray(stored_rows(stored, part))] = blocks
-    return Tensor(rows.reshape(-1).data, made.dtype, stored.shape, stored.row_order)
+        rows[np.asarray(stored_rows(part))] = blocks
+    return Tensor(rows.reshape(-1).data, made.dtype, stored.shape)
 
 
 def rows_name(part: Part) -> str:

@@ -124,7 +124,7 @@ def _rounded(part: Tensor, moments: Moments, format_: BlockFormat) -> Rounded:
     blocks = quantised(_moved(weights, moments), moments.second, format_)
     plain = rounded_plainly(weights, format_)
     return Rounded(
-        blocks.to_tensor(part.row_order),
+        blocks.to_tensor(),
         plain_error=output_error(plain.values() - weights, weights, moments.second),
         error=output_error(blocks.values() - weights, weights, moments.second),
     )

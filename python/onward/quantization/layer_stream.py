@@ -62,7 +62,7 @@ class LayerStream:
         for name, tensors in parts.items():
             builder.add(
                 f"layers.0.{name}",
-                [(t.buffer, t.dtype, t.shape, t.row_order) for t in tensors],
+                [(t.buffer, t.dtype, t.shape, None) for t in tensors],
                 "f32",
             )
         return builder.finish()

@@ -113,7 +113,7 @@ class Rewriting:
         if tensor.dtype == format_.dtype:
             return  # the tensor has this format already
         blocks = rounded_plainly(self._values(name, format_), format_)
-        self._made[name] = replace(blocks.to_tensor(tensor.row_order), shape=tensor.shape)
+        self._made[name] = replace(blocks.to_tensor(), shape=tensor.shape)
 
     def calibrate_layers(self, format_: BlockFormat, ids: NDArray[np.int32], threads: int) -> None:
         """Quantise every matrix of every layer by calibration with token ids (sequences,
@@ -173,8 +173,7 @@ class Rewriting:
 
     def _part(self, part: Part) -> Tensor:
         """A part whose buffer holds its own rows alone."""
-        found = read_part(self._checkpoint, part)
-        return found if part.is_whole else gathered(found)
+        return gathered(read_part(self._checkpoint, part))
 
     @property
     def max_context(self) -> int:

@@ -66,14 +66,12 @@ def float_values(raw: NDArray[np.uint8], dtype: str) -> NDArray[np.float32]:
 class Tensor:
     """A tensor as the file stores it, row-major.
 
-    The buffer may start at any address: files do not promise alignment. Where ``row_order`` is
-    given, row ``r`` of the tensor is row ``row_order[r]`` of the buffer.
+    The buffer may start at any address: files do not promise alignment.
     """
 
     buffer: memoryview
     dtype: str  # a key of STORAGE
     shape: tuple[int, ...]
-    row_order: NDArray[np.int32] | None = None  # (shape[0])
 
 
 class SourceFile(NamedTuple):

@@ -22,6 +22,7 @@ class PartTensor(Tensor):
     """A part as the core takes it. Row ``r`` is row ``row_order[r]`` of the buffer, which may have
     more rows than the part."""
 
+    row_order: NDArray[np.int32] | None = None  # (shape[0])
     mapped: bool = True
     """Whether the buffer lies in the file; otherwise it is a copy."""
 
@@ -87,8 +88,6 @@ def _transposed(tensor: Tensor, part: Part) -> PartTensor:
     """A copy of the chosen rows and columns of a matrix of floats, bit for bit."""
     bits = np.frombuffer(tensor.buffer, _BITS[STORAGE[tensor.dtype][1]]).reshape(tensor.shape)
     matrix = bits if part.slice is None else bits[part.slice]
-    if tensor.row_order is not None:
-        matrix = matrix[tensor.row_order]
     if part.transposed:
         matrix = matrix.T
     if part.columns is not None:
@@ -107,8 +106,8 @@ def _transposed(tensor: Tensor, part: Part) -> PartTensor:
 def _mapped_rows(tensor: Tensor, part: Part) -> PartTensor:
     """Rows of the mapped file. Rows that follow each other need no order."""
     if part.rows is None and part.slice is None:
-        return PartTensor(tensor.buffer, tensor.dtype, part.shape, tensor.row_order)
-    rows = stored_rows(tensor, part)
+        return PartTensor(tensor.buffer, tensor.dtype, part.shape)
+    rows = stored_rows(part)
     if isinstance(rows, range):
         low, high, order = rows.start, rows.stop, None
     else:
@@ -119,17 +118,15 @@ def _mapped_rows(tensor: Tensor, part: Part) -> PartTensor:
     return PartTensor(buffer, tensor.dtype, part.shape, order)
 
 
-def stored_rows(tensor: Tensor, part: Part) -> range | NDArray[np.int64]:
+def stored_rows(part: Part) -> range | NDArray[np.int64]:
     """For each row of a part that is no copy, its row in the file; a range if they follow each
     other. The rows of a tensor of three dimensions are counted through all its matrices."""
     held = part.matrix[0]
     begin = (part.slice or 0) * held
     rows: range | RowOrder = range(held) if part.rows is None else part.rows
-    if tensor.row_order is None and isinstance(rows, range) and rows.step == 1:
+    if isinstance(rows, range) and rows.step == 1:
         return range(begin + rows.start, begin + rows.stop)
     order = np.asarray(rows, np.int64)
-    if tensor.row_order is not None:
-        order = tensor.row_order[order].astype(np.int64)
     if np.array_equal(order, np.arange(order[0], order[0] + len(order))):
         return range(begin + int(order[0]), begin + int(order[0]) + len(order))
     return begin + order
@@ -143,14 +140,14 @@ def _row_bytes(dtype: str, shape: tuple[int, ...]) -> int:
     return shape[-1] // values * size
 
 
-def gathered(found: Tensor) -> Tensor:
+def gathered(found: PartTensor) -> PartTensor:
     """A part with its rows in order: itself where they are, otherwise a copy."""
     if found.row_order is None:
         return found
     return PartTensor(_gathered(found).data, found.dtype, found.shape, mapped=False)
 
 
-def _gathered(found: Tensor) -> NDArray[np.uint8]:
+def _gathered(found: PartTensor) -> NDArray[np.uint8]:
     raw = np.frombuffer(found.buffer, np.uint8)
     if found.row_order is None:
         return raw

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.decoder_plan import activation, decoder_spec
+from onward.load.architectures.gguf.family import MLP_BIAS, QKV_BIAS, gguf
 from onward.load.architectures.names import names
 from onward.spec import DecoderSpec, MlpSpec
 
 TENSORS = names()
+GGUF = gguf(
+    TENSORS, interleaved=True, from_tensors={"attention_bias": QKV_BIAS, "mlp_bias": MLP_BIAS}
+)
 
 
 def read_spec(config: ConfigReader) -> DecoderSpec:

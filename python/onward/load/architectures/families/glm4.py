@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.families.glm import glm_spec
+from onward.load.architectures.gguf.family import QKV_BIAS, gguf
 from onward.load.architectures.names import fused, names
 from onward.spec import DecoderSpec, NormSpec
 
@@ -12,6 +13,12 @@ TENSORS = names(
     gate_up=fused("mlp.gate_up_proj", "gate", "up"),
     attention_post_norm="post_self_attn_layernorm",
     mlp_post_norm="post_mlp_layernorm",
+)
+GGUF = gguf(
+    TENSORS,
+    from_tensors={"attention_bias": QKV_BIAS},
+    partial=True,
+    gate_up=fused("ffn_up", "gate", "up"),
 )
 
 

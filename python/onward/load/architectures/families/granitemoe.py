@@ -25,15 +25,16 @@ TENSORS = names(
     shared_gate=_SHARED,
     shared_down="shared_mlp.output_linear",
 )
+REQUIRED = {
+    "logit_scale": "logits_scaling",
+    "attention.scale": "attention_multiplier",
+    "expert_count": "num_local_experts",
+    "expert_used_count": "num_experts_per_tok",
+}
 GGUF = gguf(
     TENSORS,
     interleaved=True,
-    required={
-        "logit_scale": "logits_scaling",
-        "attention.scale": "attention_multiplier",
-        "expert_count": "num_local_experts",
-        "expert_used_count": "num_experts_per_tok",
-    },
+    required=REQUIRED,
     optional=MULTIPLIERS,
     same={"rope.scaling.finetuned": True},
     from_tensors={"attention_bias": QKV_BIAS},

@@ -6,6 +6,7 @@ from typing import Any
 
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.decoder_plan import decoder_spec, head_size
+from onward.load.architectures.gguf.family import QKV_BIAS, gguf
 from onward.load.architectures.names import names
 from onward.load.architectures.rope import MAX_POSITIONS, read_rope, rope_section
 from onward.spec import AttentionSpec, DecoderSpec
@@ -13,6 +14,7 @@ from onward.spec import AttentionSpec, DecoderSpec
 TENSORS = names(q_norm="self_attn.query_layernorm", k_norm="self_attn.key_layernorm")
 # Beside alpha they change nothing.
 _UNUSED = ("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim")
+GGUF = gguf(TENSORS, from_tensors={"attention_bias": QKV_BIAS})
 
 
 def read_spec(config: ConfigReader) -> DecoderSpec:

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.decoder_plan import decoder_spec
+from onward.load.architectures.gguf.family import MLP_BIAS, QKV_BIAS, gguf
 from onward.load.architectures.names import names
 from onward.spec import DecoderSpec
 
 TENSORS = names()
+GGUF = gguf(
+    TENSORS,
+    from_tensors={
+        "attention_bias": QKV_BIAS,
+        "attention_out_bias": ("attn_output.bias",),
+        "mlp_bias": MLP_BIAS,
+    },
+    mlp_norm="post_attention_norm",
+)
 
 
 def read_spec(config: ConfigReader) -> DecoderSpec:
