@@ -26,7 +26,7 @@ class ArgumentTypeError(Error, TypeError):
 
 
 class ModelNotFound(Error, FileNotFoundError):
-    """No model has this name: it is no folder, no file, and not reachable on the hub."""
+    """No model has this name: no folder, no file, and no model of the hub that can be reached."""
 
 
 class LoadError(Error, ValueError):
@@ -43,7 +43,7 @@ class WeightError(LoadError):
 
 
 class PackError(LoadError):
-    """A file is no pack, is a damaged pack, or has another layout."""
+    """A file is not a pack, is damaged, or has another layout."""
 
 
 class IoError(Error, OSError):

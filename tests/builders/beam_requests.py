@@ -31,7 +31,7 @@ class Beams:
     """The events of one request. A request without beams has one hypothesis."""
 
     hypotheses: dict[int, Hypothesis] = field(default_factory=dict)  # by rank
-    told: list[int] = field(default_factory=list)  # after each step, tokens of the first one
+    reported: list[int] = field(default_factory=list)  # after each step, tokens of the first one
     ended: bool = False
 
     def take(self, events: Iterable[_core.Event]) -> None:
@@ -47,7 +47,7 @@ class Beams:
                 hypothesis.log_probs.append(event.logprobs)
             hypothesis.score, hypothesis.finish = event.score, event.finish_reason
             self.ended = event.ends_request
-        self.told.append(len(self.hypotheses[0].tokens) if self.hypotheses else 0)
+        self.reported.append(len(self.hypotheses[0].tokens) if self.hypotheses else 0)
 
     @property
     def scored(self) -> list[tuple[list[int], float | None]]:
@@ -76,8 +76,8 @@ def drain_beams(
         for event in engine.step():
             if event.request in events:
                 events[event.request].append(event)
-        for request, told in events.items():
-            found[request].take(told)
+        for request, reported in events.items():
+            found[request].take(reported)
             if found[request].ended:
                 running.discard(request)
     return found

@@ -265,8 +265,8 @@ class Telling:
         self.check_memory()
 
     def _remember(self, asked: Asked) -> None:
-        for told in asked.heard.sequences.values():
-            tokens = (token for token, *_ in told)
+        for reported in asked.heard.sequences.values():
+            tokens = (token for token, *_ in reported)
             written = tuple(t for t in tokens if isinstance(t, int) and t >= 0)
             self.conversations.append((*asked.ask.prompt, *written))
 
@@ -366,10 +366,10 @@ class Telling:
         for asked in self.asked:
             expected = alone(self.story.cache, asked.ask)
             assert asked.heard.error is None
-            for index, told in expected.sequences.items():
+            for index, reported in expected.sequences.items():
                 found = asked.heard.sequences.get(index, [])
                 cut = asked.cancelled and asked.heard.quiet & {None, index}
-                assert found == (told[: len(found)] if cut else told)
+                assert found == (reported[: len(found)] if cut else reported)
             assert asked.heard.ended or asked.cancelled
             logprobs = asked.heard.prompt_logprobs
             # A signal may come while the events are read.
@@ -383,7 +383,7 @@ class Telling:
 
 
 def _ended(heard: Heard) -> set[int]:
-    return {index for index, told in heard.sequences.items() if told[-1][2] is not None}
+    return {index for index, reported in heard.sequences.items() if reported[-1][2] is not None}
 
 
 # Strategies of hypothesis

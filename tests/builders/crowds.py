@@ -185,8 +185,8 @@ class Heard:
                 self.error = f"{type(error).__name__}: {error}"
         else:
             score = None if event.score is None else event.score.hex()
-            told = (event.token, _bits(event.logprobs), event.finish_reason, score)
-            self.sequences.setdefault(event.sequence, []).append(told)
+            reported = (event.token, _bits(event.logprobs), event.finish_reason, score)
+            self.sequences.setdefault(event.sequence, []).append(reported)
         self.prompt_logprobs += map(_bits, event.prompt_logprobs)
         self.ended = event.ends_request
 

@@ -84,8 +84,8 @@ def of_folder(folder: Path, name: str, change: Change | None = None) -> Target:
         shard = "model-00001-of-00001.safetensors"  # not used beside model.safetensors
         (folder / "model.safetensors").rename(folder / shard)
         weight_map = dict.fromkeys(random_weights(TINY), shard)
-        told = {"metadata": {"total_size": 1}, "weight_map": weight_map}
-        (folder / name).write_text(json.dumps(told))
+        reported = {"metadata": {"total_size": 1}, "weight_map": weight_map}
+        (folder / name).write_text(json.dumps(reported))
     file = folder / name
     head = file.stat().st_size
     if file.suffix == ".safetensors":

@@ -69,12 +69,12 @@ class Parts:
     def metadata(self) -> dict[str, Any]:
         return self.header["__metadata__"]
 
-    def told(self, key: str) -> dict[str, Any]:
+    def reported(self, key: str) -> dict[str, Any]:
         return json.loads(self.metadata[key])
 
     def tell(self, key: str, change: Callable[[dict[str, Any]], object]) -> None:
         """Change an object of the metadata."""
-        value = self.told(key)
+        value = self.reported(key)
         change(value)
         self.metadata[key] = json.dumps(value)
 

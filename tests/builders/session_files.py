@@ -22,8 +22,8 @@ class Parts:
 
     @property
     def conversation(self) -> dict[str, Any]:
-        told: dict[str, Any] = json.loads(self.tensors["conversation"].tobytes())
-        return told
+        reported: dict[str, Any] = json.loads(self.tensors["conversation"].tobytes())
+        return reported
 
     @conversation.setter
     def conversation(self, value: object) -> None:
@@ -42,14 +42,16 @@ def write_parts(path: Path, parts: Parts, *, sign: bool = True) -> None:
     """``sign``: write the matching hash."""
     from safetensors.numpy import save_file
 
-    told = {key: value for key, value in parts.metadata.items() if not (sign and key == "sha256")}
+    reported = {
+        key: value for key, value in parts.metadata.items() if not (sign and key == "sha256")
+    }
     if sign:
         content = {
             name: (_NAMES[str(t.dtype)], t.shape, memoryview(t.tobytes()))
             for name, t in parts.tensors.items()
         }
-        told["sha256"] = _digest(told, content, lambda done, total: None)
-    save_file({name: np.ascontiguousarray(t) for name, t in parts.tensors.items()}, path, told)
+        reported["sha256"] = _digest(reported, content, lambda done, total: None)
+    save_file({name: np.ascontiguousarray(t) for name, t in parts.tensors.items()}, path, reported)
 
 
 def changed(path: Path, to: Path, change: Callable[[Parts], object], *, sign: bool = True) -> Path:

@@ -38,10 +38,10 @@ def write_talking(
     """A model over bytes, ids 0 to 255, without an end token."""
     write_seeded(folder, **{"head_dim": 32, **of})
     write_bytes_tokenizer(folder)
-    told = dict(config or {})
+    reported = dict(config or {})
     if template is not None:
-        told["chat_template"] = template
-    (folder / "tokenizer_config.json").write_text(json.dumps(told))
+        reported["chat_template"] = template
+    (folder / "tokenizer_config.json").write_text(json.dumps(reported))
     return folder
 
 

@@ -249,7 +249,7 @@ class TestLogProbabilities:
         chain = [each.chain for each in found.hypotheses[0].log_probs]
         assert chain == pytest.approx([-0.5, math.log(0.4), 0, 0], abs=1e-6)
         assert found.hypotheses[0].score == pytest.approx((math.log(0.4) - 0.5) / 4, abs=1e-6)
-        assert found.told == [0, 0, 0, 4]
+        assert found.reported == [0, 0, 0, 4]
 
     def test_alternatives_are_tokens_that_the_chain_kept(self):
         """Of four tokens top_k keeps two; each has ln p / 2 at temperature 2. And of what is asked
@@ -261,18 +261,18 @@ class TestLogProbabilities:
             found = search(engine, [0], **options, **sampling)
             scale = sampling.get("temperature", 1)
             for hypothesis in found.hypotheses.values():
-                [told] = hypothesis.log_probs
+                [reported] = hypothesis.log_probs
                 expected = [(i, pytest.approx(math.log(p[i]), abs=1e-5)) for i in range(6)]
-                assert told.raw_top == expected
+                assert reported.raw_top == expected
                 expected = [
                     (i, pytest.approx(math.log(p[i]) / scale, abs=1e-5)) for i in range(count)
                 ]
-                assert told.chain_top == expected
+                assert reported.chain_top == expected
 
     @pytest.mark.parametrize("chunk", [1, 7, 512])
     def test_prompt_log_probabilities_do_not_depend_on_beams(self, chunk):
         engine = engine_for("f32", 2, chunk)
-        told = {}
+        reported = {}
         for beams in (True, False):
             options = {"prompt_logprobs": 1, "max_new_tokens": 4}
             request = (
@@ -285,6 +285,6 @@ class TestLogProbabilities:
                 events += engine.step()
             assert all(event.request == request for event in events)
             prompt = [each for event in events for each in event.prompt_logprobs]
-            told[beams] = [(each.token, each.raw, each.raw_top) for each in prompt]
-        assert told[True] == told[False]
-        assert len(told[True]) == len(prompt_of(0)) - 1
+            reported[beams] = [(each.token, each.raw, each.raw_top) for each in prompt]
+        assert reported[True] == reported[False]
+        assert len(reported[True]) == len(prompt_of(0)) - 1

@@ -83,7 +83,7 @@ def assert_equal(found: Beams, expected: Search, rule: Rule) -> None:
         assert hypothesis.score == pytest.approx(expected.results[rank].score, abs=SAME_SCORE)
         ended = rule.ends(tuple(hypothesis.tokens))
         assert hypothesis.finish == ("stop" if ended else "length")
-    assert found.told == [*expected.settled[:-1], len(expected.results[0].tokens)]
+    assert found.reported == [*expected.settled[:-1], len(expected.results[0].tokens)]
 
 
 @pytest.mark.parametrize("seed", range(MODELS))

@@ -171,7 +171,7 @@ class TestStreams:
         engine = table_engine(table({**steps, 7: {2: 1.0}}))
         beams = search(engine, [1], num_beams=2, stop_token_ids=[2])
         assert [tokens for tokens, _ in beams.scored] == [[3, 5, 7, 2], [3, 6, 7, 2]]
-        assert beams.told == [0, 1, 1, 4]
+        assert beams.reported == [0, 1, 1, 4]
 
     def test_settled_text_is_streamed_before_the_end(self, open_table):
         """All beams begin with "one", as in the test above."""

@@ -58,15 +58,15 @@ def check(plan: Plan, heard: Heard, expected: Heard) -> None:
     if expected.error is not None:
         # The progress of the sequences before one of them fails depends on their turns.
         assert heard.error == expected.error or (heard.error is None and plan.given_up is not None)
-        for index, told in heard.sequences.items():
+        for index, reported in heard.sequences.items():
             other = expected.sequences.get(index, [])
-            assert told[: len(other)] == other[: len(told)]
+            assert reported[: len(other)] == other[: len(reported)]
         return
     assert heard.error is None
-    for index, told in expected.sequences.items():
+    for index, reported in expected.sequences.items():
         found = heard.sequences.get(index, [])
         whole = plan.given_up is None or plan.sequence not in (None, index)
-        assert found == (told if whole else told[: len(found)])
+        assert found == (reported if whole else reported[: len(found)])
     assert heard.sequences.keys() <= expected.sequences.keys()
     if plan.given_up is None:
         assert heard.ended

@@ -120,15 +120,15 @@ def test_the_size_of_shared_memory_changes_no_bit(
 
 def test_a_row_that_decodes_over_spans_has_the_bits_of_the_processor() -> None:
     """float32: the spans of the last row are split over blocks, the spans of the prompt are not."""
-    told = []
+    reported = []
     for device in ("cuda-host", "cpu"):
         engine = new_engine(
             seeded_model("f32", Shape(head_dim=24, **SMALL), device=device), chunk=ALL_CHUNK
         )
         request = submit(engine, random_prompt(SPANS_PROMPT), max_new_tokens=4, logprobs=2)
         output = drain(engine, [request])[request]
-        told.append((output.tokens, [choice.raw_top for choice in output.logprobs]))
-    assert told[0] == told[1]
+        reported.append((output.tokens, [choice.raw_top for choice in output.logprobs]))
+    assert reported[0] == reported[1]
 
 
 @pytest.mark.parametrize(

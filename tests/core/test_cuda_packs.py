@@ -49,19 +49,19 @@ def test_python_and_c_give_the_tokens_of_the_processor(packs: dict[str, Path]) -
 
 
 def test_a_pack_for_another_device_is_refused_with_the_next_step(packs: dict[str, Path]) -> None:
-    told = (
+    reported = (
         r"has layout 2 .*, expected layout 1002, that of cuda-host: .* --device cuda-host --force"
     )
-    with pytest.raises(PackError, match=told):
+    with pytest.raises(PackError, match=reported):
         LLM(packs["cpu"], device="cuda-host")
     with pytest.raises(PackError, match=r"has layout 1002 .*, expected layout 2: .* --force"):
         LLM(packs["cuda-host"])
-    with pytest.raises(CError, match="ONWARD_PACK_ERROR.*" + told):
+    with pytest.raises(CError, match="ONWARD_PACK_ERROR.*" + reported):
         opened(packs["cpu"], "cuda-host")
 
 
 @pytest.mark.parametrize(
-    ("device", "status", "told"),
+    ("device", "status", "reported"),
     [
         ("gpu", "ONWARD_INVALID_ARGUMENT", "device: is 'gpu', expected"),
         ("", "ONWARD_INVALID_ARGUMENT", "device: is '', expected"),
@@ -69,11 +69,11 @@ def test_a_pack_for_another_device_is_refused_with_the_next_step(packs: dict[str
     ],
 )
 def test_an_absent_device_is_an_error(
-    packs: dict[str, Path], device: str, status: str, told: str
+    packs: dict[str, Path], device: str, status: str, reported: str
 ) -> None:
     with pytest.raises(CError) as caught:
         opened(packs["cpu"], device)
-    assert (caught.value.status, told in str(caught.value)) == (status, True)
+    assert (caught.value.status, reported in str(caught.value)) == (status, True)
 
 
 def test_the_default_device_is_the_processor(packs: dict[str, Path]) -> None:

@@ -74,8 +74,8 @@ class TestLookup:
 
     def test_the_result_has_the_figures_as_json(self, copies):
         found = copies.generate([3, 4, 5, 6], max_new_tokens=30, prompt_lookup_num_tokens=8)
-        told = json.loads(json.dumps(found.to_dict()))["speculation"]
-        assert told == {
+        reported = json.loads(json.dumps(found.to_dict()))["speculation"]
+        assert reported == {
             "guessed": found.speculation.guessed,
             "accepted": found.speculation.accepted,
             "acceptance_rate": found.speculation.acceptance_rate,
@@ -107,23 +107,23 @@ class TestLookup:
         """Once for each token, with the text so far, independent of the guesses."""
 
         def listening(**options):
-            asked, told = [], []
+            asked, reported = [], []
 
             def processor(token_ids, scores):
                 asked.append(token_ids.tolist())
                 scores[token_ids[-1]] -= len(token_ids) % 7
 
             def criterion(token_ids):
-                told.append(token_ids.tolist())
+                reported.append(token_ids.tolist())
                 return len(token_ids) == 40
 
             rules = {"logits_processor": processor, "stopping_criteria": criterion}
-            return copies.generate([3, 4, 5, 6], **rules, **options), asked, told
+            return copies.generate([3, 4, 5, 6], **rules, **options), asked, reported
 
-        plain, asked, told = listening()
+        plain, asked, reported = listening()
         found, *heard = listening(prompt_lookup_num_tokens=8)
         assert said(found) == said(plain)
-        assert heard == [asked, told]
+        assert heard == [asked, reported]
         assert found.speculation.accepted > 0
 
     @pytest.mark.parametrize("options", [{}, {**SAMPLED, "num_return_sequences": 3}])

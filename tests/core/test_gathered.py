@@ -70,7 +70,7 @@ def model() -> _core.Model:
     return seeded_model("f32", Shape(num_layers=2))
 
 
-def told(output: Output) -> tuple[object, ...]:
+def reported(output: Output) -> tuple[object, ...]:
     likely = [
         [(each.token, each.raw, each.chain, each.raw_top, each.chain_top) for each in found]
         for found in (output.logprobs, output.prompt_logprobs)
@@ -86,7 +86,7 @@ class TestEvents:
             engine = new_engine(model, threads=1, chunk=16)
             request = submit(engine, random_prompt(40), gather=gather, **REQUESTS[name])
             found.append(drain_all(engine, [request])[request])
-        apart, whole = ([told(output) for output in outputs] for outputs in found)
+        apart, whole = ([reported(output) for output in outputs] for outputs in found)
         assert whole == apart
 
     @pytest.mark.parametrize("name", REQUESTS)

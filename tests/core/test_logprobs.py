@@ -39,7 +39,7 @@ def model():
 FLAT = {"temperature": 2.0, "top_p": 0.6, "max_new_tokens": 200}
 
 
-def told(found, field: str) -> dict[int, float]:
+def reported(found, field: str) -> dict[int, float]:
     """A token's row of alternatives, by id."""
     return dict(getattr(found, field))
 
@@ -142,7 +142,7 @@ class TestGreedy:
         request = submit(engine, [0], logprobs=4, logit_bias={0: -math.inf}, max_new_tokens=1)
         [found] = drain(engine, [request])[0].logprobs
         assert found.token == 1
-        assert 0 in told(found, "raw_top") and 0 not in told(found, "chain_top")
+        assert 0 in reported(found, "raw_top") and 0 not in reported(found, "chain_top")
 
     def test_without_processors_raw_and_chain_values_are_equal(self, model):
         engine = new_engine(model)
@@ -244,11 +244,11 @@ class TestResult:
         [prompt] = result.prompt_logprobs
         assert prompt.token_id == 1
         assert prompt.logprob == prompt.chain_logprob == pytest.approx(LN_P[1], abs=2e-6)
-        told = json.loads(json.dumps(result.to_dict(), allow_nan=False))
-        assert told["logprobs"][0]["logprob"] == first.logprob
-        assert told["logprobs"][0]["chain_top"][0] == list(first.chain_top[0])
-        assert told["prompt_logprobs"][0]["token_id"] == 1
-        assert told["sequences"][0]["logprobs"] == told["logprobs"]
+        reported = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+        assert reported["logprobs"][0]["logprob"] == first.logprob
+        assert reported["logprobs"][0]["chain_top"][0] == list(first.chain_top[0])
+        assert reported["prompt_logprobs"][0]["token_id"] == 1
+        assert reported["sequences"][0]["logprobs"] == reported["logprobs"]
 
     def test_the_same_alone_in_a_batch_and_streamed(self, llm):
         options = {"logprobs": 3, "prompt_logprobs": 3, "temperature": 1.0, "seed": 5}

@@ -201,8 +201,8 @@ class TestEverywhere:
 
     def test_the_result_is_json(self, llm):
         result = llm.generate([0], max_new_tokens=1, logits_processor=[only(3), nothing])
-        told = result.to_dict()["options"]
-        assert told["logits_processor"] == ["change", "nothing"]
+        reported = result.to_dict()["options"]
+        assert reported["logits_processor"] == ["change", "nothing"]
 
 
 class TestStopping:

@@ -288,8 +288,8 @@ class TestBestOf:
     def test_log_probabilities_are_returned_on_request(self, skewed):
         best = skewed.generate([1], best_of=4, num_return_sequences=2, logprobs=0, **SAMPLED)
         for sequence in best.sequences:
-            told = [each.logprob for each in sequence.logprobs]
-            np.testing.assert_allclose(told, self.TABLE[0, list(sequence.token_ids)], atol=1e-5)
+            reported = [each.logprob for each in sequence.logprobs]
+            np.testing.assert_allclose(reported, self.TABLE[0, list(sequence.token_ids)], atol=1e-5)
         first, second = (
             math.fsum(each.logprob for each in sequence.logprobs) / len(sequence.logprobs)
             for sequence in best.sequences

@@ -265,12 +265,12 @@ class TestCancelling:
         for _ in range(before):
             engine.step()
         engine.cancel(request, index)
-        told = []
+        reported = []
         while engine.stats()["running"]:
-            told += engine.step()
-        assert {event.sequence for event in told} == {0, 1, 2} - {index}
-        assert [event.ends_request for event in told] == [False] * (len(told) - 1) + [True]
-        ends = {event.sequence for event in told if event.finish_reason == "length"}
+            reported += engine.step()
+        assert {event.sequence for event in reported} == {0, 1, 2} - {index}
+        assert [event.ends_request for event in reported] == [False] * (len(reported) - 1) + [True]
+        ends = {event.sequence for event in reported if event.finish_reason == "length"}
         assert ends == {0, 1, 2} - {index}
         assert engine.stats()["cache_blocks_in_use"] == 0
 

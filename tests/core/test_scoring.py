@@ -79,7 +79,7 @@ def test_a_score_is_the_softmax_of_the_logits(chunk):
 
 
 @pytest.mark.parametrize(
-    ("text", "options", "told"),
+    ("text", "options", "reported"),
     [
         ([3], {}, "text: has 1 tokens, expected at least 2"),
         ([], {}, "text: is empty"),
@@ -90,8 +90,8 @@ def test_a_score_is_the_softmax_of_the_logits(chunk):
         ([3, 4], {"stride": 0}, "stride: is 0"),
     ],
 )
-def test_inputs_that_cannot_be_scored_are_refused(table, text, options, told):
-    with pytest.raises(InvalidArgument, match=told):
+def test_inputs_that_cannot_be_scored_are_refused(table, text, options, reported):
+    with pytest.raises(InvalidArgument, match=reported):
         table.score(text, **options)
 
 

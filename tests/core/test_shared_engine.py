@@ -149,7 +149,7 @@ def test_a_failing_rule_fails_its_own_request(core, alone):
 @pytest.mark.parametrize("kind", ["rule", "trace"])
 def test_a_rule_or_trace_that_calls_its_own_engine(core, kind):
     """Calls that compute or wait are refused. Calls that cancel take effect after the step."""
-    told: list[str] = []
+    reported: list[str] = []
 
     def enter() -> None:
         for work in (
@@ -162,13 +162,13 @@ def test_a_rule_or_trace_that_calls_its_own_engine(core, kind):
         ):
             with pytest.raises(CError, match="called by a rule or trace of its own step") as caught:
                 work()
-            told.append(caught.value.status)
+            reported.append(caught.value.status)
         with pytest.raises(InvalidArgument, match="called by a rule or trace"):
             core.stats()
         one.interrupt()
         one.cancel(request)
         two.close()
-        told.append("end")
+        reported.append("end")
 
     @SCORE_RULE
     def rule(context, tokens, num_tokens, scores, vocab_size):
@@ -177,7 +177,7 @@ def test_a_rule_or_trace_that_calls_its_own_engine(core, kind):
 
     @TRACE
     def trace(context, step):
-        if not told:
+        if not reported:
             enter()
 
     one, two = CEngine.of(core), CEngine.of(core)
@@ -187,7 +187,7 @@ def test_a_rule_or_trace_that_calls_its_own_engine(core, kind):
     else:
         request = one.submit([1, 2], max_new_tokens=5, score_rule=rule)
     assert one.step() == []
-    assert told == ["ONWARD_INVALID_ARGUMENT"] * 6 + ["end"]
+    assert reported == ["ONWARD_INVALID_ARGUMENT"] * 6 + ["end"]
     with pytest.raises(CError) as caught:
         one.step()
     assert caught.value.status == "ONWARD_INTERRUPTED"

@@ -183,7 +183,7 @@ def test_a_text_without_a_cache_or_with_beams_has_no_guesses(models):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "reported"),
     [
         ({"lookup": -1}, "lookup_tokens: found -1"),
         ({"lookup": 1, "ngram": 0}, "lookup_ngram: found 0"),
@@ -191,8 +191,8 @@ def test_a_text_without_a_cache_or_with_beams_has_no_guesses(models):
         ({"draft": 1}, "draft_tokens: the engine has no draft model"),
     ],
 )
-def test_wrong_options_of_guesses_are_refused(models, options, told):
-    with pytest.raises(InvalidArgument, match=told):
+def test_wrong_options_of_guesses_are_refused(models, options, reported):
+    with pytest.raises(InvalidArgument, match=reported):
         submit(new_engine(models["f32"]), [1], speculation=guessing(**options))
 
 

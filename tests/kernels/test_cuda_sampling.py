@@ -157,8 +157,8 @@ class TestRows:
             for most in (30, 10) * count
         ]
         tokens = list(zip(tokens[::2], tokens[1::2], strict=True))
-        told = onward_kernels.sample_rows(DEVICE, np.stack(logits), options, tokens, threads=2)
-        for index, found in enumerate(told):
+        reported = onward_kernels.sample_rows(DEVICE, np.stack(logits), options, tokens, threads=2)
+        for index, found in enumerate(reported):
             expected = on_host(logits[index], options[index], tokens[index])
             where = f"row {index}, {options[index].chain()}"
             if expected is None or found is None:

@@ -364,7 +364,7 @@ class TestPlan:
         assert len(Plan(repetitions=1, decode_tokens=2).cases(514)) == 3
 
     @pytest.mark.parametrize(
-        ("flags", "told"),
+        ("flags", "reported"),
         [
             (["--batch", "0"], "batch: is 0, expected an integer from 1 to 64"),
             (["--batch", "1,65"], "batch: is 65, expected"),
@@ -382,12 +382,12 @@ class TestPlan:
         ],
     )
     def test_impossible_plans_are_refused(
-        self, tiny: str, capsys: pytest.CaptureFixture[str], flags: list[str], told: str
+        self, tiny: str, capsys: pytest.CaptureFixture[str], flags: list[str], reported: str
     ) -> None:
         assert main(["bench", "--synthetic", tiny, *flags]) == 2
         out, err = capsys.readouterr()
         assert out == ""
-        assert err.startswith("onward: " + told) and err.count("\n") == 1
+        assert err.startswith("onward: " + reported) and err.count("\n") == 1
 
     def test_unknown_names_are_refused(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["bench", "--synthetic", "llama-9"]) == 2
@@ -406,14 +406,18 @@ class TestOutput:
         return out
 
     def test_json(self, tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
-        told = json.loads(self.printed(capsys, "--format", "json", "--threads", "1"))
-        assert (told["model"], told["dtype"], told["threads"]) == ("synthetic tiny", "bf16", 1)
-        assert told["isa"] in _core.kernels.available()
+        reported = json.loads(self.printed(capsys, "--format", "json", "--threads", "1"))
+        assert (reported["model"], reported["dtype"], reported["threads"]) == (
+            "synthetic tiny",
+            "bf16",
+            1,
+        )
+        assert reported["isa"] in _core.kernels.available()
         matrices = LAYERS * LAYER_MULTIPLY_ADDS + 2 * HEAD_MULTIPLY_ADDS
-        assert told["parameters"] == matrices + 5 * 16
-        assert [line["what"] for line in told["lines"]] == ["prefill", "decode"]
+        assert reported["parameters"] == matrices + 5 * 16
+        assert [line["what"] for line in reported["lines"]] == ["prefill", "decode"]
         again = json.loads(self.printed(capsys, "--json"))
-        assert [line["logits_hash"] for line in told["lines"]] == [
+        assert [line["logits_hash"] for line in reported["lines"]] == [
             line["logits_hash"] for line in again["lines"]
         ]
 
@@ -422,13 +426,13 @@ class TestOutput:
         self, tiny: str, head_dtype: str | None, capsys: pytest.CaptureFixture[str]
     ) -> None:
         flags = [] if head_dtype is None else ["--head-dtype", head_dtype]
-        told = json.loads(self.printed(capsys, "--json", "--dtype", "int4", *flags))
+        reported = json.loads(self.printed(capsys, "--json", "--dtype", "int4", *flags))
         spec = synthetic_spec(tiny)
         dtypes = synthetic_dtypes(spec, "int4", head_dtype)
-        assert told["dtype"] == "int4"
-        assert told["weight_bytes"] == random_model(spec, dtypes, 1).weight_bytes
+        assert reported["dtype"] == "int4"
+        assert reported["weight_bytes"] == random_model(spec, dtypes, 1).weight_bytes
         costs = StepCosts(spec, dtypes)
-        decode = told["lines"][1]
+        decode = reported["lines"][1]
         read = sum(costs([Slice(position, 1, 1)]).bytes_read for position in (4, 5))
         assert decode["bytes_per_token"] == read / 2
 
@@ -439,8 +443,8 @@ class TestOutput:
             ("decode", "1", "4"),
         ]
         assert [row["test"] for row in rows] == ["pp8", "tg2 @ d4"]
-        told = [(row["n_prompt"], row["n_gen"], row["n_depth"]) for row in rows]
-        assert told == [("8", "0", "0"), ("0", "2", "4")]
+        reported = [(row["n_prompt"], row["n_gen"], row["n_depth"]) for row in rows]
+        assert reported == [("8", "0", "0"), ("0", "2", "4")]
         for row in rows:
             assert row["model"] == "synthetic tiny" and None not in row
             assert float(row["avg_ts"]) == float(row["tokens_per_s"]) > 0  # of one repetition
@@ -476,6 +480,6 @@ class TestOutput:
         folder = tmp_path / "table"
         write_table(folder, chain(4, {1: 3}), max_position_embeddings=64)
         assert main(["bench", "--model", str(folder), *self.FLAGS, "--json"]) == 0
-        told = json.loads(capsys.readouterr().out)
-        assert told["model"] == "table"
-        assert len(told["lines"]) == 2
+        reported = json.loads(capsys.readouterr().out)
+        assert reported["model"] == "table"
+        assert len(reported["lines"]) == 2

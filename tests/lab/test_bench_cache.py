@@ -67,7 +67,7 @@ def shape(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def told(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+def reported(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
     """The output of ``onward bench --json`` for the tiny model."""
 
     def run(*flags: str, name: str = "tiny") -> Any:
@@ -89,9 +89,11 @@ class TestWithAndWithout:
     def rows(self, report: Any) -> list[tuple[str, int, int]]:
         return [(line["what"], line["batch"], line["tokens"]) for line in report["lines"]]
 
-    def test_logits_without_the_cache_have_the_same_bits(self, told: Callable[..., Any]) -> None:
+    def test_logits_without_the_cache_have_the_same_bits(
+        self, reported: Callable[..., Any]
+    ) -> None:
         flags = ("--prefill", "8", "--depth", "0,20,300", "--repetitions", "2")
-        on, off = (told("--cache", cache, *flags) for cache in ("on", "off"))
+        on, off = (reported("--cache", cache, *flags) for cache in ("on", "off"))
         assert (on["cache"], off["cache"]) == (True, False)
         expected = [("prefill", 1, 8), *(("decode", 1, depth) for depth in (0, 20, 300))]
         assert self.rows(on) == self.rows(off) == expected
@@ -99,13 +101,13 @@ class TestWithAndWithout:
         assert hashes[0] == hashes[1]
         assert len(set(hashes[0])) == 4
 
-    def test_default_rows(self, told: Callable[..., Any]) -> None:
+    def test_default_rows(self, reported: Callable[..., Any]) -> None:
         flags = ("--repetitions", "1", "--decode-tokens", "1")
-        assert self.rows(told("--cache", "on", *flags)) == [
+        assert self.rows(reported("--cache", "on", *flags)) == [
             *(("prefill", 1, 128), ("prefill", 1, 512)),
             *(("decode", 1, 0), ("decode", 1, 512)),
         ]
-        assert self.rows(told("--cache", "off", *flags)) == [
+        assert self.rows(reported("--cache", "off", *flags)) == [
             ("decode", 1, depth) for depth in (0, 128, 512)
         ]
 
@@ -142,12 +144,12 @@ class TestBoth:
         (count,) = compare([], [tokens]).counts
         assert count == Count(tokens, tokens, tokens * (tokens + 1) // 2)
 
-    def test_default_lengths_and_counts_fit_the_context(self, told: Callable[..., Any]) -> None:
-        report = told("--cache", "both")
+    def test_default_lengths_and_counts_fit_the_context(self, reported: Callable[..., Any]) -> None:
+        report = reported("--cache", "both")
         assert [line["tokens"] for line in report["lines"]] == [16, 64, 256]
         assert [count["tokens"] for count in report["counts"]] == [16, 64, 128]
         assert report["repetitions"] == 3
-        report = told("--cache", "both", name="short")
+        report = reported("--cache", "both", name="short")
         assert [line["tokens"] for line in report["lines"]] == [16]
         assert [count["tokens"] for count in report["counts"]] == [16, 64]
 
@@ -240,15 +242,15 @@ class TestBoth:
 class TestCodes:
     @pytest.mark.parametrize("kv_dtype", ["int8", "turbo4", "int8/turbo3", "q4_0"])
     def test_tokens_with_and_without_the_cache_are_the_same(
-        self, kv_dtype: str, told: Callable[..., Any]
+        self, kv_dtype: str, reported: Callable[..., Any]
     ) -> None:
         """At 300 tokens most of the cache is coded. Different tokens would raise an Error."""
         flags = ("--depth", "300", "--count", "300", "--repetitions", "1")
-        report = told("--cache", "both", "--kv-dtype", kv_dtype, *flags)
+        report = reported("--cache", "both", "--kv-dtype", kv_dtype, *flags)
         assert report["kv_dtype"] == kv_dtype
         assert report["counts"] == [{"tokens": 300, "with_cache": 300, "without_cache": 45150}]
 
-    def test_logits_in_a_coded_and_an_exact_cache(self, told: Callable[..., Any]) -> None:
+    def test_logits_in_a_coded_and_an_exact_cache(self, reported: Callable[..., Any]) -> None:
         """Up to 128 tokens the cache is exact. Beyond that the logits differ by the codes, but not
         by the use of the cache."""
         flags = (
@@ -264,7 +266,7 @@ class TestCodes:
         hashes = {
             (kv_dtype, cache): [
                 line["logits_hash"]
-                for line in told("--kv-dtype", kv_dtype, "--cache", cache, *flags)["lines"]
+                for line in reported("--kv-dtype", kv_dtype, "--cache", cache, *flags)["lines"]
             ]
             for kv_dtype in ("bf16", "turbo4")
             for cache in ("on", "off")
@@ -273,7 +275,7 @@ class TestCodes:
         exact, coded = hashes["bf16", "on"], hashes["turbo4", "on"]
         assert exact[0] == coded[0] and exact[1] != coded[1]
 
-    def test_the_exact_window_has_an_effect(self, told: Callable[..., Any]) -> None:
+    def test_the_exact_window_has_an_effect(self, reported: Callable[..., Any]) -> None:
         flags = (
             "--prefill",
             "none",
@@ -284,16 +286,16 @@ class TestCodes:
             "--kv-dtype",
             "turbo4",
         )
-        near = told(*flags, "--kv-window-tokens", "16")["lines"][0]
-        far = told(*flags, "--kv-window-tokens", "480")["lines"][0]
-        exact = told(*flags[:-1], "bf16")["lines"][0]
+        near = reported(*flags, "--kv-window-tokens", "16")["lines"][0]
+        far = reported(*flags, "--kv-window-tokens", "480")["lines"][0]
+        exact = reported(*flags[:-1], "bf16")["lines"][0]
         assert near["bytes_per_token"] < far["bytes_per_token"] == exact["bytes_per_token"]
         assert near["logits_hash"] != far["logits_hash"] == exact["logits_hash"]
 
 
 class TestRefusals:
     @pytest.mark.parametrize(
-        ("flags", "told"),
+        ("flags", "reported"),
         [
             ("on --count 3", "count: is given with cache on, expected it with both"),
             ("off --count 4", "count: is given with cache off, expected it with both"),
@@ -324,7 +326,7 @@ class TestRefusals:
     def test_wrong_arguments_are_refused_before_a_model_is_made(
         self,
         flags: str,
-        told: str,
+        reported: str,
         monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str],
     ) -> None:
@@ -335,7 +337,7 @@ class TestRefusals:
         assert main(["bench", "--synthetic", "tiny", "--cache", *flags.split()]) == 2
         out, err = capsys.readouterr()
         assert out == ""
-        assert err.startswith("onward: " + told) and err.count("\n") == 1
+        assert err.startswith("onward: " + reported) and err.count("\n") == 1
 
     def test_the_longest_depth_that_fits_is_measured(self) -> None:
         found = recompute.bench(recompute.Question([607], [639], 1), synthetic="tiny", threads=2)
@@ -401,13 +403,17 @@ class TestOutput:
 
     @pytest.mark.parametrize("flags", [("--format", "json"), ("--json",)])
     def test_json(self, flags: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-        told = json.loads(self.printed(capsys, *flags))
-        assert told["lines"][1] == {
+        reported = json.loads(self.printed(capsys, *flags))
+        assert reported["lines"][1] == {
             **{"tokens": 1024, "with_cache_s": 0.0025, "without_cache_s": 0.5},
             **{"ratio": 200.0, "ratio_min": 150.0, "ratio_max": 1250.5},
         }
-        assert told["counts"][1] == {"tokens": 1000, "with_cache": 1000, "without_cache": 500500}
-        assert [*told][:6] == ["model", "dtype", "kv_dtype", "isa", "threads", "repetitions"]
+        assert reported["counts"][1] == {
+            "tokens": 1000,
+            "with_cache": 1000,
+            "without_cache": 500500,
+        }
+        assert [*reported][:6] == ["model", "dtype", "kv_dtype", "isa", "threads", "repetitions"]
 
     def test_a_part_without_measurements_has_no_table(
         self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -436,11 +442,11 @@ class TestPlot:
         assert len(list(root.iter("{http://www.w3.org/2000/svg}circle"))) == 4
 
     def test_the_command_draws_the_measured_points(
-        self, tmp_path: Path, told: Callable[..., Any]
+        self, tmp_path: Path, reported: Callable[..., Any]
     ) -> None:
         path = tmp_path / "both.svg"
         flags = ("--depth", "40,4", "--count", "4", "--repetitions", "1", "--plot", str(path))
-        report = told("--cache", "both", *flags)
+        report = reported("--cache", "both", *flags)
         report["lines"] = tuple(Line(**line) for line in report["lines"])
         report["counts"] = tuple(Count(**count) for count in report["counts"])
         assert path.read_text(encoding="utf-8") == svg(curves.chart(Comparison(**report)))

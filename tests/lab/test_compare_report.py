@@ -57,7 +57,7 @@ def pair(tmp_path: Path) -> Pair:
     return Pair(tmp_path)
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
+def reported(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
     assert main(["compare", *arguments]) == code
     out, err = capsys.readouterr()
     assert err == ""
@@ -65,7 +65,7 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> 
 
 
 def test_json(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
-    found = json.loads(told(capsys, *pair.write(flip=0.001), "--json"))
+    found = json.loads(reported(capsys, *pair.write(flip=0.001), "--json"))
     assert found["judgement"]["verdict"] == "coin flip"
     (flip,) = found["judgement"]["divergences"]
     assert (flip["text"], flip["written"], flip["position"]) == (1, 4, 44)
@@ -95,7 +95,7 @@ def test_json(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_table(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
-    out = told(capsys, *pair.write(flip=0.001))
+    out = reported(capsys, *pair.write(flip=0.001))
     assert re.search(r"^  processor +<One> & only +Other$", out, re.MULTILINE)
     assert re.search(r"^  load, s +2\.000 +1\.000 +0\.500$", out, re.MULTILINE)
     assert re.search(r"^  process grew by +5 MiB +- +-$", out, re.MULTILINE)
@@ -121,7 +121,7 @@ def test_table(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_markdown(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = told(capsys, *pair.write(), "--format", "md").splitlines()
+    lines = reported(capsys, *pair.write(), "--format", "md").splitlines()
     assert [line for line in lines if line.startswith("## ")] == [
         "## Result",
         "## Sides",
@@ -141,7 +141,7 @@ def test_markdown(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
 
 class TestPage:
     def page(self, pair: Pair, capsys: pytest.CaptureFixture[str], **options: Any) -> str:
-        return told(capsys, *pair.write(**options), "--format", "html")
+        return reported(capsys, *pair.write(**options), "--format", "html")
 
     def test_it_is_well_formed_and_has_the_plots(
         self, pair: Pair, capsys: pytest.CaptureFixture[str]
@@ -172,8 +172,8 @@ class TestPage:
         self, pair: Pair, capsys: pytest.CaptureFixture[str], tmp_path: Path
     ) -> None:
         paths = pair.write()
-        page = told(capsys, *paths, "--format", "html")
-        report = told(capsys, *paths, "--html", str(tmp_path / "p.html"))
+        page = reported(capsys, *paths, "--format", "html")
+        report = reported(capsys, *paths, "--html", str(tmp_path / "p.html"))
         assert report.startswith("result\n")
         assert (tmp_path / "p.html").read_text(encoding="utf-8") == page
 
@@ -181,7 +181,7 @@ class TestPage:
         self, pair: Pair, capsys: pytest.CaptureFixture[str]
     ) -> None:
         a, _ = pair.write()
-        page = told(capsys, a, a, "--format", "html")
+        page = reported(capsys, a, a, "--format", "html")
         assert "B, a.npz (cpu:f32) computes the same bits as A, a.npz (cpu:f32)" in page
         assert page.count("<svg xmlns") == 2
 
@@ -210,7 +210,7 @@ class TestPage:
 
 class TestExitCodes:
     def test_a_suspected_fault(self, pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
-        out = told(capsys, *pair.write(noise=0.1), code=1)
+        out = reported(capsys, *pair.write(noise=0.1), code=1)
         assert (
             "A FAULT IS SUSPECTED: text " in out
             and "times the 0.0087 measured for these dtypes" in out
@@ -219,7 +219,7 @@ class TestExitCodes:
     def test_a_clear_choice_that_flips_is_a_suspected_fault(
         self, pair: Pair, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        out = told(capsys, *pair.write(flip=3), code=1)
+        out = reported(capsys, *pair.write(flip=3), code=1)
         assert "far above the noise" in out
 
     @pytest.mark.parametrize(
@@ -236,17 +236,17 @@ class TestExitCodes:
     ) -> None:
         paths = pair.write(flip=0.001)
         arguments = (*paths, "--fail-on", conditions)
-        found = json.loads(told(capsys, *arguments, "--json", code=3 if failed else 0))
+        found = json.loads(reported(capsys, *arguments, "--json", code=3 if failed else 0))
         assert len(found["failed"]) == len(failed)
         for text, begin in zip(found["failed"], failed, strict=True):
             assert text.startswith(begin)
         if failed:
-            assert f"failed on {failed[0]}" in told(capsys, *arguments, code=3)
+            assert f"failed on {failed[0]}" in reported(capsys, *arguments, code=3)
 
     def test_a_fault_has_priority_over_a_condition(
         self, pair: Pair, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        told(capsys, *pair.write(noise=0.1), "--fail-on", "noise>0.01", code=1)
+        reported(capsys, *pair.write(noise=0.1), "--fail-on", "noise>0.01", code=1)
 
     def test_a_condition_on_an_unmeasured_figure_is_an_error(
         self, pair: Pair, capsys: pytest.CaptureFixture[str]

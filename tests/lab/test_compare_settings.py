@@ -66,7 +66,7 @@ class TestSettings:
         assert parse_setting("x/a.npz").file == "x/a.npz"
 
     @pytest.mark.parametrize(
-        ("text", "told"),
+        ("text", "reported"),
         [
             ("", "expected DEVICE:DTYPE"),
             (":bf16", "expected DEVICE:DTYPE"),
@@ -84,10 +84,10 @@ class TestSettings:
             ("python=,cpu:f32", "expected python=PATH, then a comma"),
         ],
     )
-    def test_what_cannot_be(self, text: str, told: str) -> None:
+    def test_what_cannot_be(self, text: str, reported: str) -> None:
         with pytest.raises(InvalidArgument, match=r"^setting: ") as caught:
             parse_setting(text)
-        assert told in str(caught.value)
+        assert reported in str(caught.value)
 
 
 class TestConditions:
@@ -100,7 +100,7 @@ class TestConditions:
         )
 
     @pytest.mark.parametrize(
-        ("text", "told"),
+        ("text", "reported"),
         [
             ("", "has '', expected NAME"),
             ("top1", "has 'top1', expected NAME"),
@@ -111,10 +111,10 @@ class TestConditions:
             ("kl>nan", "kl is compared with 'nan'"),
         ],
     )
-    def test_what_cannot_be(self, text: str, told: str) -> None:
+    def test_what_cannot_be(self, text: str, reported: str) -> None:
         with pytest.raises(InvalidArgument, match=r"^fail_on: ") as caught:
             parse_conditions(text)
-        assert told in str(caught.value)
+        assert reported in str(caught.value)
 
 
 class TestQuestion:
@@ -129,7 +129,7 @@ class TestQuestion:
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "reported"),
     [
         (["cpu:f32"], "compare: B is missing"),
         (["cpu:f32", "--save-b", "x.npz"], "save_b: is given without B"),
@@ -149,12 +149,12 @@ class TestQuestion:
     ],
 )
 def test_wrong_arguments_are_refused_before_a_model_is_loaded(
-    flags: list[str], told: str, capsys: pytest.CaptureFixture[str]
+    flags: list[str], reported: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["compare", *flags]) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith("onward: " + told) and err.count("\n") == 1
+    assert err.startswith("onward: " + reported) and err.count("\n") == 1
 
 
 def test_an_existing_other_file_is_not_overwritten(

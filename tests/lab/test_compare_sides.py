@@ -136,9 +136,9 @@ class TestRemote:
         assert there.follow(text).tobytes() == rows.tobytes()
         assert there.spell([97, 98]) == ["a", "b"]
         assert there.footprint().weight_bytes == here.footprint().weight_bytes
-        told = there.describe()
-        assert told.core == here.describe().core
-        assert told.setting.startswith("python=")
+        reported = there.describe()
+        assert reported.core == here.describe().core
+        assert reported.setting.startswith("python=")
         # An error of the child is raised here, and the side stays usable.
         with pytest.raises(InvalidArgument, match=r"^compare: python=.*: prompt"):
             there.write((1, 2, 999), 5)
@@ -282,7 +282,7 @@ class TestFiles:
         assert refused > 1000
 
     @pytest.mark.parametrize(
-        ("change", "told"),
+        ("change", "reported"),
         [
             (lambda head: head.update(version=2), "version 2, expected onward-compare version 1"),
             (lambda head: head.pop("texts"), "texts is not a list"),
@@ -299,7 +299,7 @@ class TestFiles:
         ],
     )
     def test_hostile_fields(
-        self, saved_path: Path, tmp_path: Path, change: Callable[[Any], Any], told: str
+        self, saved_path: Path, tmp_path: Path, change: Callable[[Any], Any], reported: str
     ) -> None:
         with np.load(saved_path) as members:
             arrays = dict(members)
@@ -307,7 +307,7 @@ class TestFiles:
         change(head)
         arrays["side.json"] = np.frombuffer(json.dumps(head).encode(), np.uint8)
         np.savez(tmp_path / "bad.npz", **arrays)
-        with pytest.raises(LoadError, match=told) as caught:
+        with pytest.raises(LoadError, match=reported) as caught:
             load(str(tmp_path / "bad.npz"))
         assert str(caught.value).startswith("bad.npz: ")
 

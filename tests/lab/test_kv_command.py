@@ -39,8 +39,8 @@ class Printed:
         return out
 
     def json(self, *arguments: str) -> dict[str, Any]:
-        told: dict[str, Any] = json.loads(self(*arguments, "--json"))
-        return told
+        reported: dict[str, Any] = json.loads(self(*arguments, "--json"))
+        return reported
 
 
 @pytest.fixture
@@ -131,30 +131,42 @@ class TestModels:
             raise AssertionError("a tensor was read")
 
         monkeypatch.setattr(GgufCheckpoint, "tensor", never)
-        told = printed.json("--memory", "1GiB")
-        assert (told["num_layers"], told["num_heads"], told["num_kv_heads"]) == (30, 9, 3)
-        assert (told["head_dim"], told["context"], told["weights"]) == (64, 8192, "int4")
-        assert told["textbook"]["steps"][-1]["bytes"] == 23_040
+        reported = printed.json("--memory", "1GiB")
+        assert (reported["num_layers"], reported["num_heads"], reported["num_kv_heads"]) == (
+            30,
+            9,
+            3,
+        )
+        assert (reported["head_dim"], reported["context"], reported["weights"]) == (
+            64,
+            8192,
+            "int4",
+        )
+        assert reported["textbook"]["steps"][-1]["bytes"] == 23_040
         path = str(find_model(None).path)
-        assert printed.json(path, "--memory", "1GiB") == told
+        assert printed.json(path, "--memory", "1GiB") == reported
 
     def test_a_folder_and_its_config_give_the_same_figures(
         self, printed: Printed, tmp_path: Path
     ) -> None:
         folder = write_seeded(tmp_path / "seeded", dtype="F16")
-        told = printed.json(str(folder), "--memory", "1GiB")
-        assert (told["model"], told["head_dim"], told["num_kv_heads"]) == ("seeded", 16, 2)
-        assert (told["textbook"]["dtype"], told["weights"]) == ("f16", "f16")
+        reported = printed.json(str(folder), "--memory", "1GiB")
+        assert (reported["model"], reported["head_dim"], reported["num_kv_heads"]) == (
+            "seeded",
+            16,
+            2,
+        )
+        assert (reported["textbook"]["dtype"], reported["weights"]) == ("f16", "f16")
         # Without weights the dtype is the one in the config, else bf16.
         (folder / "model.safetensors").unlink()
-        told = printed.json(str(folder), "--memory", "1GiB")
-        assert (told["textbook"]["dtype"], told["weights"]) == ("bf16", "bf16")
+        reported = printed.json(str(folder), "--memory", "1GiB")
+        assert (reported["textbook"]["dtype"], reported["weights"]) == ("bf16", "bf16")
         config = json.loads((folder / "config.json").read_text()) | {"torch_dtype": "float32"}
         alone = tmp_path / "alone" / "config.json"
         alone.parent.mkdir()
         alone.write_text(json.dumps(config))
-        told = printed.json(str(alone), "--memory", "1GiB")
-        assert (told["model"], told["textbook"]["dtype"], told["weights"]) == (
+        reported = printed.json(str(alone), "--memory", "1GiB")
+        assert (reported["model"], reported["textbook"]["dtype"], reported["weights"]) == (
             *("alone", "f32"),
             "f32",
         )
@@ -165,9 +177,9 @@ class TestModels:
         assert printed.json(str(path), "--memory", "1GiB")["model"] == "mine"
 
     def test_the_dtype_of_the_weights_decides_the_exact_blocks(self, printed: Printed) -> None:
-        told = printed.json("llama-3.2-1b", "--dtype", "int4", "--kv-dtype", "auto,turbo4")
-        assert [codec["exact"] for codec in told["codecs"]] == ["f16", "f16"]
-        assert told["weights"] == "int4" and 0.7 * GIB < told["weight_bytes"] < 0.9 * GIB
+        reported = printed.json("llama-3.2-1b", "--dtype", "int4", "--kv-dtype", "auto,turbo4")
+        assert [codec["exact"] for codec in reported["codecs"]] == ["f16", "f16"]
+        assert reported["weights"] == "int4" and 0.7 * GIB < reported["weight_bytes"] < 0.9 * GIB
 
     def test_windows_and_all_heads(self, printed: Printed, tmp_path: Path) -> None:
         config = base_config(
@@ -189,9 +201,9 @@ class TestModels:
 
     def test_a_streaming_policy(self, printed: Printed) -> None:
         flags = ("--context", "16384", "--kv-dtype", "f16", "--attention-window", "1024")
-        told = printed.json(*LLAMA, *flags)
-        assert told["windows"] == [[1024, 32]]
-        assert told["codecs"][0]["figures"][0]["bytes"] == 65 * 16 * 128 * KIB
+        reported = printed.json(*LLAMA, *flags)
+        assert reported["windows"] == [[1024, 32]]
+        assert reported["codecs"][0]["figures"][0]["bytes"] == 65 * 16 * 128 * KIB
         assert "an approximation" in printed(*LLAMA, *flags)
 
     def test_window_and_sinks(self, printed: Printed) -> None:
@@ -206,11 +218,11 @@ class TestOutput:
     FLAGS = ("--context", "1024,4096", "--batch", "1,2", "--kv-dtype", "f16,int8/turbo4")
 
     def test_json(self, printed: Printed) -> None:
-        told = printed.json(*LLAMA, *self.FLAGS)
-        assert (told["memory_bytes"], told["room_bytes"]) == (32 * GIB, 16 * GIB)
-        assert told["weights"] is None
-        assert [codec["kv_dtype"] for codec in told["codecs"]] == ["f16", "turbo8v4"]
-        first = told["codecs"][0]
+        reported = printed.json(*LLAMA, *self.FLAGS)
+        assert (reported["memory_bytes"], reported["room_bytes"]) == (32 * GIB, 16 * GIB)
+        assert reported["weights"] is None
+        assert [codec["kv_dtype"] for codec in reported["codecs"]] == ["f16", "turbo8v4"]
+        first = reported["codecs"][0]
         assert first["sequences"] == [[1024, 128], [4096, 32]]
         assert [tuple(figure.values()) for figure in first["figures"]] == [
             (1024, 1, 128 * MIB, True),
@@ -218,7 +230,7 @@ class TestOutput:
             (4096, 1, 512 * MIB, True),
             (4096, 2, 1024 * MIB, True),
         ]
-        assert told["textbook"]["sequences"] == [
+        assert reported["textbook"]["sequences"] == [
             [1024, 128 * MIB, 512 * MIB],
             [4096, 512 * MIB, 2048 * MIB],
         ]
@@ -252,8 +264,10 @@ class TestOutput:
             assert len({len(line) for line in part.splitlines()}) == 1
 
     def test_several_names_of_one_kv_dtype_are_one_row(self, printed: Printed) -> None:
-        told = printed.json(*LLAMA, "--kv-dtype", "auto,bf16,turbo8v4", "--kv-dtype", "int8/turbo4")
-        assert [codec["kv_dtype"] for codec in told["codecs"]] == ["bf16", "turbo8v4"]
+        reported = printed.json(
+            *LLAMA, "--kv-dtype", "auto,bf16,turbo8v4", "--kv-dtype", "int8/turbo4"
+        )
+        assert [codec["kv_dtype"] for codec in reported["codecs"]] == ["bf16", "turbo8v4"]
 
     def test_the_default_memory_is_the_memory_of_the_machine(
         self, printed: Printed, monkeypatch: pytest.MonkeyPatch
@@ -261,8 +275,8 @@ class TestOutput:
         monkeypatch.setattr(onward.machine.memory, "available_memory_bytes", lambda: 20 * GIB)
         assert printed.json("llama-3.1-8b")["memory_bytes"] == 20 * GIB
         # Weights larger than the memory leave nothing.
-        told = printed.json("llama-3.1-8b", "--memory", "8GiB", "--kv-dtype", "f16")
-        assert told["room_bytes"] == 0 and told["codecs"][0]["longest"] == 0
+        reported = printed.json("llama-3.1-8b", "--memory", "8GiB", "--kv-dtype", "f16")
+        assert reported["room_bytes"] == 0 and reported["codecs"][0]["longest"] == 0
         monkeypatch.setattr(onward.machine.memory, "available_memory_bytes", lambda: None)
         out = printed("llama-3.1-8b")
         assert "memory unknown" in out and "longest" not in out and "*" not in out
@@ -271,7 +285,7 @@ class TestOutput:
 
 class TestRefusals:
     @pytest.mark.parametrize(
-        ("flags", "told"),
+        ("flags", "reported"),
         [
             (["--context", "0"], "context: is 0, expected an integer from 1"),
             (["--batch", "1,0"], "batch: is 0, expected an integer from 1"),
@@ -286,12 +300,15 @@ class TestRefusals:
         ],
     )
     def test_wrong_values(
-        self, flags: list[str], told: str, capsys: pytest.CaptureFixture[str]
+        self, flags: list[str], reported: str, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert main(["kv", "llama-3.1-8b", *flags]) == 2
         out, err = capsys.readouterr()
         assert out == ""
-        assert err.startswith(("onward: " + told, "onward kv: " + told)) and err.count("\n") == 1
+        assert (
+            err.startswith(("onward: " + reported, "onward kv: " + reported))
+            and err.count("\n") == 1
+        )
 
     @pytest.mark.parametrize("name", ["llama-9", "x" * 5000, "a\0b", ""])
     def test_an_unknown_model_is_an_error(

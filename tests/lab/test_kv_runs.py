@@ -62,7 +62,7 @@ def subjects() -> Callable[..., list[Subject]]:
 
 
 @pytest.fixture
-def told(
+def reported(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., tuple[int, Any]]:
     """Exit code and JSON of a subcommand."""
@@ -138,9 +138,9 @@ class TestDepth:
     FLAGS = ("depth", "--synthetic", "tiny", "--dtype", "bf16", "--rounds", "2", "--steps", "1")
 
     @pytest.mark.parametrize("read", [False, True])
-    def test_a_row_for_each_depth_and_kv_dtype(self, told: Any, read: bool) -> None:
+    def test_a_row_for_each_depth_and_kv_dtype(self, reported: Any, read: bool) -> None:
         flags = ["--depth", "128", "1024", "--kv-dtype", "bf16", "int8/turbo3"]
-        code, found = told(*self.FLAGS, *flags, *(["--read"] if read else []))
+        code, found = reported(*self.FLAGS, *flags, *(["--read"] if read else []))
         assert code == 0
         assert (found["model"], found["rounds"]) == ("synthetic tiny", 2)
         assert found["cache"] == ("read" if read else "filled")
@@ -173,8 +173,8 @@ class TestDepth:
 class TestReading:
     FLAGS = ("reading", "--synthetic", "tiny", "--dtype", "bf16", "--rounds", "2")
 
-    def test_a_row_for_each_depth_and_kv_dtype(self, told: Any) -> None:
-        code, found = told(*self.FLAGS, "--depth", "256", "1024", "--kv-dtype", "f32", "turbo4")
+    def test_a_row_for_each_depth_and_kv_dtype(self, reported: Any) -> None:
+        code, found = reported(*self.FLAGS, "--depth", "256", "1024", "--kv-dtype", "f32", "turbo4")
         assert code == 0
         assert (found["model"], found["chunk_tokens"]) == ("synthetic tiny", 256)
         rows = [(line["depth"], line["kv_dtype"]) for line in found["lines"]]
@@ -214,9 +214,9 @@ def talking(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 class TestPrefix:
-    def test_all_tokens_except_the_new_ones_are_reused(self, told: Any, talking: str) -> None:
+    def test_all_tokens_except_the_new_ones_are_reused(self, reported: Any, talking: str) -> None:
         flags = ("--model", talking, "--dtype", "bf16", "--kv-dtype", "f32", "turbo4")
-        code, found = told("prefix", *flags, "--tokens", "400", "--new", "7", "--rounds", "2")
+        code, found = reported("prefix", *flags, "--tokens", "400", "--new", "7", "--rounds", "2")
         assert code == 0
         assert [line["kv_dtype"] for line in found["lines"]] == ["f32", "turbo4"]
         exact, coded = found["lines"]
@@ -242,14 +242,14 @@ class TestChats:
         "8",
     )
 
-    def run(self, told: Any, talking: str) -> tuple[int, Any]:
+    def run(self, reported: Any, talking: str) -> tuple[int, Any]:
         flags = ("--model", talking, "--dtype", "bf16", "--kv-dtype", "f32")
-        code, found = told("chats", *flags, *self.FLAGS)
+        code, found = reported("chats", *flags, *self.FLAGS)
         (line,) = found["lines"]
         return code, line
 
-    def test_many_chats_compute_their_system_prompt_once(self, told: Any, talking: str) -> None:
-        code, line = self.run(told, talking)
+    def test_many_chats_compute_their_system_prompt_once(self, reported: Any, talking: str) -> None:
+        code, line = self.run(reported, talking)
         assert (code, line["lost"], line["differing"], line["compared"]) == (0, 0, 0, 6)
         assert line["system_tokens"] >= 100
         asked = line["prompt_tokens"] - 5 * line["system_tokens"]
@@ -258,7 +258,7 @@ class TestChats:
         assert line["limit_bytes"] == 8 << 20 >= line["peak_bytes"]
 
     def test_an_answer_that_differs_from_a_run_alone_is_an_error(
-        self, told: Any, talking: str, monkeypatch: pytest.MonkeyPatch
+        self, reported: Any, talking: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         class Forgetful(chats.onward.LLM):  # type: ignore[misc]
             def generate(self, prompt: Any, **options: Any) -> Any:
@@ -266,7 +266,7 @@ class TestChats:
                 return super().generate(prompt if crowd else [prompt[0], *prompt[2:]], **options)
 
         monkeypatch.setattr(chats.onward, "LLM", Forgetful)
-        code, line = self.run(told, talking)
+        code, line = self.run(reported, talking)
         assert (code, line["lost"]) == (1, 0)
         assert line["differing"] > 0
 

@@ -354,12 +354,12 @@ def test_usual_contexts_end_at_the_context_of_the_model() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "told"),
+    ("policy", "reported"),
     [
         (Policy(window_tokens=-1), "kv_window_tokens: is -1, expected an integer from 0"),
         (Policy(attention_window=0), "attention_window: is 0, expected an integer from 1"),
     ],
 )
-def test_impossible_policies_are_refused(policy: Policy, told: str) -> None:
-    with pytest.raises(InvalidArgument, match=told):
+def test_impossible_policies_are_refused(policy: Policy, reported: str) -> None:
+    with pytest.raises(InvalidArgument, match=reported):
         policy.check()

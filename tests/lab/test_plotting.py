@@ -99,10 +99,10 @@ def test_png_needs_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.delitem(sys.modules, "matplotlib.figure", raising=False)
     path = tmp_path / "chart.png"
-    told = "pip install matplotlib; a file ending in .svg needs nothing more"
-    with pytest.raises(MissingExtra, match=told):
+    reported = "pip install matplotlib; a file ending in .svg needs nothing more"
+    with pytest.raises(MissingExtra, match=reported):
         check_path(str(path))
-    with pytest.raises(MissingExtra, match=told):
+    with pytest.raises(MissingExtra, match=reported):
         write(CHART, str(path))
     assert not path.exists()
     write(CHART, str(tmp_path / "chart.svg"))

@@ -239,8 +239,8 @@ def test_cached_tokens_are_reported_once(engine):
     prompt = random_prompt(64, seed=9)
     engine.complete(prompt, max_new_tokens=1)
     request = engine.submit(prompt, max_new_tokens=3)
-    told = [event.cached_tokens for event in engine.drain([request])[request][0].events]
-    assert told == [63, -1, -1]  # all tokens except the one whose logits are requested
+    reported = [event.cached_tokens for event in engine.drain([request])[request][0].events]
+    assert reported == [63, -1, -1]  # all tokens except the one whose logits are requested
 
 
 def test_score_and_logits(model, engine):
@@ -444,8 +444,10 @@ def test_the_header_compiles_as_c_and_cpp_with_the_expected_struct_sizes(tmp_pat
     subprocess.run(
         [compiler, *flags, "-I", HEADER.parents[1], source, "-o", binary], check=True, timeout=60
     )
-    told = subprocess.run([binary], capture_output=True, text=True, check=True, timeout=60).stdout
-    found = dict(line.split() for line in told.splitlines())
+    reported = subprocess.run(
+        [binary], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    found = dict(line.split() for line in reported.splitlines())
     assert len(found) > 100
     for name, kind in STRUCTS.items():
         assert int(found[name]) == ctypes.sizeof(kind), name

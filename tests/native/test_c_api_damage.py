@@ -85,9 +85,9 @@ def test_invalid_handles_are_refused(core, kind):
             status = getattr(lib, name)(first, *arguments)
             assert status == 2, (name, value)
             if name != "onward_engine_interrupt":
-                told = lib.onward_last_error().decode()
+                reported = lib.onward_last_error().decode()
                 expected = "null" if value is None else "closed, or none"
-                assert told == f"{kind}: the handle is {expected}, expected an open {kind}"
+                assert reported == f"{kind}: the handle is {expected}, expected an open {kind}"
     assert engine.stats()["running"] == 0 and model.info().vocab_size == VOCAB
     engine.close()
     model.close()
@@ -103,11 +103,11 @@ def test_a_second_close_is_an_error(core):
 
 def test_the_last_error_belongs_to_its_thread(engine):
     assert refusal(lambda: engine.submit([])).message.startswith("prompt:")
-    told = []
-    thread = threading.Thread(target=lambda: told.append(lib.onward_last_error()))
+    reported = []
+    thread = threading.Thread(target=lambda: reported.append(lib.onward_last_error()))
     thread.start()
     thread.join()
-    assert told == [b""]
+    assert reported == [b""]
     engine.stats()
     assert lib.onward_last_error().decode().startswith("prompt:"), "of the last call that failed"
 

@@ -43,14 +43,14 @@ def test_ids_and_logits_of_every_instruction_set(
 ) -> None:
     path = tmp_path / "model.onward"
     pack(folder, path, dtype=dtype)
-    told = {}
+    reported = {}
     for isa in _core.kernels.available():
         child = run_python(CHILD, path, *PROMPT, ONWARD_CPU_ISA=isa)
         assert child.returncode == 0, child.stderr
-        name, *told[isa] = json.loads(child.stdout)
+        name, *reported[isa] = json.loads(child.stdout)
         assert name == isa
-    assert "generic" in told
-    for isa, found in told.items():
-        assert found == told["generic"], isa
-    ((tokens,), _) = told["generic"]
+    assert "generic" in reported
+    for isa, found in reported.items():
+        assert found == reported["generic"], isa
+    ((tokens,), _) = reported["generic"]
     assert len(tokens) == 24 and len(set(tokens)) > 1

@@ -114,9 +114,9 @@ def test_log_probabilities(run: Run, llm: onward.LLM) -> None:
     assert [int(line[0]) for line in lines] == list(result.token_ids)
     assert [int(line[2]) for line in lines] == [2, 2, 2]
     assert [line[3] for line in lines] == [line[0] for line in lines]  # greedy: the most likely
-    told = [float(line[1]) for line in lines]
+    reported = [float(line[1]) for line in lines]
     scored = llm.score([*PROMPT, *result.token_ids]).log_probabilities[-3:]
-    np.testing.assert_allclose(told, scored, rtol=1e-6)
+    np.testing.assert_allclose(reported, scored, rtol=1e-6)
 
 
 def test_rules_see_the_prompt_and_the_output(run: Run) -> None:

@@ -137,7 +137,7 @@ def test_iterators_and_sets_are_refused_with_the_next_step(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "told"),
+    ("call", "reported"),
     [
         (lambda llm: llm.logits("text"), r"token_ids: is 'text' \(str\), expected token ids$"),
         (lambda llm: llm.detokenize("text"), r"token_ids: is 'text' \(str\), expected token ids$"),
@@ -153,9 +153,9 @@ def test_iterators_and_sets_are_refused_with_the_next_step(name: str) -> None:
     ],
 )
 def test_wrong_types_are_errors_of_the_package(
-    llm: LLM, call: Callable[[LLM], object], told: str
+    llm: LLM, call: Callable[[LLM], object], reported: str
 ) -> None:
-    with pytest.raises(ArgumentTypeError, match=told):
+    with pytest.raises(ArgumentTypeError, match=reported):
         call(llm)
 
 

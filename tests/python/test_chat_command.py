@@ -92,7 +92,7 @@ class TestCommands:
         assert found == ["a", ALPHABET, "b", ALPHABET]
 
     @pytest.mark.parametrize(
-        ("line", "told"),
+        ("line", "reported"),
         [
             ("/set temprature 1", "/set: temprature: no such option, did you mean temperature?"),
             ("/set temperature x", "/set: temperature: is 'x', expected a number"),
@@ -109,12 +109,14 @@ class TestCommands:
             ("/xyzzy is what?", "to send this as text, begin with //: //xyzzy is what?"),
         ],
     )
-    def test_a_wrong_command_names_the_right_one(self, chat: Chat, line: str, told: str) -> None:
+    def test_a_wrong_command_names_the_right_one(
+        self, chat: Chat, line: str, reported: str
+    ) -> None:
         code, out, err = chat(f"{line}\n")
-        if told == "/set: stop":  # a text without quotes on both sides is unchanged
+        if reported == "/set: stop":  # a text without quotes on both sides is unchanged
             assert (code, out) == (0, "") and '(stop "\\"a"  (set))' in err
             return
-        assert (code, out) == (2, "") and told in err and err.count("\n") == 1
+        assert (code, out) == (2, "") and reported in err and err.count("\n") == 1
 
     def test_set_shows_the_value_and_its_origin(self, chat: Chat) -> None:
         said = '/set top_k=5\n/set\n/set stop "c\\n"\n/set cache off\n/set cache\n/unset top-k\n'

@@ -138,7 +138,7 @@ def test_wrong_types_are_found_before_a_model_is_loaded(
 
 
 @pytest.mark.parametrize(
-    ("call", "options", "told"),
+    ("call", "options", "reported"),
     [
         ("generate", {"tools": []}, "it is an argument of chat() and session()"),
         ("generate", {"continue_final_message": True}, "it is an argument of chat()"),
@@ -159,13 +159,13 @@ def test_wrong_types_are_found_before_a_model_is_loaded(
     ],
 )
 def test_an_unknown_name_is_an_error_of_one_line(
-    llm: LLM, call: str, options: dict[str, Any], told: str
+    llm: LLM, call: str, options: dict[str, Any], reported: str
 ) -> None:
     def ask(on: Any, *model: str) -> None:
         with pytest.raises(ArgumentTypeError) as caught:
             getattr(on, call)(*([] if call == "session" else ["hi"]), *model, **options)
         name = next(iter(options))
-        assert str(caught.value).startswith(f"{name}: no such option, {told.split(' or ')[0]}")
+        assert str(caught.value).startswith(f"{name}: no such option, {reported.split(' or ')[0]}")
         assert len(str(caught.value)) < 120
 
     ask(llm.session() if call == "send" else llm)
@@ -174,7 +174,7 @@ def test_an_unknown_name_is_an_error_of_one_line(
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "told"),
+    ("options", "error", "reported"),
     [
         ({"max_new_tokens": -1}, InvalidArgument, "max_new_tokens: is -1"),
         ({"temperature": "hot"}, ArgumentTypeError, "temperature: is 'hot'"),
@@ -189,11 +189,11 @@ def test_an_unknown_name_is_an_error_of_one_line(
     ],
 )
 def test_a_session_reports_errors_at_once(
-    llm: LLM, options: dict[str, Any], error: type[Exception], told: str
+    llm: LLM, options: dict[str, Any], error: type[Exception], reported: str
 ) -> None:
     if "regex" in options:
         pytest.importorskip("llguidance")
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=reported):
         llm.session(**options)
 
 
@@ -279,8 +279,8 @@ def test_a_type_checker_finds_only_the_wrong_calls(tmp_path: Path) -> None:
     errors = [line for line in found.splitlines() if ": error: " in line]
     expected = {n: line for n, line in enumerate(SNIPPET.splitlines(), 1) if "# error: " in line}
     assert {int(line.split(":")[1]) for line in errors} == {*expected}, found
-    for number, told in expected.items():
-        assert any(f":{number}: error: {told.split('# error: ')[1]}" in line for line in errors)
+    for number, reported in expected.items():
+        assert any(f":{number}: error: {reported.split('# error: ')[1]}" in line for line in errors)
 
 
 # Copies
@@ -305,10 +305,10 @@ def test_the_error_of_a_copy_explains_worker_processes(llm: LLM, way: str) -> No
         (llm.session().stream("hi"), "Stream: "),
         (llm.generate, "LLM: "),
     ]
-    for each, told in made:
+    for each, reported in made:
         if way == "copy" and each == llm.generate:
             continue  # the same method of the same LLM
-        with pytest.raises(ArgumentTypeError, match=told):
+        with pytest.raises(ArgumentTypeError, match=reported):
             WAYS[way](each)
     assert len(llm.generate("hi", max_new_tokens=2).token_ids) == 2
 

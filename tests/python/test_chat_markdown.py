@@ -157,7 +157,7 @@ class TestRendered:
 
 class TestScreen:
     @pytest.fixture
-    def told(self, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    def reported(self, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
         """What a terminal shows of some pieces."""
         monkeypatch.setenv("TERM", "xterm")
         monkeypatch.delenv("NO_COLOR", raising=False)
@@ -183,7 +183,7 @@ class TestScreen:
     )
     def test_when_markdown_is_rendered(
         self,
-        told: Callable[..., list[str]],
+        reported: Callable[..., list[str]],
         monkeypatch: pytest.MonkeyPatch,
         environment: dict[str, str],
         plain: bool,
@@ -191,11 +191,11 @@ class TestScreen:
     ) -> None:
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
-        assert told("**bo", "ld**", plain=plain) == [said]
+        assert reported("**bo", "ld**", plain=plain) == [said]
 
     @pytest.mark.parametrize("plain", [True, False])
     def test_control_characters_are_shown_as_signs(
-        self, told: Callable[..., list[str]], plain: bool
+        self, reported: Callable[..., list[str]], plain: bool
     ) -> None:
-        found = told("a\x1b[2Jb\x07", "\x9bc\rd", plain=plain)
+        found = reported("a\x1b[2Jb\x07", "\x9bc\rd", plain=plain)
         assert found == ["a\u241b[2Jb\u2407\ufffdc\u240dd"]

@@ -60,8 +60,8 @@ def test_typed_and_pasted_messages(opened: Open, tmp_path: Path) -> None:
     terminal.ask('"""\r/reset is text here\r"""')
     assert terminal.ask("//reset") == [ALPHABET]
     assert terminal.ask("/etc/passwd is what?") == [ALPHABET]
-    told = "".join(terminal.ask("/rest"))
-    assert "no such command, did you mean /reset?" in told and told.endswith("//rest")
+    reported = "".join(terminal.ask("/rest"))
+    assert "no such command, did you mean /reset?" in reported and reported.endswith("//rest")
     terminal.prompt()
     terminal.type("\x04")
     assert terminal.exit_code() == 0

@@ -92,16 +92,16 @@ def test_generate_json_prints_the_result(model: str, capsys: pytest.CaptureFixtu
     assert main(["generate", "<s>", "--model", model, "--json", "--seed", "7"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
-    told = json.loads(out)
+    reported = json.loads(out)
     with onward.LLM(model) as llm:
         result = llm.generate("<s>", seed=7)
-    told.pop("timings")
+    reported.pop("timings")
     expected = json.loads(json.dumps(result.to_dict()))
     expected.pop("timings")
-    assert told == expected
-    assert told["text"] == SAID
-    assert told["finish_reason"] == "stop" and told["stop_reason"] == 2
-    assert told["usage"] == {
+    assert reported == expected
+    assert reported["text"] == SAID
+    assert reported["finish_reason"] == "stop" and reported["stop_reason"] == 2
+    assert reported["usage"] == {
         "prompt_tokens": 1,
         "completion_tokens": 6,
         "cached_tokens": 0,
@@ -163,9 +163,9 @@ def test_constraints_have_flags(
 def test_json_has_every_output(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--json", "--num-return-sequences", "2", "--temperature", "1", "--logprobs", "1"]
     assert main(["generate", "<s>", "--model", model, *flags]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [sequence["text"] for sequence in told["sequences"]] == [SAID, SAID]
-    assert len(told["logprobs"]) == len(told["token_ids"]) == 6
+    reported = json.loads(capsys.readouterr().out)
+    assert [sequence["text"] for sequence in reported["sequences"]] == [SAID, SAID]
+    assert len(reported["logprobs"]) == len(reported["token_ids"]) == 6
 
 
 def test_verbose_prints_the_timings_to_stderr(
@@ -198,7 +198,7 @@ def test_every_option_has_a_flag_with_its_help(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "reported"),
     [
         (["generate", "x", "--model", "/does/not/exist"], 1, "onward: /does/not/exist: no such"),
         (["generate", "x", "--model", ""], 1, "onward: model: "),
@@ -231,7 +231,7 @@ def test_errors_are_one_line_and_an_exit_code(
     capsys: pytest.CaptureFixture[str],
     arguments: list[str],
     code: int,
-    told: str,
+    reported: str,
 ) -> None:
     if arguments and "--model" not in arguments:
         arguments = [*arguments, "--model", model]
@@ -239,7 +239,7 @@ def test_errors_are_one_line_and_an_exit_code(
     out, err = capsys.readouterr()
     assert out == ""
     *usage, line = err.splitlines()
-    assert line.startswith(told)
+    assert line.startswith(reported)
     assert usage == []
 
 

@@ -57,11 +57,11 @@ def test_an_unknown_device_is_an_error(name: str, expected: str) -> None:
 @without_gpu
 def test_without_a_gpu_the_error_gives_the_reason() -> None:
     """The reason of onward.devices(), which names the package to install or to build."""
-    (told,) = (d.why_not for d in onward.devices() if d.name in ("cuda", "cuda:0"))
+    (reported,) = (d.why_not for d in onward.devices() if d.name in ("cuda", "cuda:0"))
     with pytest.raises(DeviceError, match=r"^device: cuda:0: ") as raised:
         onward.LLM(MODEL, device="cuda")
-    assert told in str(raised.value)
-    assert any(word in told for word in ("ONWARD_CUDA=ON", "driver"))
+    assert reported in str(raised.value)
+    assert any(word in reported for word in ("ONWARD_CUDA=ON", "driver"))
     assert isinstance(raised.value, RuntimeError)
 
 
@@ -114,10 +114,10 @@ def test_importing_the_package_opens_no_device(run_python: RunPython) -> None:
 
 def test_doctor_lists_each_device(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)["devices"]
-    assert list(told) == [device.name for device in onward.devices()]
+    reported = json.loads(capsys.readouterr().out)["devices"]
+    assert list(reported) == [device.name for device in onward.devices()]
     for device in onward.devices():
-        assert told[device.name] == {
+        assert reported[device.name] == {
             "description": device.description,
             "ready": device.ready,
             "why_not": device.why_not,

@@ -284,7 +284,7 @@ class TestNames:
 
 class TestErrors:
     @pytest.mark.parametrize(
-        ("arguments", "told"),
+        ("arguments", "reported"),
         [
             ({"dtype": "q8_0"}, "dtype: is 'q8_0', expected one of auto, f32, f16, bf16, int8"),
             ({"dtype": "INT8"}, "dtype: is 'INT8', expected one of auto"),
@@ -293,12 +293,12 @@ class TestErrors:
         ],
     )
     def test_errors_are_raised_before_a_file_is_opened(
-        self, arguments: dict[str, Any], told: str, tmp_path: Path
+        self, arguments: dict[str, Any], reported: str, tmp_path: Path
     ) -> None:
         nowhere = ModelFiles("m", tmp_path / "nowhere", "folder")
-        with pytest.raises(InvalidArgument, match=f"^{told}"):
+        with pytest.raises(InvalidArgument, match=f"^{reported}"):
             load_model(nowhere, threads=1, **arguments)
-        with pytest.raises(InvalidArgument, match=f"^{told}"):
+        with pytest.raises(InvalidArgument, match=f"^{reported}"):
             LLM(tmp_path / "nowhere", **arguments)
 
     def test_a_folder_of_two_dtypes_by_files(self, tmp_path: Path) -> None:

@@ -267,8 +267,8 @@ class TestCommands:
         assert (pulled.returncode, pulled.stderr) == (0, "")
         facts = json.loads(pulled.stdout)
         assert (facts["name"], facts["size_bytes"]) == ("owner/ggufs:Q4_K_M", len(GGUF))
-        told = hub.run(tmp_path, "pull", "owner/ggufs:f16").stdout
-        assert told.endswith('Next: onward chat -m owner/ggufs:F16 "What is gravity?"\n')
+        reported = hub.run(tmp_path, "pull", "owner/ggufs:f16").stdout
+        assert reported.endswith('Next: onward chat -m owner/ggufs:F16 "What is gravity?"\n')
         assert hub.run(tmp_path, "pull", "owner/tiny", "--revision", "v1").returncode == 0
 
         listed = json.loads(hub.run(tmp_path, "list", "--json").stdout)

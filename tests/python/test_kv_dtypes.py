@@ -55,7 +55,7 @@ def test_names_and_codes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "reported"),
     [
         ("f8", "kv_dtype: is 'f8', expected one of auto, f32, f16, bf16, int8, turbo8v4, q4_0, "),
         ("INT8", "kv_dtype: is 'INT8', expected one of"),
@@ -69,10 +69,10 @@ def test_names_and_codes() -> None:
         (("int8",), r"kv_dtype: is ('int8',), 1 names, expected one, or two"),
     ],
 )
-def test_wrong_combinations_are_refused(value: Any, told: str) -> None:
+def test_wrong_combinations_are_refused(value: Any, reported: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
         parse_kv_dtype(value, "f16")
-    assert str(caught.value).startswith(told)
+    assert str(caught.value).startswith(reported)
 
 
 @pytest.mark.parametrize("value", [None, 8, True, ["int8", "int8"], ("int8", 4), b"int8"])

@@ -50,7 +50,7 @@ def llm(folder: Path, open_llm: OpenLLM) -> LLM:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "told"),
+    ("arguments", "error", "reported"),
     [
         ({"device": "gpu"}, InvalidArgument, 'device: is \'gpu\', expected "cpu", "cuda" or'),
         ({"device": None}, ArgumentTypeError, "device: is None"),
@@ -73,9 +73,9 @@ def llm(folder: Path, open_llm: OpenLLM) -> LLM:
     ],
 )
 def test_bad_arguments_are_refused_before_loading(
-    arguments: dict[str, Any], error: type[Exception], told: str
+    arguments: dict[str, Any], error: type[Exception], reported: str
 ) -> None:
-    with pytest.raises(error, match=f"^{told}"):
+    with pytest.raises(error, match=f"^{reported}"):
         LLM("/does/not/exist", **arguments)
 
 
@@ -96,9 +96,9 @@ def test_a_bad_generation_config_is_an_error_at_load(folder: Path) -> None:
 
 def test_fields_that_have_no_effect_yet_are_a_warning(folder: Path, open_llm: OpenLLM) -> None:
     write_generation_config(folder, guidance_scale=4, temperature=0.5)
-    with pytest.warns(UserWarning, match=r"guidance_scale=4: not supported yet") as told:
+    with pytest.warns(UserWarning, match=r"guidance_scale=4: not supported yet") as reported:
         open_llm(folder)
-    assert len(told) == 1
+    assert len(reported) == 1
     write_generation_config(folder, guidance_scale=1, max_length=20, pad_token_id=0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -135,9 +135,9 @@ def test_a_result(llm: LLM) -> None:
     assert timings.total_s == pytest.approx(
         timings.time_to_first_token_s + 4 * timings.time_per_output_token_s
     )
-    told = json.loads(json.dumps(result.to_dict()))
-    assert told["options"]["stop_token_ids"] == [2]
-    assert told["usage"]["total_tokens"] == 6
+    reported = json.loads(json.dumps(result.to_dict()))
+    assert reported["options"]["stop_token_ids"] == [2]
+    assert reported["usage"]["total_tokens"] == 6
 
 
 def test_rates_of_too_few_tokens_are_none(llm: LLM) -> None:

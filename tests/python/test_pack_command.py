@@ -20,7 +20,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_talking(tmp_path_factory.mktemp("made") / "model")
 
 
-def told(capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
+def reported(capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
     seen = capsys.readouterr()
     return seen.out, seen.err
 
@@ -31,7 +31,7 @@ class TestWriting:
     ) -> None:
         output = tmp_path / "my model.onward"
         assert main(["pack", str(folder), "-o", str(output), "--dtype", "int4"]) == 0
-        out, err = told(capsys)
+        out, err = reported(capsys)
         assert err == ""
         assert f"{output}: model in int4, head int8\n" in out
         size = output.stat().st_size
@@ -45,7 +45,7 @@ class TestWriting:
         output = tmp_path / "m.onward"
         arguments = ["pack", str(folder), "-o", str(output), "--name", "Ours 1", "--json"]
         assert main([*arguments, "--dtype", "bf16", "--head-dtype", "int8", "--threads", "1"]) == 0
-        summary = json.loads(told(capsys)[0])
+        summary = json.loads(reported(capsys)[0])
         assert summary.pop("seconds") > 0
         model, texts = open_pack(output)
         assert summary == {
@@ -64,9 +64,9 @@ class TestWriting:
         output = tmp_path / "m.onward"
         output.write_text("precious")
         assert main(["pack", str(folder), "-o", str(output)]) == 2
-        assert "m.onward is there already, expected a path where nothing is, or --force" in told(
-            capsys
-        )[1].replace("\n", " ")
+        assert "m.onward exists, expected a new path, or --force" in reported(capsys)[1].replace(
+            "\n", " "
+        )
         assert output.read_text() == "precious"
         assert main(["pack", str(folder), "-o", str(output), "--force"]) == 0
         open_pack(output, verify=True)
@@ -98,7 +98,7 @@ class TestWriting:
         code = main(["pack", str(folder), "-o", str(tmp_path / "m.onward")])
         assert code == (1 if isinstance(problem, OSError) else 130)
         if code == 1:
-            assert "m.onward: cannot write: No space left on device" in told(capsys)[1]
+            assert "m.onward: cannot write: No space left on device" in reported(capsys)[1]
         assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ class TestWriting:
         (tmp_path / "folder.onward").mkdir()
         filled = [argument.replace("{tmp}", str(tmp_path)) for argument in arguments]
         assert main(["pack", str(folder), *filled]) == 2
-        assert problem in told(capsys)[1]
+        assert problem in reported(capsys)[1]
         assert [path.name for path in tmp_path.iterdir()] == ["folder.onward"]
 
     def test_packing_a_pack_is_refused(
@@ -133,7 +133,7 @@ class TestWriting:
     ) -> None:
         path = tiny_pack(tmp_path)
         assert main(["pack", str(path), "-o", str(tmp_path / "again.onward")]) == 2
-        assert "is a pack, expected the model that it was made of" in told(capsys)[1]
+        assert "is a pack, expected the model that it was made of" in reported(capsys)[1]
 
     def test_half_a_surrogate_pair_is_refused(self, tmp_path: Path) -> None:
         folder = write_talking(tmp_path / "model")
@@ -150,9 +150,9 @@ class TestVerify:
         size = path.stat().st_size
         weights = len(open_pack(path)[0].packed())
         assert main(["pack", "--verify", str(path)]) == 0
-        assert told(capsys)[0] == f"{path}: {weights} weights, {size:,} bytes: good\n"
+        assert reported(capsys)[0] == f"{path}: {weights} weights, {size:,} bytes: good\n"
         assert main(["pack", "--verify", str(path), "--json"]) == 0
-        assert json.loads(told(capsys)[0]) == {
+        assert json.loads(reported(capsys)[0]) == {
             "file": str(path),
             "name": "model",
             "weights": weights,
@@ -169,13 +169,13 @@ class TestVerify:
         whole[len(whole) - len(parts_of(path).data) + begin] ^= 1
         path.write_bytes(whole)
         assert main(["pack", "--verify", str(path)]) == 1
-        assert "tiny.onward: tensor 'layers.0.down' has checksum" in told(capsys)[1]
+        assert "tiny.onward: tensor 'layers.0.down' has checksum" in reported(capsys)[1]
 
     def test_verify_of_a_missing_file_is_an_error(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert main(["pack", "--verify", str(tmp_path / "gone.onward")]) == 1
-        assert "gone.onward: cannot open: No such file or directory" in told(capsys)[1]
+        assert "gone.onward: cannot open: No such file or directory" in reported(capsys)[1]
 
 
 class TestOtherCommands:
@@ -188,10 +188,10 @@ class TestOtherCommands:
         texts = []
         for model in (folder, output):
             assert main(["generate", "abc", "--model", str(model), "--json"]) == 0
-            texts.append(json.loads(told(capsys)[0])["text"])
+            texts.append(json.loads(reported(capsys)[0])["text"])
         assert texts[0] == texts[1]
         assert main(["generate", "abc", "--model", str(output), "--dtype", "int4"]) == 2
-        assert "is packed in f32, expected" in told(capsys)[1]
+        assert "is packed in f32, expected" in reported(capsys)[1]
 
     def test_kv_gives_the_same_bytes(
         self, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -202,20 +202,20 @@ class TestOtherCommands:
         tables = []
         for model, dtype in ((folder, "bf16"), (output, "auto")):
             assert main(["kv", str(model), "--dtype", dtype, "--memory", "2GiB"]) == 0
-            tables.append(told(capsys)[0])
+            tables.append(reported(capsys)[0])
         assert tables[0] == tables[1]
         assert main(["kv", str(output), "--dtype", "f32"]) == 2
-        assert "is packed in bf16, expected" in told(capsys)[1]
+        assert "is packed in bf16, expected" in reported(capsys)[1]
 
     def test_bench_accepts_a_pack(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         path = tiny_pack(tmp_path)
         sizes = ["--prefill", "8", "--decode-tokens", "4", "--batch", "1", "--depth", "0"]
         assert main(["bench", "--model", str(path), *sizes, "--repetitions", "1"]) == 0
-        assert told(capsys)[0].startswith("model, f32, ")
+        assert reported(capsys)[0].startswith("model, f32, ")
 
     def test_quantize_refuses_a_pack(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         path = tiny_pack(tmp_path)
         assert main(["quantize", str(path), "-o", str(tmp_path / "out")]) == 2
-        assert "tiny.onward: is a pack, expected the model" in told(capsys)[1]
+        assert "tiny.onward: is a pack, expected the model" in reported(capsys)[1]

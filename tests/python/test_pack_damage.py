@@ -69,11 +69,13 @@ def set_text(key: str, text: object) -> Change:
 
 
 def set_dtype(name: str, dtype: object) -> Change:
-    return lambda parts: parts.tell("dtypes", lambda told: told["matrices"].update({name: dtype}))
+    return lambda parts: parts.tell(
+        "dtypes", lambda reported: reported["matrices"].update({name: dtype})
+    )
 
 
 def set_vocabulary(**values: Any) -> Change:
-    return lambda parts: parts.tell("vocabulary", lambda told: told.update(values))
+    return lambda parts: parts.tell("vocabulary", lambda reported: reported.update(values))
 
 
 def swap_places(parts: Parts) -> None:

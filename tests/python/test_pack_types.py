@@ -94,7 +94,7 @@ def put(value: Any, at: tuple[Any, ...], wrong: object) -> Any:
 @pytest.mark.parametrize("key", MORE_OBJECTS)
 @pytest.mark.filterwarnings("ignore")
 def test_each_value_of_each_wrong_type(parts: Parts, tmp_path: Path, key: str) -> None:
-    good = parts.told(key)
+    good = parts.reported(key)
     refused = 0
     for at in [*places(good), ("another",)]:
         for wrong in WRONG.values():
@@ -141,7 +141,7 @@ def test_missing_or_unusual_entries_are_errors(parts: Parts, tmp_path: Path, key
 )
 def test_the_tokenizers_fields(parts: Parts, tmp_path: Path, field: str, wrong: Any) -> None:
     changed = copy.deepcopy(parts)
-    changed.tell("tokenizer_config", lambda told: told.update({field: wrong}))
+    changed.tell("tokenizer_config", lambda reported: reported.update({field: wrong}))
     (tmp_path / "m.onward").write_bytes(put_together(changed))
     with pytest.raises(PackError, match=rf"^m\.onward: tokenizer_config\.{field} is .*, expected"):
         onward.LLM(tmp_path / "m.onward")

@@ -80,5 +80,5 @@ class TestNewer:
 
 def test_the_fixture_has_every_member_of_0_1_0() -> None:
     """No member may be renamed, because packs and sessions contain the names."""
-    names = set(parts_of(OLD).told("spec"))
+    names = set(parts_of(OLD).reported("spec"))
     assert names <= {field for field in DecoderSpec.__dataclass_fields__}

@@ -199,10 +199,10 @@ def test_two_processes_at_once(tmp_path: Path, child_environment: dict[str, str]
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=child_environment)
         for _ in range(2)
     ]
-    told = [child.communicate(timeout=60)[0].split() for child in children]
+    reported = [child.communicate(timeout=60)[0].split() for child in children]
     assert [child.returncode for child in children] == [0, 0]
     expected = hashlib.sha256(logits(load(folder, None))).hexdigest()
-    assert told == [[expected] * 20] * 2
+    assert reported == [[expected] * 20] * 2
     the_file(cache)
 
 

@@ -47,7 +47,7 @@ def test_integers_of_every_kind_are_the_same_prompt(ids: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("token", "told"),
+    ("token", "reported"),
     [
         (VOCAB, "100"),
         (-1, "-1"),
@@ -60,8 +60,8 @@ def test_integers_of_every_kind_are_the_same_prompt(ids: Any) -> None:
         ("a", "'a'"),
     ],
 )
-def test_a_bad_token_id_is_named_with_its_position(token: object, told: str) -> None:
-    expected = f"prompt: token id .*{told}.* at position 1, expected integers 0 to 99"
+def test_a_bad_token_id_is_named_with_its_position(token: object, reported: str) -> None:
+    expected = f"prompt: token id .*{reported}.* at position 1, expected integers 0 to 99"
     with pytest.raises(InvalidArgument, match=expected):
         READER.read("prompt", [5, token], None)
 

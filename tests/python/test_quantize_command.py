@@ -83,10 +83,14 @@ class TestCommand:
         out = tmp_path / "out"
         arguments = ["--method", "round", "--dtype", "int8", "--head-dtype", "keep", "--json"]
         assert main(["quantize", str(folder), "-o", str(out), *arguments]) == 0
-        told = json.loads(capsys.readouterr().out)
-        assert (told["format"], told["head"], told["method"]) == ("int8", "keep", "round")
-        assert told["bytes_after"] < told["bytes_before"]
-        assert told["output"] == str(out)
+        reported = json.loads(capsys.readouterr().out)
+        assert (reported["format"], reported["head"], reported["method"]) == (
+            "int8",
+            "keep",
+            "round",
+        )
+        assert reported["bytes_after"] < reported["bytes_before"]
+        assert reported["output"] == str(out)
 
     def test_wrong_usage(
         self, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -134,15 +134,15 @@ class TestErrors:
                 if index % 2 and len(token_ids) == 2 + index:
                     raise Mine(index, 0)
 
-            told = []
+            reported = []
             for _ in range(5):
                 together.wait()
                 try:
                     result = llm.generate([3], max_new_tokens=30, **{kind: rule})
-                    told.append(result.token_ids == (4, 5, 3) * 10)
+                    reported.append(result.token_ids == (4, 5, 3) * 10)
                 except Mine as error:
-                    told.append(error.total == index)
-            return all(told)
+                    reported.append(error.total == index)
+            return all(reported)
 
         with ThreadPoolExecutor(8) as pool:
             assert all(pool.map(work, range(8)))

@@ -367,7 +367,7 @@ def test_forks_do_not_affect_each_other(llm: LLM) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "told"),
+    ("given", "error", "reported"),
     [
         ({"system": 3}, ArgumentTypeError, "system: is 3, expected text"),
         ({"messages": "hi"}, ArgumentTypeError, "messages: found a str, expected a list"),
@@ -399,9 +399,9 @@ def test_forks_do_not_affect_each_other(llm: LLM) -> None:
     ],
 )
 def test_impossible_initial_messages_are_refused(
-    llm: LLM, given: dict[str, Any], error: type[Exception], told: str
+    llm: LLM, given: dict[str, Any], error: type[Exception], reported: str
 ) -> None:
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=reported):
         llm.session(**given)
 
 

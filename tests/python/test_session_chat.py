@@ -88,8 +88,8 @@ def test_save_and_load(chat: Any, tmp_path: Path) -> None:
     a, b = tmp_path / "a", tmp_path / "b c"
     code, _, err = chat(f"one\n/save {a}\ntwo\n/save {b}\n/reset\nthree\n/load {a}\nfour\n/save\n")
     assert code == 0
-    told = [re.sub(r"\d+ tokens", "N tokens", line) for line in err.splitlines()]
-    assert told == [
+    reported = [re.sub(r"\d+ tokens", "N tokens", line) for line in err.splitlines()]
+    assert reported == [
         f"(saved 2 messages, N tokens: {a})",
         f"(saved 4 messages, N tokens: {b})",
         "(a new conversation)",
@@ -99,7 +99,7 @@ def test_save_and_load(chat: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "code", "told"),
+    ("lines", "code", "reported"),
     [
         ("/save\n", 2, "/save: has no file, expected one"),
         ("/load\n", 2, "/load: is given nothing, expected /load FILE"),
@@ -112,10 +112,10 @@ def test_save_and_load(chat: Any, tmp_path: Path) -> None:
         ("hi\n/rewind 3\n", 2, "n: is 3, expected"),
     ],
 )
-def test_a_wrong_command_in_a_pipe_ends_it(chat: Any, lines: str, code: int, told: str) -> None:
+def test_a_wrong_command_in_a_pipe_ends_it(chat: Any, lines: str, code: int, reported: str) -> None:
     found, answers, err = chat(lines)
     assert (found, len(answers)) == (code, int(lines.startswith("hi")))
-    assert told in err and err.count("\n") == 1
+    assert reported in err and err.count("\n") == 1
 
 
 def test_messages_before_an_error_are_saved(chat: Any, tmp_path: Path) -> None:

@@ -54,9 +54,9 @@ def refused(llm: LLM, path: Path) -> str:
     with pytest.raises(SessionError) as failure:
         session.load(path)
     assert session.messages == [{"role": "system", "content": "s"}]
-    told = str(failure.value)
-    assert told.startswith(f"{path.name}: ") and len(told) < 600
-    return told
+    reported = str(failure.value)
+    assert reported.startswith(f"{path.name}: ") and len(reported) < 600
+    return reported
 
 
 def test_a_file_that_is_cut_short(
@@ -104,7 +104,7 @@ def test_any_changed_byte_is_found(
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "reported"),
     [
         (b"", "is empty"),
         (b"hello", "has 5 bytes, expected a header"),
@@ -115,10 +115,10 @@ def test_any_changed_byte_is_found(
     ],
 )
 def test_files_that_are_not_sessions_are_refused(
-    folder: Path, tmp_path: Path, open_llm: OpenLLM, content: bytes, told: str
+    folder: Path, tmp_path: Path, open_llm: OpenLLM, content: bytes, reported: str
 ) -> None:
     (tmp_path / "other").write_bytes(content)
-    assert told in refused(open_llm(folder), tmp_path / "other")
+    assert reported in refused(open_llm(folder), tmp_path / "other")
 
 
 def test_files_that_cannot_be_opened(folder: Path, tmp_path: Path, open_llm: OpenLLM) -> None:
@@ -216,13 +216,13 @@ HOSTILE: list[tuple[Callable[[Any], object], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("change", "told"), HOSTILE, ids=[str(i) for i in range(len(HOSTILE))])
+@pytest.mark.parametrize(("change", "reported"), HOSTILE, ids=[str(i) for i in range(len(HOSTILE))])
 def test_hostile_files_with_a_matching_hash(
-    folder: Path, saved: Path, tmp_path: Path, open_llm: OpenLLM, change: Any, told: str
+    folder: Path, saved: Path, tmp_path: Path, open_llm: OpenLLM, change: Any, reported: str
 ) -> None:
     llm = open_llm(folder)
     path = changed(saved, tmp_path / "hostile", change)
-    assert re.search(told, refused(llm, path)), refused(llm, path)
+    assert re.search(reported, refused(llm, path)), refused(llm, path)
     assert len(llm.generate([1, 2, 3], max_new_tokens=3).token_ids) == 3
 
 

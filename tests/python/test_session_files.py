@@ -187,7 +187,7 @@ def test_an_unfinished_answer_is_saved(folder: Path, tmp_path: Path, open_llm: O
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "reported"),
     [
         ({"dtype": "bf16"}, r"weights in 'f32 \(f32\)', expected 'bf16 \(bf16\)'"),
         ({"kv_dtype": "int8"}, "kv_dtype 'f32', expected 'int8'"),
@@ -197,16 +197,16 @@ def test_an_unfinished_answer_is_saved(folder: Path, tmp_path: Path, open_llm: O
     ],
 )
 def test_other_settings_are_refused(
-    folder: Path, saved: Path, open_llm: OpenLLM, options: dict[str, Any], told: str
+    folder: Path, saved: Path, open_llm: OpenLLM, options: dict[str, Any], reported: str
 ) -> None:
     session = open_llm(folder, **options).session()
-    with pytest.raises(SessionError, match=f"^talk.session: .*{told}"):
+    with pytest.raises(SessionError, match=f"^talk.session: .*{reported}"):
         session.load(saved)
     assert session.messages == []
 
 
 @pytest.mark.parametrize(
-    ("other", "told"),
+    ("other", "reported"),
     [
         ({"kv_window_tokens": 64}, "kv_window_tokens '32', expected '64'"),
         ({"kv_window_tokens": 32, "kv_sinks": False}, "kv_sinks 'True', expected 'False'"),
@@ -214,10 +214,10 @@ def test_other_settings_are_refused(
     ],
 )
 def test_other_settings_of_codes_are_refused(
-    folder: Path, tmp_path: Path, open_llm: OpenLLM, other: dict[str, Any], told: str
+    folder: Path, tmp_path: Path, open_llm: OpenLLM, other: dict[str, Any], reported: str
 ) -> None:
     talked(open_llm(folder, kv_dtype="int8", kv_window_tokens=32)).save(tmp_path / "s")
-    with pytest.raises(SessionError, match=f"s: was saved with {told}"):
+    with pytest.raises(SessionError, match=f"s: was saved with {reported}"):
         open_llm(folder, **{"kv_dtype": "int8", **other}).session().load(tmp_path / "s")
 
 
@@ -241,9 +241,9 @@ def test_another_model_is_refused(
 
 def test_the_file_is_a_safetensors_file(folder: Path, saved: Path) -> None:
     with safe_open(saved, framework="numpy") as file:
-        told = file.metadata()
-        assert told["format"] == "onward session"
-        assert told["onward"] == _core.__version__
+        reported = file.metadata()
+        assert reported["format"] == "onward session"
+        assert reported["onward"] == _core.__version__
         assert set(file.keys()) == {
             "conversation",
             "token_ids",
@@ -263,7 +263,7 @@ def test_other_files_are_not_replaced_and_writes_are_whole(
     notes = tmp_path / "notes.txt"
     notes.write_text("all I know")
     for place in (notes, tmp_path, folder / "model.safetensors"):
-        with pytest.raises(SessionError, match="is there and is no session"):
+        with pytest.raises(SessionError, match="exists and is not a session"):
             session.save(place)
     assert notes.read_text() == "all I know"
     with pytest.raises(SessionError, match="cannot write: there is no folder"):
@@ -330,8 +330,8 @@ def test_the_default_model_continues_in_another_process(
         done = run_python(CHILD, path, "And its moons?", timeout=300)
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""
-        told = done.stdout.splitlines()
-        assert told == [f"{known} {known}", str(result.token_ids), str(result.logprobs)]
+        reported = done.stdout.splitlines()
+        assert reported == [f"{known} {known}", str(result.token_ids), str(result.logprobs)]
     with LLM(prefix_cache=False) as forgetful:
         alone = forgetful.generate(result.prompt_token_ids, max_new_tokens=24, logprobs=0)
         assert (alone.token_ids, alone.logprobs) == (result.token_ids, result.logprobs)

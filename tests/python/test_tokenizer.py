@@ -267,9 +267,9 @@ def test_unusual_configurations_are_accepted(tmp_path: Path) -> None:
         },
         "extra_special_tokens": 5,
     }
-    with pytest.warns(UserWarning) as told:
+    with pytest.warns(UserWarning) as reported:
         tokenizer = Tokenizer.from_folder(write_folder(tmp_path, byte_level(), config))
-    text = " ".join(str(warning.message) for warning in told)
+    text = " ".join(str(warning.message) for warning in reported)
     for key in ("eos_token", "bos_token", "decoder[x]", "decoder[-1]", "decoder[99999999999999]"):
         assert key in text
     assert "extra_special_tokens is 5" in text

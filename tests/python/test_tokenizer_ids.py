@@ -181,9 +181,9 @@ class TestSpecialTokens:
         self, tmp_path: Path
     ) -> None:
         config = {"added_tokens_decoder": {"97": {"content": "<x>"}, "300": {"content": "b"}}}
-        with pytest.warns(UserWarning) as told:
+        with pytest.warns(UserWarning) as reported:
             tokenizer = Tokenizer.from_folder(write_folder(tmp_path, byte_level(), config))
-        text = " ".join(str(warning.message) for warning in told)
+        text = " ".join(str(warning.message) for warning in reported)
         assert "'<x>' the id 97, but in tokenizer.json it is 'a'" in text
         assert "'b' the id 300, but in tokenizer.json that token has the id 98" in text
         assert tokenizer.encode("ab") == [97, 98]

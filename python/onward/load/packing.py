@@ -109,8 +109,7 @@ def _checked_output(output: object, force: bool) -> Path:
         raise InvalidArgument(f"output: {label(str(target))} is a folder, expected a file")
     if os.path.lexists(target) and not force:
         raise InvalidArgument(
-            f"output: {label(str(target))} is there already, expected a path where nothing is, "
-            "or --force"
+            f"output: {label(str(target))} exists, expected a new path, or --force"
         )
     return target
 

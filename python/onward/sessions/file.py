@@ -296,5 +296,5 @@ def _check_replaceable(path: Path) -> None:
         replaceable = False
     if not replaceable:
         raise SessionError(
-            f"{label(path.name)}: is there and is no session, expected a new file or a session's"
+            f"{label(path.name)}: exists and is not a session, expected a new file or a session's"
         )

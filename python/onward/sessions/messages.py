@@ -87,7 +87,7 @@ def copies(messages: Sequence[Message]) -> list[Message]:
 
 
 def text_of(message: Message) -> tuple[str, str]:
-    """Role and text of a message, for a person. Parts that are no text are shown as JSON."""
+    """Role and text of a message, for display. Parts that are not text are shown as JSON."""
     content = message.get("content")
     if isinstance(content, str):
         return message["role"], content

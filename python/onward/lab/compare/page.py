@@ -82,7 +82,7 @@ def check_path(path: str) -> None:
     """Raise InvalidArgument if ``path`` has no folder or no name that ends in .html."""
     if Path(path).suffix.lower() != ".html" or not Path(path).parent.is_dir():
         raise InvalidArgument(
-            f"html: is {label(path)}, expected a name ending in .html in a folder that is there"
+            f"html: is {label(path)}, expected a name ending in .html in an existing folder"
         )
 
 

@@ -127,8 +127,8 @@ def _runnable(subject: Subject) -> Iterator[str]:
         yield str(subject.files.path)
         return
     warnings.warn(
-        f"{subject.name} has no weights here: its cache is measured in a model of the same "
-        "attention with random weights and little else",
+        f"{subject.name} has no weights here: its cache is measured in a small model with "
+        "the same attention and random weights",
         stacklevel=4,
     )
     with tempfile.TemporaryDirectory() as folder:
