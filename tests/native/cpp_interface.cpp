@@ -70,7 +70,7 @@ void allowed(const Model&, Engine& engine) {
   engine.submit(Request(kPrompt).max_new_tokens(6).sampling(sampling));
   engine.run(print);
   sampling.allowed_token_ids->clear();
-  require_error<onward::InvalidArgument>("nobody allowed", [&] {
+  require_error<onward::InvalidArgument>("no token allowed", [&] {
     engine.submit(Request(kPrompt).max_new_tokens(6).sampling(sampling));
   });
 }
