@@ -84,6 +84,17 @@ DECODER = {
     "num_attention_heads": None,
     "scale_embedding": True,
 }
+BERT = {"is_decoder": True}
+ROBERTA_TYPES = (
+    *("roberta", "camembert", "xlm-roberta", "data2vec-text", "roberta-prelayernorm"),
+    "xlm-roberta-xl",
+)
+ROBERTA = {"is_decoder": True, "pad_token_id": 1, "hidden_act": "relu"}
+# Biases of logits of tokens that the models must not choose: in texts of the RoBERTa kind, the
+# padding token has a position of its own, which transformers finds by its number.
+FIRST_POSITIONS = dict.fromkeys(ROBERTA_TYPES, 2)
+"""Where forward() alone counts from this number; generate() would begin at 0."""
+UNLIKELY = {name: ("lm_head.decoder.bias", 1, -5.0) for name in ROBERTA_TYPES}
 # Instead of SIZES, or besides them. None takes a size away.
 CHANGES: dict[str, dict[str, Any]] = {
     "llama": {"attention_bias": True, "mlp_bias": True},
@@ -100,6 +111,14 @@ CHANGES: dict[str, dict[str, Any]] = {
     "gpt_neo": {"attention_types": [[["global", "local"], 2]], "window_size": WINDOW},
     "gpt_neox_japanese": {"rotary_pct": 0.5},
     "ctrl": {"dff": 96},
+    **dict.fromkeys(("bert", "bert-generation", "ernie", "megatron-bert"), BERT),
+    **dict.fromkeys(ROBERTA_TYPES, ROBERTA),
+    "big_bird": {"is_decoder": True, "rescale_embeddings": True},
+    "electra": {"is_decoder": True, "embedding_size": 48},
+    "rembert": {"is_decoder": True, "input_embedding_size": 48, "output_embedding_size": 80},
+    "roformer": {"is_decoder": True, "embedding_size": 48},
+    **dict.fromkeys(("bart", "plbart", "mvp", "marian", "blenderbot-small"), DECODER),
+    "trocr": {"decoder_ffn_dim": 96, "decoder_layers": 4, "decoder_attention_heads": 4},
     **dict.fromkeys(("mbart", "blenderbot", "pegasus", "bigbird_pegasus"), DECODER),
     "whisper": {**DECODER, "scale_embedding": False, "max_target_positions": 256},
     "moshi": {"ffn_dim": 192, "sliding_window": 256},

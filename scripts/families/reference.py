@@ -12,7 +12,14 @@ import torch
 from numpy.typing import NDArray
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, AutoModelForImageTextToText
 
-from families.configs import TEXT_OF, VISION_CONFIGS, VOCABULARY, changes_of
+from families.configs import (
+    FIRST_POSITIONS,
+    TEXT_OF,
+    UNLIKELY,
+    VISION_CONFIGS,
+    VOCABULARY,
+    changes_of,
+)
 
 NEW_TOKENS, BEAMS = 24, 4
 PERTURBATION = 0.05
@@ -64,10 +71,13 @@ def make_model(model_type: str, folder: Path, seed: int, changes: dict[str, Any]
     build = AutoModelForImageTextToText if pictures else AutoModelForCausalLM
     model = build.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
     with torch.no_grad():
-        for name, tensor in [*model.named_parameters(), *_saved_buffers(model)]:
+        for name, tensor in [*_learned(model), *_saved_buffers(model)]:
             tensor += PERTURBATION * torch.randn(tensor.shape)
             if name.endswith("experts.gate_up_proj"):
                 tensor *= 2
+        if model_type in UNLIKELY:
+            name, token, bias = UNLIKELY[model_type]
+            model.get_parameter(name)[token] = bias
     model.save_pretrained(folder)
     return model
 
@@ -77,6 +87,11 @@ def load_model(folder: Path, like: Any) -> Any:
     return (
         type(like).from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     )
+
+
+def _learned(model: Any) -> list[tuple[str, torch.Tensor]]:
+    """Parameters except for sinusoidal positions, some of which are parameters, too."""
+    return [(name, values) for name, values in model.named_parameters() if values.requires_grad]
 
 
 def _saved_buffers(model: Any) -> list[tuple[str, torch.Tensor]]:
@@ -102,8 +117,11 @@ def compute(model: Any, prompt_tokens: int, seed: int) -> Reference:
     # Neither ends nor forces an end token, as onward does not here.
     model.generation_config.eos_token_id = None
     model.generation_config.forced_eos_token_id = None
+    first = FIRST_POSITIONS.get(model.config.model_type)
+    positions = None if first is None else torch.arange(first, first + prompt_tokens)[None]
     found = model.generate(
         ids,
+        **({} if positions is None else {"position_ids": positions}),
         attention_mask=torch.ones_like(ids),
         max_new_tokens=NEW_TOKENS,
         num_beams=BEAMS,

@@ -26,6 +26,7 @@ def rename_weights(folder: Path) -> list[list[Any]]:
     """Replaces the weights of a saved model; returns the entries of its tensors."""
     (path,) = folder.glob("*.safetensors")
     saved = load_file(path)
+    saved.pop("roformer.encoder.embed_positions.weight", None)  # its rotation, which is computed
     entries = [entry for entry in _entries(saved)]
     save_file(tensors_of({"tensors": entries}), path, metadata={"format": "pt"})
     return entries

@@ -10,7 +10,7 @@ from onward.errors import ConfigError
 from onward.load.architectures import names_of, read_spec, tensor_plan
 from onward.load.architectures.parts import stored_shapes
 from onward.load.architectures.sinusoids import paired_sines_then_cosines_in_double
-from onward.spec import DecoderSpec
+from onward.spec import DecoderSpec, EmbeddingSpec
 
 # The encoder has other sizes.
 DECODER = {
@@ -22,7 +22,9 @@ MOSHI = {
     **{"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "vocab_size": 10},
     **{"ffn_dim": 64, "max_position_embeddings": 32},
 }
-TYPES = ("mbart", "blenderbot", "pegasus", "bigbird_pegasus", "whisper")
+NORMED_BEFORE = ("mbart", "blenderbot", "pegasus", "bigbird_pegasus", "whisper")
+SUMMED = ("bart", "plbart", "mvp", "marian")
+TYPES = (*NORMED_BEFORE, *SUMMED)
 
 
 def spec_of(model_type: str, sizes: dict[str, Any], **fields: Any) -> DecoderSpec:
@@ -42,6 +44,25 @@ def test_the_sizes_are_those_of_the_decoder(model_type: str) -> None:
 def test_a_pair_is_refused(model_type: str, flag: bool | None) -> None:
     with pytest.raises(ConfigError, match="is_encoder_decoder is true or missing, expected false"):
         spec_of(model_type, DECODER, is_encoder_decoder=flag)
+
+
+def test_norms_of_the_sums() -> None:
+    for model_type in (*SUMMED, "trocr"):
+        norms = spec_of(model_type, DECODER).norms
+        assert (norms.sums, norms.before, norms.final) == (True, False, False)
+        assert norms.embedding == (model_type != "marian")
+    assert not spec_of("trocr", DECODER, layernorm_embedding=False).norms.embedding
+    assert spec_of("trocr", {**DECODER, "is_encoder_decoder": None}).num_layers == 2
+    assert spec_of("plbart", DECODER).embedding_scale == pytest.approx(24**0.5)
+    assert spec_of("bart", DECODER).embedding_scale == 1
+    assert spec_of("blenderbot-small", DECODER).embedding == EmbeddingSpec(wide_positions=True)
+    for model_type, field, value in (
+        ("mvp", "use_prompt", True),
+        ("marian", "decoder_vocab_size", 11),
+        ("trocr", "use_learned_position_embeddings", False),
+    ):
+        with pytest.raises(ConfigError, match=f"{field} is {value}, expected"):
+            spec_of(model_type, DECODER, **{field: value})
 
 
 def test_what_differs_between_the_decoders() -> None:

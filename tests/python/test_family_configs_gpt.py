@@ -12,7 +12,7 @@ from onward.errors import ConfigError
 from onward.load.architectures import read_spec, tensor_plan
 from onward.load.architectures.parts import stored_shapes
 from onward.load.architectures.sinusoids import paired_sines_then_cosines, sines_then_cosines
-from onward.spec import DecoderSpec
+from onward.spec import DecoderSpec, EmbeddingSpec, HeadSpec
 
 GPT2 = {"n_embd": 24, "n_layer": 2, "n_head": 3, "vocab_size": 10}
 GPTJ = {**GPT2, "rotary_dim": 8}
@@ -34,15 +34,14 @@ def spec_of(model_type: str, sizes: dict[str, Any], **fields: Any) -> DecoderSpe
 @pytest.mark.parametrize(
     ("model_type", "sizes", "field", "value", "expected"),
     [
-        ("gpt2", GPT2, "scale_attn_by_inverse_layer_idx", True, "false"),
         ("gpt2", GPT2, "add_cross_attention", True, ""),
         ("gpt2", GPT2, "activation_function", "tanh", "one of"),
         ("gptj", GPTJ, "rotary_dim", 10, "an even number up to head_dim, 8"),
         ("gptj", GPTJ, "rotary_dim", 3, "an even number up to head_dim, 8"),
+        ("gptj", GPTJ, "scale_attn_weights", False, "true"),
+        ("gptj", GPTJ, "rotary", False, "true"),
+        ("opt", OPT, "learned_embeddings", False, "true"),
         ("codegen", {**GPTJ, "rotary_dim": 2}, "n_head", 3, "a multiple of 4"),
-        ("opt", OPT, "do_layer_norm_before", False, "true"),
-        ("opt", OPT, "_remove_final_layer_norm", True, "false"),
-        ("opt", OPT, "word_embed_proj_dim", 12, "hidden_size, which is 24"),
         ("bloom", BLOOM, "apply_residual_connection_post_layernorm", True, "false"),
         ("mpt", MPT, "no_bias", False, "true"),
         ("mpt", MPT, "expansion_ratio", 2, "4"),
@@ -69,6 +68,29 @@ def test_values_that_are_refused(
     inner = next(iter(value)) if isinstance(value, dict) else ""
     with pytest.raises(ConfigError, match=rf"config\.json: {field}.*{inner}.*{expected}"):
         spec_of(model_type, {**sizes, field: value})
+
+
+@pytest.mark.parametrize(
+    ("model_type", "sizes", "fields"),
+    [
+        ("gpt2", GPT2, {"n_ctx": 9, "summary_use_proj": True, "reorder_and_upcast_attn": True}),
+        ("gpt_bigcode", GPT2, {"attention_softmax_in_fp32": True, "pad_key_length": True}),
+        ("gpt_bigcode", GPT2, {"pre_allocate_kv_cache": True, "num_key_value_heads": 7}),
+        ("gptj", GPTJ, {"rotary": True, "scale_attn_weights": True, "n_inner": None}),
+        ("opt", OPT, {"learned_embeddings": True, "scale_embeddings": False, "prefix": "</s>"}),
+        ("bloom", BLOOM, {"offset_alibi": 100, "attention_softmax_in_fp32": True}),
+        ("bloom", BLOOM, {"masked_softmax_fusion": True, "skip_bias_add": True}),
+        ("mpt", MPT, {"embedding_fraction": 1.0, "learned_pos_emb": True, "verbose": 0}),
+        ("mpt", MPT, {"attn_config": {"attn_impl": "torch", "attn_pdrop": 0, "alibi": True}}),
+        ("falcon", SIZES, {"ff_factor": 4, "apply_residual_connection_post_layernorm": False}),
+        ("biogpt", SIZES, {"layer_norm_eps": 1e-12, "activation_dropout": 0.1}),
+        ("ctrl", {**GPT2, "dff": 32}, {"n_ctx": 512, "pruned_heads": {}}),
+    ],
+)
+def test_fields_of_published_configs(
+    model_type: str, sizes: dict[str, Any], fields: dict[str, Any]
+) -> None:
+    assert spec_of(model_type, sizes, **fields) == spec_of(model_type, sizes)
 
 
 def test_groups_of_falcon() -> None:
@@ -129,6 +151,22 @@ def test_the_first_rows_of_positions_are_left_out() -> None:
         assert stored_shapes(plan)[f"{prefix}.embed_positions.weight"] == (9, 24)
         part = next(planned.parts[0] for planned in plan if planned.name == "positions")
         assert part.rows == range(2, 9)
+
+
+def test_opt_350m() -> None:
+    spec = spec_of("opt", OPT, do_layer_norm_before=False, word_embed_proj_dim=12)
+    assert (spec.norms.sums, spec.norms.before, spec.norms.final) == (True, False, False)
+    assert (spec.embedding, spec.head) == (EmbeddingSpec(12, wide_positions=True), HeadSpec(12))
+    shapes = stored_shapes(tensor_plan(spec))
+    assert shapes["model.decoder.project_in.weight"] == (24, 12)
+    assert shapes["model.decoder.project_out.weight"] == (12, 24)
+    assert not spec_of("opt", OPT, _remove_final_layer_norm=True).norms.final
+
+
+def test_scores_divided_by_the_number_of_the_layer() -> None:
+    spec = spec_of("gpt2", GPT2, scale_attn_by_inverse_layer_idx=True)
+    assert spec.attention.inverse_layer_scale
+    assert not spec_of("gpt2", GPT2).attention.inverse_layer_scale
 
 
 def test_norms_of_galactica_have_no_weights() -> None:

@@ -170,6 +170,18 @@ class TestCopies:
         assert (part.dtype, part.shape, part.mapped) == ("F32", (2, 3), False)
         assert (values(part) == 0.5).all()
 
+    def test_a_row_added_to_every_row(self, tmp_path: Path, dtype: str) -> None:
+        """The first row of a matrix of two, as float32, to rows and to a constant."""
+        types = np.array([[1, 2, 3], [9, 9, 9]], np.float32)
+        checkpoint = opened(tmp_path, dtype, w=np.ones((4, 3), np.float32), t=types)
+        row = Part("t", (1, 3), (1, 3), more_rows=True, rows=range(1))
+        part = Part("w", (2, 3), (4, 3), rows=range(1, 3), added=(row,))
+        assert [piece.tensor for piece in part.tensors] == ["w", "t"]
+        assert values(read_part(checkpoint, part)).tolist() == [[2, 3, 4]] * 2
+        constant_rows = Part("", (2, 3), constant=0.0, added=(row,))
+        assert not constant_rows.is_whole
+        assert values(read_part(checkpoint, constant_rows)).tolist() == [[1, 2, 3]] * 2
+
     def test_joined_vectors(self, tmp_path: Path, dtype: str) -> None:
         scalar, vector = np.array(2.5, np.float32), np.array([1, 2, 3], np.float32)
         checkpoint = opened(tmp_path, dtype, a=scalar, b=vector)

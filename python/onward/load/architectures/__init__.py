@@ -52,7 +52,8 @@ class _Family(Protocol):
 def families() -> list[str]:
     """The supported values of ``model_type``, without multimodal ones."""
     files = {module.name for module in pkgutil.iter_modules(_families.__path__)}
-    return sorted(files | FAMILIES.keys())
+    hyphenated = {name.replace("-", "_") for name in FAMILIES if "-" in name}
+    return sorted((files - hyphenated) | FAMILIES.keys())
 
 
 def read_spec(config: Mapping[str, object], where: str = "config.json") -> DecoderSpec:

@@ -3,11 +3,23 @@ multimodal types, and the types of GGUF architectures."""
 
 from __future__ import annotations
 
-# model_type -> the file of its family.
+# model_type -> the file of its family. A file of a type with hyphens has underscores.
 FAMILIES: dict[str, str] = {
     "apertus1p5_text": "apertus",
+    "bert-generation": "bert_generation",
+    "blenderbot-small": "blenderbot_small",
+    "camembert": "roberta",
+    "data2vec-text": "roberta",
+    "ernie": "bert",
     "gpt-sw3": "gpt2",
+    "megatron-bert": "megatron_bert",
+    "mvp": "bart",
+    "openai-gpt": "openai_gpt",
+    "plbart": "bart",
     "qwen2_5_vl_text": "qwen2_vl_text",
+    "roberta-prelayernorm": "roberta_prelayernorm",
+    "xlm-roberta": "roberta",
+    "xlm-roberta-xl": "xlm_roberta_xl",
 }
 
 # Multimodal types whose text model, under ``text_config``, is one of the families. With text alone

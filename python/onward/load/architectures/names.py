@@ -60,6 +60,8 @@ class Stored:
     """A vector that is stored as a matrix of one row."""
     as_vector: bool = False
     """A matrix of one row that is stored as a vector."""
+    added: tuple[str, ...] = ()
+    """Matrices (whole names below the model) whose first row is added to each row."""
     joined: tuple[str, ...] = ()
     """The tensors (whole names below the layer) whose values are the part, one after the other."""
     scalars: tuple[str, ...] = ()

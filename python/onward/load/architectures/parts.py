@@ -38,6 +38,8 @@ class Part:
     """Of the part: (rows, columns), or (values,) for a vector."""
     stored: Shape = ()
     """The shape that the tensor must have in the file."""
+    more_rows: bool = False
+    """The tensor may have more rows than ``stored``."""
     slice: int | None = None
     transposed: bool = False
     columns: range | None = None
@@ -48,6 +50,8 @@ class Part:
     """The value of every number of a part that no tensor holds."""
     computed: Computed | None = None
     """The values of a part that no tensor holds."""
+    added: tuple[Part, ...] = ()
+    """Parts of one row each, which are added to every row, in float32."""
     joined: tuple[Part, ...] = ()
     """The part is these parts, one after the other: a copy."""
     change: Change | None = None
@@ -82,7 +86,7 @@ class Part:
         """The parts that are read from one tensor each; none of a constant or computed part."""
         if self.joined:
             return tuple(inner for part in self.joined for inner in part.tensors)
-        return (self,) if self.tensor else ()
+        return (*((self,) if self.tensor else ()), *self.added)
 
     @property
     def is_whole(self) -> bool:
@@ -91,7 +95,8 @@ class Part:
 
     @property
     def _reads_rows_as_stored(self) -> bool:
-        return self.rows is None and self.plus == 0 and not self.transposed
+        changed = self.plus != 0 or self.transposed or bool(self.added)
+        return self.rows is None and not changed
 
 
 def whole(tensor: str, shape: Shape) -> Part:
@@ -149,4 +154,15 @@ def stored_shapes(plan: Iterable[PlannedTensor]) -> dict[str, Shape]:
         for planned in plan
         for part in planned.parts
         for piece in part.tensors
+    }
+
+
+def tensors_with_more_rows(plan: Iterable[PlannedTensor]) -> set[str]:
+    """The tensors that may have more rows in the file than ``stored_shapes`` says."""
+    return {
+        piece.tensor
+        for planned in plan
+        for part in planned.parts
+        for piece in part.tensors
+        if piece.more_rows
     }

@@ -4,7 +4,7 @@ of the family says."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -62,6 +62,16 @@ class _Plan:
         if role.name in ("k_up", "v_up") and role.name not in self.names.roles:
             return self._latent_part(role, layer)
         entry = self._entry(role, layer)
+        part = self._part(entry, role, layer)
+        if not entry.added:
+            return part
+        prefix, row = self._prefix(role, layer), (1, *role.shape[1:])
+        rows = (
+            Part(prefix + name, row, row, more_rows=True, rows=range(1)) for name in entry.added
+        )
+        return replace(part, added=tuple(rows))
+
+    def _part(self, entry: Stored, role: Role, layer: int | None) -> Part:
         if entry.constant is not None:
             return constant(role.shape, entry.constant)
         if entry.computed is not None:
@@ -100,7 +110,8 @@ class _Plan:
             return self.root.model + (self.root.layer or self.names.layer).replace(
                 "{i}", str(layer)
             )
-        return self.root.head if role.name == "head" else self.root.model
+        of_the_head = role.name in ("head", "head_dense", "head_norm")
+        return self.root.head if of_the_head else self.root.model
 
     def _tensor(self, entry: Stored, role: Role, layer: int | None) -> str:
         module = entry.module.replace("{e}", str(role.index))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -34,6 +34,8 @@ def read_part(checkpoint: Checkpoint, part: Part) -> PartTensor:
         WeightError: a dtype that is not supported, or a tensor of blocks whose values would have to
             be moved within them.
     """
+    if part.added:
+        return _with_added_rows(checkpoint, part)
     if part.constant is not None:
         return _floats(np.full(part.shape, part.constant, np.float32))
     if part.computed is not None:
@@ -58,6 +60,16 @@ def read_part(checkpoint: Checkpoint, part: Part) -> PartTensor:
     if found.row_order is not None and len(found.row_order) > part.matrix[0]:  # repeats rows
         return PartTensor(_gathered(found).data, found.dtype, found.shape, mapped=False)
     return found
+
+
+def _with_added_rows(checkpoint: Checkpoint, part: Part) -> PartTensor:
+    values = np.zeros(part.shape, np.float32)
+    for piece in (replace(part, added=()), *part.added):
+        found = read_part(checkpoint, piece)
+        if piece.tensor:
+            _require_floats(checkpoint, piece, checkpoint.tensor(piece.tensor))
+        values += float_values(_gathered(found), found.dtype).reshape(piece.shape)
+    return _floats(values)
 
 
 def _floats(values: NDArray[np.float32]) -> PartTensor:

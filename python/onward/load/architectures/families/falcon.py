@@ -54,6 +54,7 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
         num_attention_heads="n_head",
         intermediate_size="ffn_hidden_size",
     )
+    config.ignore("ff_factor")  # ffn_hidden_size has the product
     if config.flag("alibi", False):
         raise config.wrong(
             "alibi", "false: the biases of this family, rounded to bfloat16, are not supported"

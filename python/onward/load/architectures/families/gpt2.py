@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.decoder_plan import GPT2_FIELDS, activation, decoder_spec
 from onward.load.architectures.gguf.family import gguf, layer_norm
@@ -30,10 +32,6 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
     """``n_inner`` null means 4 * n_embd."""
     config.spelled(**GPT2_FIELDS)
     config.ignore("reorder_and_upcast_attn")  # the order of the steps, in float32 anyway
-    if config.flag("scale_attn_by_inverse_layer_idx", False):
-        raise config.wrong(
-            "scale_attn_by_inverse_layer_idx", "false: the scale of all layers is one"
-        )
     return decoder_spec(
         config,
         "gpt2",
@@ -48,11 +46,14 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
         mlp_bias=True,
         mlp=MlpSpec(activation(config, "gelu_new"), gated=False),
         norms=NormSpec("layer", bias=True),
-        attention=unscaled_or_not(config),
+        attention=dataclasses.replace(
+            scaled_or_not(config),
+            inverse_layer_scale=config.flag("scale_attn_by_inverse_layer_idx", False),
+        ),
         learned_positions=config.integer("max_position_embeddings", 1, MAX_CONTEXT, 1024),
     )
 
 
-def unscaled_or_not(config: ConfigReader) -> AttentionSpec:
+def scaled_or_not(config: ConfigReader) -> AttentionSpec:
     """``scale_attn_weights`` false means that scores are not divided by sqrt(head_dim)."""
     return AttentionSpec(scale=0.0 if config.flag("scale_attn_weights", True) else 1.0)

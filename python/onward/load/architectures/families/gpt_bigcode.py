@@ -10,7 +10,7 @@ from onward.load.architectures.decoder_plan import (
     activation,
     decoder_spec,
 )
-from onward.load.architectures.families.gpt2 import unscaled_or_not
+from onward.load.architectures.families.gpt2 import scaled_or_not
 from onward.load.architectures.gguf.family import gguf, layer_norm
 from onward.load.architectures.names import fused, names
 from onward.load.architectures.rope import MAX_CONTEXT
@@ -43,6 +43,7 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
     head."""
     config.spelled(**GPT2_FIELDS)
     config.ignore("attention_softmax_in_fp32", "scale_attention_softmax_in_fp32")
+    config.ignore("pre_allocate_kv_cache")
     heads = config.integer("num_attention_heads", 1, MAX_HEADS)
     return decoder_spec(
         config,
@@ -59,6 +60,6 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
         mlp_bias=True,
         mlp=MlpSpec(activation(config, "gelu_pytorch_tanh"), gated=False),
         norms=NormSpec("layer", bias=True),
-        attention=unscaled_or_not(config),
+        attention=scaled_or_not(config),
         learned_positions=config.integer("max_position_embeddings", 1, MAX_CONTEXT, 1024),
     )

@@ -28,6 +28,9 @@ TENSORS = names(
 def read_spec(config: ConfigReader) -> DecoderSpec:
     """``rotary_dim`` dimensions of a head rotate."""
     config.spelled(**GPT2_FIELDS)
+    for field in ("rotary", "scale_attn_weights"):
+        if not config.flag(field, True):
+            raise config.wrong(field, "true, as this family computes it")
     return decoder_spec(
         config,
         "gptj",

@@ -37,7 +37,7 @@ def decoder_names(**roles: Entry | tuple[Entry, ...]) -> Names:
         "up": "fc1",
         "down": "fc2",
     }
-    ignored = (*_CROSS_ATTENTION, ".final_logits_bias")
+    ignored = (*_CROSS_ATTENTION, "final_logits_bias")
     return names(model=("model.decoder.", "decoder."), ignored=ignored, **(common | roles))
 
 
@@ -58,6 +58,7 @@ def read_decoder(
     context_field: str = "max_position_embeddings",
     default_activation: str = "gelu",
     default_scaled: bool = False,
+    default_pair: bool = True,
     **fields: Any,
 ) -> DecoderSpec:
     """The spec of the decoder of such a pair, whose fields are beside those of its encoder.
@@ -74,7 +75,7 @@ def read_decoder(
         hidden_act="activation_function",
         max_position_embeddings=context_field,
     )
-    if config.flag("is_encoder_decoder", True):
+    if config.flag("is_encoder_decoder", default_pair):
         raise config.error(
             "is_encoder_decoder",
             "is true or missing, expected false: only a decoder that was saved as a language model "

@@ -1,17 +1,20 @@
-"""OPT and Galactica: learned positions from the third row of their matrix on, and layer norms."""
+"""OPT and Galactica: learned positions from the third row of their matrix on, and layer norms. OPT
+350M has an embedding of another width, and norms of the sums."""
 
 from __future__ import annotations
 
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.decoder_plan import MAX_WIDTH, activation, decoder_spec
-from onward.load.architectures.names import ONES, Names, Stored, names
+from onward.load.architectures.names import ONES, Entry, Names, Stored, names
 from onward.load.architectures.rope import MAX_CONTEXT
-from onward.spec import DecoderSpec, MlpSpec, NormSpec
+from onward.spec import DecoderSpec, EmbeddingSpec, HeadSpec, MlpSpec, NormSpec
 
-_WEIGHTED = {
+_WEIGHTED: dict[str, Entry] = {
     "norm": "final_layer_norm",
     "attention_norm": "self_attn_layer_norm",
     "mlp_norm": "final_layer_norm",
+    "attention_post_norm": "self_attn_layer_norm",
+    "mlp_post_norm": "final_layer_norm",
 }
 
 
@@ -21,23 +24,27 @@ def TENSORS(spec: DecoderSpec) -> Names:
     return names(
         model=("model.decoder.", "decoder."),
         positions=Stored("embed_positions", first_row=2),
+        embedding_projection="project_in",
+        head_dense=("model.decoder.project_out", "decoder.project_out"),
         o="self_attn.out_proj",
         up="fc1",
         down="fc2",
-        **norms,
+        norm=norms["norm"],
+        attention_norm=norms["attention_norm"],
+        mlp_norm=norms["mlp_norm"],
+        attention_post_norm=norms["attention_post_norm"],
+        mlp_post_norm=norms["mlp_post_norm"],
     )
 
 
 def read_spec(config: ConfigReader) -> DecoderSpec:
-    """The fields of OPT 350m, which has norms after the sums, are refused."""
+    """``word_embed_proj_dim`` is the width of the embedding and of the head."""
     config.spelled(hidden_act="activation_function", intermediate_size="ffn_dim")
-    if not config.flag("do_layer_norm_before", True):
-        raise config.wrong("do_layer_norm_before", "true: norms after the sums are not supported")
-    if config.flag("_remove_final_layer_norm", False):
-        raise config.wrong("_remove_final_layer_norm", "false: the head reads normed states")
+    if not config.flag("learned_embeddings", True):
+        raise config.wrong("learned_embeddings", "true: positions are learned in this family")
     width = config.integer("hidden_size", 1, MAX_WIDTH)
-    if config.integer("word_embed_proj_dim", 1, MAX_WIDTH, width) != width:
-        raise config.wrong("word_embed_proj_dim", f"hidden_size, which is {width}")
+    embedded = config.integer("word_embed_proj_dim", 1, MAX_WIDTH, width)
+    narrow = embedded != width
     bias = config.flag("enable_bias", True)
     return decoder_spec(
         config,
@@ -50,6 +57,20 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
         output_bias=bias,
         mlp_bias=bias,
         mlp=MlpSpec(activation(config, "relu"), gated=False),
-        norms=NormSpec("layer", bias=config.flag("layer_norm_elementwise_affine", True)),
+        norms=_norms(config),
         learned_positions=config.integer("max_position_embeddings", 1, MAX_CONTEXT, 2048),
+        embedding=EmbeddingSpec(embedded, wide_positions=True) if narrow else EmbeddingSpec(),
+        head=HeadSpec(embedded) if narrow else HeadSpec(),
+    )
+
+
+def _norms(config: ConfigReader) -> NormSpec:
+    before = config.flag("do_layer_norm_before", True)
+    removed = config.flag("_remove_final_layer_norm", False)
+    return NormSpec(
+        "layer",
+        bias=config.flag("layer_norm_elementwise_affine", True),
+        before=before,
+        sums=not before,
+        final=before and not removed,
     )
