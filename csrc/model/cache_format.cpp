@@ -63,6 +63,10 @@ CacheLayout make_cache_layout(const Model& model, const CacheFormat& format) {
         "attention_window: this model's rotary positions are scaled by the length of the text, "
         "expected positions that do not depend on it");
   }
+  if (streamed > 0 && spec.latent.kv_rank > 0) {
+    throw InvalidArgument(
+        "attention_window: this model has latent attention, expected keys that rotate whole");
+  }
   if (streamed > 0 && !layout.exact_first) {
     throw InvalidArgument(
         "kv_sinks: is off, expected on with attention_window, which needs the first tokens");

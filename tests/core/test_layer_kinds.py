@@ -14,6 +14,7 @@ import onward
 from builders.core_engine import instruction_set
 from builders.family_folders import fixture_of, types_with_all_features, write_folder
 from builders.instruction_sets import ISAS
+from onward.load.packing import pack_model
 
 NEW_TOKENS = 6
 DTYPES = ("f32", "int8")
@@ -79,3 +80,27 @@ def test_instruction_sets_agree(model: Path, isa: str) -> None:
     with instruction_set(isa):
         found = logits_of(model, "f32")
     np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
+
+
+def test_latent_attention_refuses_streaming(tmp_path: Path) -> None:
+    """The keys that are seen at other distances would have to turn as a whole."""
+    folder = write_folder("deepseek_v3", tmp_path)
+    with pytest.raises(ValueError, match="attention_window: this model has latent attention"):
+        opened(folder, attention_window=16)
+
+
+def test_a_draft_model_changes_nothing(model: Path) -> None:
+    options = {"max_new_tokens": NEW_TOKENS, "temperature": 0.0, "logprobs": 1, "ignore_eos": True}
+    prompt = prompt_of(model)
+    with opened(model) as llm:
+        expected = outcome(llm.generate(prompt, **options))
+    with opened(model, draft_model=model) as llm:
+        assert outcome(llm.generate(prompt, **options)) == expected
+
+
+def test_a_pack_computes_the_same_bits(model: Path, tmp_path: Path) -> None:
+    target = tmp_path / "model.onward"
+    pack_model(model, target, dtype="int8", threads=1)
+    with onward.LLM(target, threads=1) as llm:
+        found = llm.logits(prompt_of(model))
+    np.testing.assert_array_equal(found.view(np.uint32), logits_of(model, "int8").view(np.uint32))
