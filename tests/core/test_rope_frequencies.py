@@ -144,11 +144,33 @@ def test_yarn_original_context_at_the_top_of_the_config() -> None:
     assert spec_of(64, rope_scaling=scaling).max_context == 256
 
 
+def test_longrope_has_the_short_factors_and_the_original_context():
+    """Short factors, times attention_factor sqrt(1 + ln(4) / ln(16)), up to position 16."""
+    section = {
+        "rope_type": "longrope",
+        "short_factor": [1.0, 2.0, 4.0, 8.0],
+        "long_factor": [9.0, 9.0, 9.0, 9.0],
+        "original_max_position_embeddings": 16,
+    }
+    spec = spec_of(64, rope_scaling=section)
+    plain = spec_of(64).rope.inv_freq
+    np.testing.assert_allclose(
+        spec.rope.inv_freq, np.array(plain) / [1.0, 2.0, 4.0, 8.0], rtol=1e-6
+    )
+    assert spec.rope.attention_factor == pytest.approx(1.5**0.5)
+    assert spec.max_context == 16
+
+
+def test_positions_of_images_change_nothing_in_text():
+    section = {"rope_type": "default", "mrope_section": [1, 1, 2], "mrope_interleaved": True}
+    assert spec_of(64, rope_scaling=section).rope == spec_of(64).rope
+
+
 @pytest.mark.parametrize(
     ("section", "message"),
     [
         ({"rope_type": "banana"}, "rope_scaling.rope_type is 'banana'"),
-        ({"type": "longrope", "factor": 2.0}, "rope_scaling.type is 'longrope'"),
+        ({"type": "longrope", "factor": 2.0}, "rope_scaling.long_factor is missing"),
         ({"rope_type": 3}, "rope_scaling.rope_type is 3"),
         ({"factor": 2.0}, "rope_scaling.rope_type is missing"),
         ({"rope_type": "linear"}, "rope_scaling.factor is missing"),
@@ -158,7 +180,7 @@ def test_yarn_original_context_at_the_top_of_the_config() -> None:
         ({"rope_type": "linear", "factor": float("nan")}, "rope_scaling.factor is nan"),
         ({"rope_type": "linear", "factor": 2, "short_factor": [1.0]}, "rope_scaling.short_factor"),
         ({"rope_type": "linear", "type": "yarn", "factor": 2}, "rope_scaling.type is 'yarn'"),
-        ({"rope_type": "default", "mrope_section": [1, 1]}, "rope_scaling.mrope_section"),
+        ({"rope_type": "default", "llama_5_scaling": 2}, "rope_scaling.llama_5_scaling is 2"),
         ({"rope_type": "default", "partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
         ({**LLAMA3, "high_freq_factor": 1.0}, "rope_scaling.high_freq_factor is 1"),
         ({**LLAMA3, "low_freq_factor": 0}, "rope_scaling.low_freq_factor is 0"),
