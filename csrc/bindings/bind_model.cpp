@@ -163,13 +163,6 @@ void bind_model(py::module_& m) {
     }
     return names;
   });
-  m.def("layer_features", [](const DecoderSpec& spec) {
-    std::vector<std::string> names;
-    for (const onward::LayerFeature feature : onward::features_of(spec)) {
-      names.emplace_back(onward::feature_name(feature));
-    }
-    return names;
-  });
   m.def("open_pack", &open_pack, py::arg("path"), py::arg("threads"), py::arg("verify") = false,
         py::arg("copy") = false, py::arg("cache_dtype") = py::none(), py::arg("device") = "cpu");
 }

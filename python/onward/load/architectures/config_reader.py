@@ -185,6 +185,8 @@ class ConfigReader:
     def numbers(self, key: str, low: float, high: float, length: int) -> list[float]:
         """A list of ``length`` finite numbers from ``low`` to ``high``."""
         value = self._get(key)
+        if value is None:
+            raise self.wrong(key, f"a list of {length} numbers")
         if not isinstance(value, list) or len(value) != length:
             found = f"a list of {len(value)}" if isinstance(value, list) else shown(value)
             raise self.error(key, f"is {found}, expected a list of {length} numbers")
