@@ -58,6 +58,10 @@ def write_gguf(model_type: str, folder: Path, path: Path) -> None:
         if own_name is None:
             raise ValueError(f"{model_type}: the gguf package has no name for {name}")
         writer.add_tensor(own_name, np.ascontiguousarray(values, np.float32))
+    if model_type == "phi3" and "long_factor" in config.rope_parameters:
+        for kind in ("long", "short"):
+            factors = np.array(config.rope_parameters[f"{kind}_factor"], np.float32)
+            writer.add_tensor(f"rope_factors_{kind}.weight", factors)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

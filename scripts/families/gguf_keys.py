@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import gguf
@@ -40,6 +41,10 @@ ARCHITECTURES = {
     "glm4": "glm4",
     "hunyuan_v1_dense": "hunyuan-dense",
     "granitemoeshared": "granitemoe",
+    "phi": "phi2",
+    "phi3": "phi3",
+    "cohere": "command-r",
+    "cohere2": "cohere2",
 }
 """The type of transformers -> general.architecture."""
 
@@ -54,6 +59,11 @@ _GRANITE = {
 }
 CHANGES: dict[str, dict[str, Any]] = {
     "mistral": {"sliding_window": None},
+    "phi": {"num_key_value_heads": 4},  # the converter knows no other
+    "phi3": {"sliding_window": None, "partial_rotary_factor": 0.5},  # llama.cpp has no window
+    # llama.cpp reads norms of q and k in models of 64 layers alone.
+    "cohere": {"tie_word_embeddings": True, "use_qk_norm": False},
+    "cohere2": {"tie_word_embeddings": True},
     "mixtral": {"sliding_window": None},
     "starcoder2": {"sliding_window": None},
     "qwen2": {"use_sliding_window": False},
@@ -88,8 +98,8 @@ _MULTIPLIERS = {
 _LAYER_NORM = ("layer_norm_epsilon", "layer_norm_eps", "norm_epsilon", "norm_eps")
 _WITHOUT_ROPE = ("gpt2", "gpt_bigcode", "bloom", "mpt")
 # The converter leaves the base out, which is the program's default.
-_WITHOUT_BASE = ("gemma", "gemma2", "gpt_neox", "falcon", "stablelm")
-_PARTIAL = ("gpt_neox", "stablelm", "nemotron", "glm4")
+_WITHOUT_BASE = ("phi", "gemma", "gemma2", "gpt_neox", "falcon", "stablelm")
+_PARTIAL = ("phi", "phi3", "gpt_neox", "stablelm", "nemotron", "glm4")
 
 _WITH_EXPERTS = (
     *("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "granitemoeshared", "gpt_oss"),
@@ -155,6 +165,12 @@ def _write_rope(writer: Any, model_type: str, config: Any, head_dim: int) -> Non
         writer.add_rope_freq_base_swa(rope["sliding_attention"]["rope_theta"])
     if model_type in _PARTIAL:
         writer.add_rope_dimension_count(int(whole["partial_rotary_factor"] * head_dim))
+    if model_type == "phi3" and "long_factor" in whole:
+        original = whole["original_max_position_embeddings"]
+        scale = config.max_position_embeddings / original
+        stretched = math.log(scale) / math.log(original) if scale > 1 else 0.0
+        writer.add_rope_scaling_orig_ctx_len(original)
+        writer.add_rope_scaling_attn_factors(math.sqrt(1 + stretched))
     if whole.get("rope_type") == "yarn":
         writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
         writer.add_rope_scaling_factor(whole["factor"])
@@ -180,7 +196,7 @@ def _write_experts(writer: Any, model_type: str, config: Any) -> None:
 
 
 def _write_attention(writer: Any, model_type: str, config: Any) -> None:
-    if model_type in ("gemma2", "gemma3_text", "olmo3", "gpt_oss"):
+    if model_type in ("gemma2", "gemma3_text", "olmo3", "gpt_oss", "cohere2"):
         writer.add_sliding_window(config.sliding_window)
     if model_type == "olmo3":
         writer.add_sliding_window_pattern([kind == SLIDING for kind in config.layer_types])
@@ -193,6 +209,9 @@ def _write_attention(writer: Any, model_type: str, config: Any) -> None:
         if config.attn_config.clip_qkv is not None:
             writer.add_clamp_kqv(config.attn_config.clip_qkv)
         writer.add_max_alibi_bias(config.attn_config.alibi_bias_max)
+    if model_type in ("cohere", "cohere2"):
+        writer.add_logit_scale(config.logit_scale)
+        writer.add_rope_scaling_type(gguf.RopeScalingType.NONE)
     if model_type == "falcon":
         writer.add_tensor_data_layout("jploski")
     if model_type in ("gpt_neox", "stablelm"):

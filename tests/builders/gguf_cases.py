@@ -242,6 +242,31 @@ CASES: dict[str, GgufCase] = {
         {**_EXPERTS, **_REQUIRED_SCALES, "expert_shared_feed_forward_length": 40},
         {**_BASE, **_SCALES}, _GRANITE_MOE, granite_experts,
     ),
+    "phi": case(
+        "phi", "phi2", ("layer_norm_eps", LAYER), {"partial_rotary_factor": 0.5, **_THETA},
+        optional={**_BASE, "rope.dimension_count": 4},
+        names={**LLAMA, "model.final_layernorm": "output_norm", ".self_attn.dense": ".attn_output",
+               ".mlp.fc1": ".ffn_up", ".mlp.fc2": ".ffn_down"},
+    ),
+    "phi3": case(
+        "phi3", "phi3", _RMS,
+        {"partial_rotary_factor": 0.5, "sliding_window": 7, "head_dim": ..., **_THETA},
+        optional={**_BASE, "rope.dimension_count": 4, "attention.sliding_window": 7,
+                  "rope.scaling.original_context_length": 64},
+        names={**LLAMA, ".self_attn.qkv_proj": ".attn_qkv", ".mlp.gate_up_proj": ".ffn_up"},
+    ),
+    "cohere": case(
+        "cohere", "command-r", ("layer_norm_eps", LAYER),
+        {"tie_word_embeddings": True, "use_qk_norm": True, "logit_scale": 0.125, **_THETA},
+        {"logit_scale": 0.125}, {**_BASE, "rope.scaling.type": "none"},
+    ),
+    "cohere2": case(
+        "cohere2", "cohere2", ("layer_norm_eps", LAYER),
+        {"tie_word_embeddings": True, "logit_scale": 0.125, "sliding_window": 7,
+         "num_hidden_layers": 4, **_THETA},
+        {"logit_scale": 0.125, "attention.sliding_window": 7, "block_count": 4},
+        {**_BASE, "rope.scaling.type": "none"},
+    ),
     "falcon_7b": case(
         "falcon", "falcon", _LAYER, _MHA,
         optional={"attention.key_length": ..., "attention.head_count_kv": 1}, 

@@ -176,6 +176,35 @@ def test_27b_of_gemma2_has_another_scale(tmp_path: Path) -> None:
     assert GgufCheckpoint(path).config["query_pre_attn_scalar"] == 48 // 4
 
 
+def test_longrope_is_two_tensors(tmp_path: Path) -> None:
+    """With the factor of attention that the converter computed."""
+    case = CASES["phi3"]
+    weights = case.weights()
+    factors = {"short": [1.0, 1.5], "long": [2.0, 4.0]}
+    scaling = {
+        "rope_type": "longrope",
+        "short_factor": factors["short"],
+        "long_factor": factors["long"],
+        "original_max_position_embeddings": 32,
+        "attention_factor": 1.25,
+    }
+    folder = write_folder(tmp_path / "folder", {**case.config, "rope_scaling": scaling}, weights)
+    tensors = case.tensors(weights)
+    for kind, values in factors.items():
+        tensors[f"rope_factors_{kind}.weight"] = np.array(values, np.float32)
+    keys: dict[str, object] = {
+        "rope__scaling__original_context_length": 32,
+        "rope__scaling__attn_factor": 1.25,
+    }
+    path = tmp_path / "model.gguf"
+    path.write_bytes(case.file(tensors, **keys))
+    assert opened(path) == opened(folder)
+    del tensors["rope_factors_long.weight"]
+    path.write_bytes(case.file(tensors, **keys))
+    with pytest.raises(ConfigError, match="needs both tensors rope_factors_long"):
+        GgufCheckpoint(path)
+
+
 @pytest.mark.parametrize("name", ["gemma2", "mixtral"])
 def test_logits_are_the_same_bits(tmp_path: Path, name: str) -> None:
     case = CASES[name]

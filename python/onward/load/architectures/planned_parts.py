@@ -198,17 +198,11 @@ class _Plan:
             ]
             return joined(pieces, entry.change)
         shape = (self.spec.head_dim_of(layer or 0),)
-        heads = role.shape[0] // shape[0]
+        heads = role.shape[0] // shape[0]  # one tensor for each head
         order = _head_order(self.spec, self.names, layer or 0)
-        [name] = entry.joined
-        if "{e}" not in name:  # a row for each head
-            stored = (heads, *shape)
-            return joined(
-                Part(prefix + name, shape, stored, slice=head, rows=order) for head in range(heads)
-            )
         return joined(
             Part(
-                prefix + name.replace("{e}", str(head)),
+                prefix + entry.joined[0].replace("{e}", str(head)),
                 shape,
                 shape,
                 rows=order,

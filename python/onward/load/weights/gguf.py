@@ -13,7 +13,7 @@ from typing import Any
 
 from onward.errors import WeightError
 from onward.load import architectures
-from onward.load.architectures.gguf.rope import FACTORS
+from onward.load.architectures.gguf.rope import FACTOR_TENSORS
 from onward.load.architectures.names import Layout
 from onward.load.weights.checkpoint import STORAGE, SourceFile, Tensor, unsupported
 from onward.load.weights.gguf_parts import open_parts
@@ -54,7 +54,7 @@ class GgufCheckpoint:
 
     def names(self) -> set[str]:
         """The tensors there are, except for factors of the rotation, which the config has."""
-        return set(self._tensors) - {FACTORS}
+        return set(self._tensors) - FACTOR_TENSORS
 
     def describe(self, name: str) -> tuple[str, tuple[int, ...]]:
         """The dtype and shape that the header gives."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.decoder_plan import decoder_spec
+from onward.load.architectures.gguf.family import QKV_BIAS, gguf, layer_norm
 from onward.load.architectures.names import Stored, names
 from onward.spec import AttentionSpec, DecoderSpec, NormSpec
 
@@ -13,6 +14,14 @@ TENSORS = names(
     rotation="pairs",
     q_norm=Stored("self_attn.q_norm", by_head=True),
     k_norm=Stored("self_attn.k_norm", by_head=True),
+)
+GGUF = gguf(
+    TENSORS,
+    eps=layer_norm("layer_norm_eps"),
+    required={"logit_scale": "logit_scale"},
+    from_tensors={"attention_bias": QKV_BIAS, "use_qk_norm": ("attn_q_norm.weight",)},
+    q_norm=Stored("attn_q_norm", by_head=True),
+    k_norm=Stored("attn_k_norm", by_head=True),
 )
 
 

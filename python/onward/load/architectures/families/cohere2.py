@@ -5,8 +5,17 @@ from __future__ import annotations
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.families.cohere import TENSORS as TENSORS
 from onward.load.architectures.families.cohere import cohere_spec
+from onward.load.architectures.gguf.family import QKV_BIAS, gguf, layer_norm
 from onward.load.architectures.layer_kinds import FULL, layer_kinds, windows_of
 from onward.spec import DecoderSpec
+
+GGUF = gguf(
+    TENSORS,
+    eps=layer_norm("layer_norm_eps"),
+    required={"logit_scale": "logit_scale", "attention.sliding_window": "sliding_window"},
+    from_tensors={"attention_bias": QKV_BIAS},
+    full_every=4,
+)
 
 
 def read_spec(config: ConfigReader) -> DecoderSpec:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.decoder_plan import activation, decoder_spec
+from onward.load.architectures.gguf.family import gguf, layer_norm
 from onward.load.architectures.names import names
 from onward.spec import AttentionSpec, DecoderSpec, MlpSpec, NormSpec
 
@@ -16,6 +17,7 @@ TENSORS = names(
     up="mlp.fc1",
     down="mlp.fc2",
 )
+GGUF = gguf(TENSORS, eps=layer_norm("layer_norm_eps"), partial=True)
 
 
 def read_spec(config: ConfigReader) -> DecoderSpec:

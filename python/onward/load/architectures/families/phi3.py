@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.decoder_plan import decoder_spec, num_layers
+from onward.load.architectures.gguf.family import gguf
 from onward.load.architectures.names import fused, names
 from onward.load.architectures.rope import MAX_CONTEXT, MAX_POSITIONS
 from onward.spec import DecoderSpec
 
 TENSORS = names(
     q=fused("self_attn.qkv_proj", "q", "k", "v"), gate=fused("mlp.gate_up_proj", "gate", "up")
+)
+GGUF = gguf(
+    TENSORS,
+    optional={"attention.sliding_window": "sliding_window"},
+    partial=True,
+    gate_up=fused("ffn_up", "gate", "up"),
 )
 
 

@@ -28,8 +28,8 @@ GGUF = gguf(
         "use_parallel_residual": not config["sequential"],
         "sequential": None,
     },
-    q_norm=Stored(joined=("attn_q_norm.weight",)),
-    k_norm=Stored(joined=("attn_k_norm.weight",)),
+    q_norm=Stored("attn_q_norm", by_head=True),
+    k_norm=Stored("attn_k_norm", by_head=True),
 )
 
 
