@@ -136,6 +136,16 @@ CHANGES: dict[str, dict[str, Any]] = {
         "final_logit_softcapping": 30.0,
     },
     "falcon": {"new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 2},
+    "glm4_moe_lite": {"num_key_value_heads": 4, "attention_bias": True, "norm_topk_prob": False},
+    "sarvam_mla": {"num_key_value_heads": 4, "q_lora_rank": None, "n_shared_experts": 2},
+    "youtu": {
+        "num_key_value_heads": 4,
+        "rope_parameters": {
+            **{"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "mscale": 1.0},
+            **{"mscale_all_dim": 0.7, "original_max_position_embeddings": 64},
+        },
+    },
+    "minicpm3": {"num_key_value_heads": 4, "dim_model_base": 32, "attention_bias": True},
     "glm4_moe": {"use_qk_norm": True, "attention_bias": True, "n_shared_experts": 2},
     "dots1": {"n_shared_experts": 2, "max_window_layers": 2, "norm_topk_prob": True},
     "solar_open": {"attention_bias": True, "routed_scaling_factor": 1.5},
@@ -198,7 +208,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "llama4_text": {"intermediate_size_mlp": 80, "interleave_moe_layer_step": 2, "floor_scale": 16},
     "mimo_v2_flash": {"layer_types": ALTERNATING, "head_dim": 24},
     "deepseek_v2": {"num_key_value_heads": 4, "topk_method": "group_limited_greedy"},
-    "deepseek_v3": {"num_key_value_heads": 4},
+    "deepseek_v3": {"num_key_value_heads": 4, "attention_bias": True},
 }
 
 # Multimodal types: their arguments beside the text model, with as little of images as possible.

@@ -17,6 +17,10 @@ SIZES = {
 EXPERTS = {"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
 DOTS = {**SIZES, **EXPERTS, "n_shared_experts": 1}
 MINIMAX = {**SIZES, "num_local_experts": 8, "num_experts_per_tok": 2}
+LATENT = {
+    **{"kv_lora_rank": 16, "q_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4},
+    **{**SIZES, "v_head_dim": 8, "num_key_value_heads": 4},
+}
 DBRX = {"d_model": 32, "n_layers": 2, "n_heads": 4, "vocab_size": 10}
 
 
@@ -40,6 +44,11 @@ def spec_of(model_type: str, sizes: dict[str, Any], **fields: Any) -> DecoderSpe
         ("minimax_m2", MINIMAX, "qk_norm_type", "per_head", "one of per_layer"),
         ("minimax_m2", MINIMAX, "attn_type_list", [1, 0, 1], "from 1 to 1"),
         ("minimax_m2", MINIMAX, "shared_intermediate_size", 16, "does not know"),
+        ("glm4_moe_lite", {**LATENT, **EXPERTS}, "rope_interleave", False, "true in this family"),
+        ("glm4_moe_lite", {**LATENT, **EXPERTS}, "first_k_dense_replace", 2, "from 1 to 1"),
+        ("sarvam_mla", {**LATENT, **EXPERTS}, "rope_interleave", False, "true in this family"),
+        ("youtu", LATENT, "rope_interleave", False, "true in this family"),
+        ("minicpm3", LATENT, "scale_depth", 0, "a number from"),
         ("internlm3", SIZES, "qkv_bias", True, "the value of bias, false"),
         ("nanochat", SIZES, "final_logit_softcapping", -1.0, "a number from"),
         ("dbrx", DBRX, "tie_word_embeddings", True, "false"),
@@ -97,6 +106,31 @@ def test_old_spellings() -> None:
     assert half.rope.inv_freq[2:] == (0, 0)
     internlm = spec_of("internlm3", SIZES, qkv_bias=True, bias=True)
     assert internlm.qkv_bias and internlm.output_bias and internlm.mlp_bias
+
+
+def test_multipliers_of_minicpm3() -> None:
+    """Those of MiniCPM3-4B where they are absent, none where they are null."""
+    sizes = {**LATENT, "num_hidden_layers": 4, "v_head_dim": None}
+    spec = spec_of("minicpm3", sizes)
+    assert (spec.embedding_scale, spec.residual_scale, spec.logit_scale) == (12, 0.7, 8)
+    assert spec.latent.value_dim == 8
+    null = spec_of("minicpm3", sizes, scale_depth=None, dim_model_base=None)
+    assert (null.residual_scale, null.logit_scale) == (1, 1)
+
+
+def test_first_config_of_sarvam_105b() -> None:
+    yarn = {"factor": 4.0, "original_max_position_embeddings": 64, "mscale_all_dim": 1.0}
+    sizes = {**LATENT, **EXPERTS, "max_position_embeddings": 256}
+    old = spec_of("sarvam_mla", sizes, rope_scaling={**yarn, "type": "deepseek_yarn"})
+    new = spec_of("sarvam_mla", sizes, rope_parameters={**yarn, "rope_type": "yarn"})
+    assert old == new and old.rope != spec_of("sarvam_mla", sizes).rope
+
+
+def test_dense_layers_of_glm4_moe_lite() -> None:
+    sizes = {**LATENT, **EXPERTS}
+    assert spec_of("glm4_moe_lite", sizes).layer_experts == (0, 1, 1)
+    kinds = ["sparse", "dense", "sparse"]
+    assert spec_of("glm4_moe_lite", sizes, mlp_layer_types=kinds).layer_experts == (1, 0, 1)
 
 
 def test_windows_of_dots() -> None:

@@ -15,12 +15,17 @@ _MAX_DIM = 512
 
 
 def latent_fields(
-    config: ConfigReader, *, norm_eps: float = 0.0, **attention: Any
+    config: ConfigReader,
+    *,
+    norm_eps: float = 0.0,
+    value_dim: int | None = None,
+    **attention: Any,
 ) -> dict[str, Any]:
     """The arguments of ``decoder_spec`` for latent attention.
 
     Args:
         norm_eps: of the norms of the latents; 0: as of the other norms.
+        value_dim: v_head_dim, where it is absent; None: it is required.
         attention: more fields of the AttentionSpec. ``scale`` is a factor beside
             1 / sqrt(qk_nope_head_dim + qk_rope_head_dim).
     """
@@ -29,7 +34,9 @@ def latent_fields(
         q_rank=config.integer("q_lora_rank", 1, _MAX_RANK, None) or 0,
         nope_dim=config.integer("qk_nope_head_dim", 1, _MAX_DIM),
         rope_dim=config.integer("qk_rope_head_dim", 2, _MAX_DIM),
-        value_dim=config.integer("v_head_dim", 1, _MAX_DIM),
+        value_dim=config.integer(
+            "v_head_dim", 1, _MAX_DIM, ... if value_dim is None else value_dim
+        ),
         norm_eps=norm_eps,
     )
     if latent.kv_rank + latent.rope_dim > 576:

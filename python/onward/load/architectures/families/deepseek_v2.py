@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from onward.load.architectures.config_reader import ConfigReader
-from onward.load.architectures.decoder_plan import MAX_WIDTH, decoder_spec, num_layers
+from onward.load.architectures.decoder_plan import MAX_WIDTH, activation, decoder_spec
+from onward.load.architectures.grouped_experts import dense_first
 from onward.load.architectures.latent import latent_fields
 from onward.load.architectures.names import names
-from onward.spec import DecoderSpec, ExpertsSpec
+from onward.spec import DecoderSpec, ExpertsSpec, MlpSpec
 
 TENSORS = names(rotation="pairs")
 
@@ -25,7 +26,7 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
     return deepseek_spec(
         config,
         "deepseek_v2",
-        dense=config.integer("first_k_dense_replace", 0, 1 << 20, 0),
+        layer_experts=dense_first(config, 0),
         context=2048,
         experts=ExpertsSpec(
             count=config.integer("n_routed_experts", 1, 4096, 64),
@@ -49,14 +50,18 @@ def deepseek_spec(
     config: ConfigReader,
     architecture: str,
     *,
-    dense: int,
     context: int,
-    experts: ExpertsSpec,
+    value_dim: int | None = None,
     attention: dict[str, Any] | None = None,
+    **fields: Any,
 ) -> DecoderSpec:
-    """The spec of a DeepSeek model whose first ``dense`` layers have an MLP.
+    """The spec of a model with the attention of DeepSeek.
 
-    ``attention`` has fields of the AttentionSpec.
+    Args:
+        context: max_position_embeddings, where it is absent.
+        value_dim: v_head_dim, where it is absent; None: it is required.
+        attention: fields of the AttentionSpec.
+        fields: more arguments of ``decoder_spec``.
     """
     config.ignore("n_group", "topk_group")
     bias = config.flag("attention_bias", False)
@@ -67,7 +72,13 @@ def deepseek_spec(
         qkv_bias=bias,
         output_bias=bias,
         mlp_bias=config.flag("mlp_bias", False),
-        experts=experts,
-        layer_experts=tuple(int(layer >= dense) for layer in range(num_layers(config))),
-        **latent_fields(config, norm_eps=1e-6, **(attention or {})),
+        mlp=MlpSpec(activation(config, "silu")),
+        **latent_fields(config, norm_eps=1e-6, value_dim=value_dim, **(attention or {})),
+        **fields,
     )
+
+
+def require_pairs(config: ConfigReader) -> None:
+    """ConfigError if rotated dimensions are not neighbours, which the table of names says."""
+    if not config.flag("rope_interleave", True):
+        raise config.error("rope_interleave", "is false, expected true in this family")

@@ -4,8 +4,8 @@ chooses within groups."""
 from __future__ import annotations
 
 from onward.load.architectures.config_reader import ConfigReader
-from onward.load.architectures.families.deepseek_v2 import deepseek_spec
-from onward.load.architectures.grouped_experts import grouped_experts
+from onward.load.architectures.families.deepseek_v2 import deepseek_spec, require_pairs
+from onward.load.architectures.grouped_experts import dense_first, grouped_experts
 from onward.load.architectures.names import names
 from onward.spec import DecoderSpec
 
@@ -14,12 +14,11 @@ TENSORS = names(rotation="pairs", predicts_further=True)
 
 def read_spec(config: ConfigReader) -> DecoderSpec:
     """The layers after the last one predict further tokens; they are not read."""
-    if not config.flag("rope_interleave", True):
-        raise config.error("rope_interleave", "is false, expected true in this family")
+    require_pairs(config)
     return deepseek_spec(
         config,
         "deepseek_v3",
-        dense=config.integer("first_k_dense_replace", 0, 1 << 20, 3),
+        layer_experts=dense_first(config, 3),
         context=4096,
         experts=grouped_experts(config, count=256, chosen=8, size=2048, scale=2.5, groups=(8, 4)),
     )

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.decoder_plan import MAX_WIDTH
-from onward.load.architectures.families.deepseek_v2 import deepseek_spec, shared_size
+from onward.load.architectures.families.deepseek_v2 import (
+    deepseek_spec,
+    require_pairs,
+    shared_size,
+)
 from onward.load.architectures.families.ministral3 import temperature
+from onward.load.architectures.grouped_experts import dense_first
 from onward.load.architectures.names import names
 from onward.spec import DecoderSpec, ExpertsSpec
 
@@ -14,12 +19,11 @@ TENSORS = names(rotation="pairs")
 
 def read_spec(config: ConfigReader) -> DecoderSpec:
     """A group's score is the sum of its best two experts."""
-    if not config.flag("rope_interleave", True):
-        raise config.error("rope_interleave", "is false, expected true in this family")
+    require_pairs(config)
     return deepseek_spec(
         config,
         "mistral4",
-        dense=config.integer("first_k_dense_replace", 0, 1 << 20, 0),
+        layer_experts=dense_first(config, 0),
         context=1048576,
         attention=temperature(config),
         experts=ExpertsSpec(
