@@ -169,6 +169,8 @@ CHANGES: dict[str, dict[str, Any]] = {
         },
     },
     "nanochat": {"attention_bias": True, "final_logit_softcapping": 0.5},
+    "cwm": {"layer_types": ALTERNATING},
+    "exaone_moe": {"layer_types": ALTERNATING, "num_shared_experts": 2},
     "phi": {"partial_rotary_factor": 0.5},
     "qwen2_moe": {"use_sliding_window": True, "mlp_only_layers": [1]},
     "qwen3_moe": {"use_sliding_window": True, "mlp_only_layers": [1]},

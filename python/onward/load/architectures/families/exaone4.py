@@ -3,6 +3,8 @@ the others do not rotate."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.decoder_plan import decoder_spec, layer_types, num_layers
 from onward.load.architectures.families.olmo2 import TENSORS as TENSORS
@@ -14,18 +16,23 @@ from onward.spec import DecoderSpec, NormSpec
 def read_spec(config: ConfigReader) -> DecoderSpec:
     """``sliding_window_pattern`` is a number, or a word with a letter for each layer: L has a
     window."""
+    return exaone_spec(config, "exaone4", norms=NormSpec(before=False, after=True))
+
+
+def exaone_spec(config: ConfigReader, architecture: str, **fields: Any) -> DecoderSpec:
+    """The fields that EXAONE 4 and its models with experts have in common."""
     null = "sliding_window" in config.values and config.values["sliding_window"] is None
     config.ignore("sliding_window_pattern")  # layer_types says it
     kinds = layer_types(config) or _pattern(config, null)
     return decoder_spec(
         config,
-        "exaone4",
+        architecture,
         default_context=2048,
         default_eps=1e-5,
         qk_norm=True,
         windows=windows_of(config, kinds, None if null else 4096),
         layer_ropes=tuple(-1 if kind == FULL and not null else 0 for kind in kinds),
-        norms=NormSpec(before=False, after=True),
+        **fields,
     )
 
 
