@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, AutoModelForImageTextToText
 
 from families.configs import (
+    CHANGES,
     FIRST_POSITIONS,
     TEXT_OF,
     UNLIKELY,
@@ -64,7 +65,8 @@ def make_model(model_type: str, folder: Path, seed: int, changes: dict[str, Any]
     torch.manual_seed(seed)
     if model_type in TEXT_OF:
         outer = TEXT_OF[model_type]
-        config = multimodal_config(outer, model_type, {**changes_of(outer), **changes})
+        own = {**CHANGES.get(outer, {}), **CHANGES.get(model_type, {}), **changes}
+        config = multimodal_config(outer, model_type, own)
     else:
         config = make_config(model_type, changes)
     pictures = config.model_type in VISION_CONFIGS

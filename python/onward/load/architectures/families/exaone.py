@@ -35,6 +35,7 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
         config,
         "exaone",
         default_context=4096,
+        default_kv_heads=8,
         default_theta=500000.0,
         default_eps=1e-5,
         qkv_bias=attention_bias,

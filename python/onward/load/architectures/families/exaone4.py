@@ -16,7 +16,9 @@ from onward.spec import DecoderSpec, NormSpec
 def read_spec(config: ConfigReader) -> DecoderSpec:
     """``sliding_window_pattern`` is a number, or a word with a letter for each layer: L has a
     window."""
-    return exaone_spec(config, "exaone4", norms=NormSpec(before=False, after=True))
+    return exaone_spec(
+        config, "exaone4", default_kv_heads=32, norms=NormSpec(before=False, after=True)
+    )
 
 
 def exaone_spec(config: ConfigReader, architecture: str, **fields: Any) -> DecoderSpec:
