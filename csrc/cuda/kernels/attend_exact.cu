@@ -42,7 +42,15 @@ __device__ ExactKeys exact_keys(const AttendCall& c, int64_t row, int head) {
           c.cache.dtype};
 }
 
-__global__ void __launch_bounds__(kSoftmaxThreads) attend_spans(AttendCall c) {
+// Compute capability 8 needs a register or two more than a seventh block leaves: with six blocks
+// none is kept in memory.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#define ONWARD_SPAN_BOUNDS __launch_bounds__(kSoftmaxThreads, 6)
+#else
+#define ONWARD_SPAN_BOUNDS __launch_bounds__(kSoftmaxThreads)
+#endif
+
+__global__ void ONWARD_SPAN_BOUNDS attend_spans(AttendCall c) {
   const int64_t row = blockIdx.x;
   const int head = static_cast<int>(blockIdx.y);
   const Seen seen = keys_of(c, row);

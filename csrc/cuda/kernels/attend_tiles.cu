@@ -17,7 +17,8 @@ namespace {
 using namespace tiles;
 
 template <int kDim, int kWarps, bool kBf16>
-__global__ void __launch_bounds__(kWarps * 32) attend_rows(Call c) {
+__global__ void
+__launch_bounds__(kWarps * 32, Layout<kDim, kWarps>::kLeastBlocks) attend_rows(Call c) {
   using L = Layout<kDim, kWarps>;
   using H = Half<kBf16>;
   constexpr int kSteps = kDim / 16;  // of the tensor core along the head
@@ -32,17 +33,23 @@ __global__ void __launch_bounds__(kWarps * 32) attend_rows(Call c) {
   rows.window = c.cache.window;
   const int64_t block_first = blockIdx.x % c.tiles_of_slice * kWarps * kWarpRows;
   if (block_first >= rows.count) return;  // this slice has fewer rows than the longest
-  rows.first = block_first + warp * kWarpRows;
   const int64_t block_last = rows.clamped(block_first + kWarps * kWarpRows - 1);
   // The keys that any row of the block sees: the first row sees the earliest, the last row the
   // latest.
   const int64_t earliest = rows.first_key(block_first), latest = rows.position(block_last);
-  const int64_t end_key = rows.slice.first_position + rows.slice.tokens;
-  const int64_t end_block = (end_key + kBlockKeys - 1) / kBlockKeys;
   const int64_t first_span = earliest / kSpanKeys + (c.cut.shared() ? blockIdx.z : 0);
-  const int64_t last_span = c.cut.shared() ? first_span : latest / kSpanKeys;
   if (first_span > latest / kSpanKeys) return;
-  void* const* blocks = c.step.tables[(slice_number * c.step.groups + c.cache.group) * 2];
+  // From here on, keys, tiles and spans are counted from this span. 32 bits are enough for them, and
+  // 64 bits would need more registers than there are.
+  const auto number = [&](int64_t key) { return static_cast<int>(key - first_span * kSpanKeys); };
+  const int earliest_key = number(earliest), latest_key = number(latest);
+  const int end_key = number(rows.slice.first_position + rows.slice.tokens);
+  const int end_span = c.cut.shared() ? 1 : latest_key / kSpanKeys + 1;
+  // The keys that all rows of the block see.
+  const int common_first = number(rows.first_key(block_last));
+  const int common_last = number(rows.position(block_first));
+  void* const* blocks = c.step.tables[(slice_number * c.step.groups + c.cache.group) * 2] +
+                        first_span * (kSpanKeys / kBlockKeys);
   const int64_t keys_offset = c.cache.keys_offset + kv_head * c.cache.head_bytes;
   char* const shared = shared_memory();
   int32_t* const flags = reinterpret_cast<int32_t*>(shared + L::kFlags);
@@ -61,13 +68,19 @@ __global__ void __launch_bounds__(kWarps * 32) attend_rows(Call c) {
   sync_block();
 
   // Queries of rows g and g + 8, in the order of the left operand of a tensor core.
-  const int64_t row[2] = {rows.first + g, rows.first + g + 8};
+  bool there[2];  // in the slice
+  int64_t token[2], head[2];
+  int first_seen[2], last_seen[2];
   const float* query[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const int64_t at = rows.clamped(row[i]);
-    query[i] = c.args.q + (rows.slice.first_row + at / rows.group) * c.args.q_stride +
-               (static_cast<int64_t>(kv_head) * rows.group + at % rows.group) * head_dim;
+    const int64_t row = block_first + warp * kWarpRows + g + i * 8, at = rows.clamped(row);
+    there[i] = row == at;
+    token[i] = rows.slice.first_row + at / rows.group;
+    head[i] = static_cast<int64_t>(kv_head) * rows.group + at % rows.group;
+    first_seen[i] = number(rows.first_key(row));
+    last_seen[i] = number(rows.position(row));
+    query[i] = c.args.q + token[i] * c.args.q_stride + head[i] * head_dim;
   }
   // (steps, high and low, lanes)
   uint4* const queries =
@@ -78,48 +91,40 @@ __global__ void __launch_bounds__(kWarps * 32) attend_rows(Call c) {
     for (int i = 0; i < 4; ++i) {
       const int dim = step * 16 + i / 2 * 8 + t * 2;
       const float* from = query[i % 2] + dim;
-      const bool there = dim < head_dim;
-      H::split(there ? from[0] : 0.0f, there ? from[1] : 0.0f, high[i], low[i]);
+      const bool stored = dim < head_dim;
+      H::split(stored ? from[0] : 0.0f, stored ? from[1] : 0.0f, high[i], low[i]);
     }
     queries[step * 64] = {high[0], high[1], high[2], high[3]};
     queries[step * 64 + 32] = {low[0], low[1], low[2], low[3]};
   }
 
-  int64_t first_seen[2], last_seen[2];
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    first_seen[i] = rows.first_key(row[i]);
-    last_seen[i] = rows.position(row[i]);
-  }
   const float scale = c.args.scale;
   float merged_maximum[2] = {}, merged_sum[2] = {};
-  bool begun[2] = {false, false};
 
-  for (int64_t span = first_span; span <= last_span; ++span) {
-    const int64_t span_begin = span * kSpanKeys;
-    const int64_t first_key = earliest > span_begin ? earliest : span_begin;
-    const int64_t span_last = span_begin + kSpanKeys - 1;
-    const int64_t last_key = latest < span_last ? latest : span_last;
-    const int64_t first_tile = first_key / kTileKeys, last_tile = last_key / kTileKeys;
+  for (int span = 0; span < end_span; ++span) {
+    const int span_begin = span * kSpanKeys;
+    const int first_key = earliest_key > span_begin ? earliest_key : span_begin;
+    const int span_last = span_begin + kSpanKeys - 1;
+    const int last_key = latest_key < span_last ? latest_key : span_last;
+    const int first_tile = first_key / kTileKeys, last_tile = last_key / kTileKeys;
     float maximum[2] = {-kInfinity, -kInfinity}, sum[2] = {};
     float out[kDim / 8][4] = {};
-    fetch<kDim, kWarps>(c, blocks, keys_offset, first_tile, end_block, shared);
+    fetch<kDim, kWarps>(c, blocks, keys_offset, first_tile, end_key, shared);
     commit_copies();
-    for (int64_t tile = first_tile; tile <= last_tile; ++tile) {
+    for (int tile = first_tile; tile <= last_tile; ++tile) {
       char* const stage = shared + (tile - first_tile) % L::kStages * L::kStage;
       if (tile < last_tile) {
-        fetch<kDim, kWarps>(c, blocks, keys_offset, tile + 1, end_block,
+        fetch<kDim, kWarps>(c, blocks, keys_offset, tile + 1, end_key,
                             shared + (tile + 1 - first_tile) % L::kStages * L::kStage);
       }
       commit_copies();
       wait_copies<1>();
       sync_block();
-      const int64_t begin_key = tile * kTileKeys;
+      const int begin_key = tile * kTileKeys;
       // Whether a row of the block does not see a key of the tile.
-      const bool edge = begin_key + kTileKeys - 1 > rows.position(block_first) ||
-                        begin_key < rows.first_key(block_last);
+      const bool edge = begin_key + kTileKeys - 1 > common_last || begin_key < common_first;
       if (edge) {
-        clear_values<kDim, kWarps, kBf16>(stage + L::kKeysBytes, begin_key, end_key, head_dim,
+        clear_values<kDim, kWarps, kBf16>(stage + L::kKeysBytes, end_key - begin_key, head_dim,
                                           flags);
       }
 
@@ -150,7 +155,7 @@ __global__ void __launch_bounds__(kWarps * 32) attend_rows(Call c) {
           score *= scale;
           if (edge) {
             const int in_tile = n * 8 + t * 2 + i % 2;
-            const int64_t key = begin_key + in_tile;
+            const int key = begin_key + in_tile;
             if (key < first_seen[i / 2] || key > last_seen[i / 2]) {
               score = -kInfinity;
             } else if (flags[in_tile] != 0) {
@@ -177,7 +182,7 @@ __global__ void __launch_bounds__(kWarps * 32) attend_rows(Call c) {
       for (int n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const int64_t key = begin_key + n * 8 + t * 2 + i % 2;
+          const int key = begin_key + n * 8 + t * 2 + i % 2;
           const bool sees = !edge || (first_seen[i / 2] <= key && key <= last_seen[i / 2]);
           float& weight = scores[n][i];
           weight = sees ? exponential(weight - maximum[i / 2]) : 0.0f;
@@ -218,12 +223,12 @@ __global__ void __launch_bounds__(kWarps * 32) attend_rows(Call c) {
       const bool sees = first_seen[i] <= span_last && last_seen[i] >= span_begin;
       if (!sees) continue;
       if (c.cut.shared()) {
-        if (row[i] >= rows.count) continue;
-        const int64_t at_row = rows.slice.first_row + row[i] / rows.group;
-        const int64_t head = static_cast<int64_t>(kv_head) * rows.group + row[i] % rows.group;
-        float* state = c.states + ((at_row * c.args.num_heads + head) * c.cut.row_spans + span -
-                                   first_seen[i] / kSpanKeys) *
-                                      (kStateHead + kDim);
+        if (!there[i]) continue;
+        // The first span of the row is this one or an earlier one.
+        const int row_span = (span_last - first_seen[i]) / kSpanKeys;
+        float* state =
+            c.states + ((token[i] * c.args.num_heads + head[i]) * c.cut.row_spans + row_span) *
+                           (kStateHead + kDim);
         if (t == 0) {
           state[0] = maximum[i];
           state[1] = sum[i];
@@ -236,6 +241,7 @@ __global__ void __launch_bounds__(kWarps * 32) attend_rows(Call c) {
         continue;
       }
       // Merges the span by the rule of cpu/kernels.h.
+      const bool begun = first_seen[i] < span_begin;
       const float top = merged_maximum[i] < maximum[i] ? maximum[i] : merged_maximum[i];
       const float old_factor = exponential(merged_maximum[i] - top);
       const float new_factor = exponential(maximum[i] - top);
@@ -245,20 +251,18 @@ __global__ void __launch_bounds__(kWarps * 32) attend_rows(Call c) {
         for (int j = 0; j < 2; ++j) {
           float& kept = merged[(n * 4 + 2 * i + j) * 32];
           kept =
-              begun[i] ? fmaf(out[n][2 * i + j], new_factor, kept * old_factor) : out[n][2 * i + j];
+              begun ? fmaf(out[n][2 * i + j], new_factor, kept * old_factor) : out[n][2 * i + j];
         }
       }
-      merged_sum[i] = begun[i] ? fmaf(sum[i], new_factor, merged_sum[i] * old_factor) : sum[i];
-      merged_maximum[i] = begun[i] ? top : maximum[i];
-      begun[i] = true;
+      merged_sum[i] = begun ? fmaf(sum[i], new_factor, merged_sum[i] * old_factor) : sum[i];
+      merged_maximum[i] = begun ? top : maximum[i];
     }
   }
   if (c.cut.shared()) return;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    if (row[i] >= rows.count) continue;
-    float* to = c.args.out + (rows.slice.first_row + row[i] / rows.group) * c.out_stride +
-                (static_cast<int64_t>(kv_head) * rows.group + row[i] % rows.group) * head_dim;
+    if (!there[i]) continue;
+    float* to = c.args.out + token[i] * c.out_stride + head[i] * head_dim;
 #pragma unroll
     for (int n = 0; n < kDim / 8; ++n) {
 #pragma unroll

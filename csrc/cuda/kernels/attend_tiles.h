@@ -55,11 +55,10 @@ struct Half {
   }
 };
 
-// The rows of a warp: row i is token i / group of the slice, head i % group of the kv head.
+// The rows of a slice: row i is token i / group of the slice, head i % group of the kv head.
 struct Rows {
   SliceEntry slice;
-  int64_t first;  // first row of the warp
-  int64_t count;  // rows of the slice
+  int64_t count;
   int group;
   int64_t window;
 
@@ -86,19 +85,24 @@ struct Layout {
   static constexpr int kQueries = kFlags + kTileKeys * 4;
   static constexpr int kMerged = kQueries + kWarps * kWarpRows * kDim * 4;
   static constexpr int kBytes = kMerged + kWarps * kWarpRows * kDim * 4;
+  // The blocks that the shared memory of the largest multiprocessor holds: 228 KiB, of which each
+  // block takes 1 KiB more. With this bound, ptxas does not save registers for blocks that do not fit
+  // in any case. 0 (no bound): registers are as scarce as shared memory, and ptxas must save them.
+  static constexpr int kResident = (228 << 10) / (kBytes + (1 << 10));
+  static constexpr int kLeastBlocks = kResident * kWarps * 32 * 255 <= (64 << 10) ? kResident : 0;
 };
 
-// Copies the keys and values of tile `tile` to shared memory. It skips blocks that the slice does
-// not have. Dimensions beyond the head size are zero.
+// Copies the keys and values of tile `tile` to shared memory. It skips blocks from key `end` on, which
+// the slice does not have. Dimensions beyond the head size are zero.
 template <int kDim, int kWarps>
-__device__ void fetch(const Call& c, void* const* blocks, int64_t keys_offset, int64_t tile,
-                      int64_t end_block, char* stage) {
+__device__ void fetch(const Call& c, void* const* blocks, int64_t keys_offset, int tile, int end,
+                      char* stage) {
   using L = Layout<kDim, kWarps>;
   const int head_dim = c.cache.head_dim;
   const int key_pieces = head_dim * 2, value_pieces = head_dim / 8;  // 16 bytes each: block, row
-  const int64_t first = tile * kTileKeys / kBlockKeys;
+  const int first = tile * (kTileKeys / kBlockKeys);
   for (int b = 0; b < kTileKeys / kBlockKeys; ++b) {
-    const bool there = first + b < end_block && blocks[first + b] != nullptr;
+    const bool there = (first + b) * kBlockKeys < end && blocks[first + b] != nullptr;
     const char* keys = there ? static_cast<const char*>(blocks[first + b]) + keys_offset : nullptr;
     char* const to = stage + b * kDim * kBlockKeys * 2;
     for (int i = static_cast<int>(threadIdx.x); i < key_pieces; i += kWarps * 32) {
@@ -118,8 +122,7 @@ __device__ void fetch(const Call& c, void* const* blocks, int64_t keys_offset, i
 // Sets values to zero that no row may use: values of keys from `end` on, which are not written yet,
 // and values that are not finite, whose keys are flagged. All threads of the block must call it.
 template <int kDim, int kWarps, bool kBf16>
-__device__ void clear_values(char* values, int64_t begin_key, int64_t end, int head_dim,
-                             int32_t* flags) {
+__device__ void clear_values(char* values, int end, int head_dim, int32_t* flags) {
   using L = Layout<kDim, kWarps>;
   constexpr uint32_t kExponent = kBf16 ? 0x7f80u : 0x7c00u;
   for (int i = static_cast<int>(threadIdx.x); i < kTileKeys; i += kWarps * 32) flags[i] = 0;
@@ -127,7 +130,7 @@ __device__ void clear_values(char* values, int64_t begin_key, int64_t end, int h
   for (int i = static_cast<int>(threadIdx.x); i < kTileKeys * head_dim; i += kWarps * 32) {
     const int key = i / head_dim;
     uint16_t& value = reinterpret_cast<uint16_t*>(values + key * L::kValueRow)[i % head_dim];
-    if (begin_key + key >= end) {
+    if (key >= end) {
       value = 0;
     } else if ((value & kExponent) == kExponent) {
       value = 0;
