@@ -59,9 +59,9 @@ TensorSource make_source(const py::buffer_info& info, const Part& part) {
     const int64_t expected = shape[0];
     const int64_t held = rows_held(source, shape.size() == 1);
     const int32_t* order = row_order->data();
-    const bool inside = row_order->size() == expected &&
-                        std::all_of(order, order + expected,
-                                    [=](int32_t row) { return row >= 0 && row < held; });
+    const bool inside =
+        row_order->size() == expected &&
+        std::all_of(order, order + expected, [=](int32_t row) { return row >= 0 && row < held; });
     if (!inside) {
       throw onward::WeightError("weights: row_order must name rows 0 to " +
                                 std::to_string(held - 1) + ", one for each of " +
@@ -156,13 +156,16 @@ void bind_model(py::module_& m) {
       .def("finish",
            [](ModelBuilder& builder) { return std::const_pointer_cast<Model>(builder.finish()); });
 
-  m.def("layer_features", [](const DecoderSpec& spec) {
-    std::vector<std::string> names;
-    for (const onward::LayerFeature feature : onward::features_of(spec)) {
-      names.emplace_back(onward::feature_name(feature));
-    }
-    return names;
-  });
+  m.def(
+      "layer_features",
+      [](const DecoderSpec& spec) {
+        std::vector<std::string> names;
+        for (const onward::LayerFeature feature : onward::features_of(spec)) {
+          names.emplace_back(onward::feature_name(feature));
+        }
+        return names;
+      },
+      py::arg("spec"));
   m.def("open_pack", &open_pack, py::arg("path"), py::arg("threads"), py::arg("verify") = false,
         py::arg("copy") = false, py::arg("cache_dtype") = py::none(), py::arg("device") = "cpu");
 }

@@ -24,9 +24,8 @@ from builders.checkpoints import (
     write_folder,
 )
 from builders.mutations import Change, Target, damaged, framed_header
-from onward.load import architectures
 from onward.load.hub import find_model
-from onward.load.loading import check_headers, load_model, read_spec
+from onward.load.loading import check_headers, load_model, plan_of, read_spec
 from onward.load.weights import open_checkpoint
 from onward.load.weights.checkpoint import STORAGE
 from onward.load.weights.safetensors import INDEX_NAME
@@ -40,7 +39,7 @@ def read_weights(path: Path) -> None:
     checkpoint = open_checkpoint(find_model(path))
     try:
         spec = read_spec(checkpoint)
-        check_headers(architectures.tensor_plan(spec), checkpoint, spec)
+        check_headers(plan_of(spec, checkpoint), checkpoint, spec)
         for name in checkpoint.names():
             if checkpoint.describe(name)[0] in STORAGE:
                 buffer = checkpoint.tensor(name).buffer

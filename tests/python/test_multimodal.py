@@ -49,7 +49,7 @@ def test_the_spec_equals_the_text_model() -> None:
     [
         (whole_config({**TEXT, "hidden_size": 0}), r"text_config\.hidden_size is 0"),
         (whole_config({**TEXT, "logits_scaling": 8}), r"text_config\.logits_scaling is 8"),
-        (whole_config({**TEXT, "model_type": "bert"}), r"text_config\.model_type is 'bert'"),
+        (whole_config({**TEXT, "model_type": "t5"}), r"text_config\.model_type is 't5'"),
         (whole_config(text_config=3), "text_config is 3, expected an object"),
         (whole_config(text_config={}), r"text_config is \{\}, expected the config of the text"),
         (whole_config(attention_scale=8), "attention_scale is 8"),

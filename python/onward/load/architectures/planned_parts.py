@@ -4,7 +4,7 @@ of the family says."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -57,6 +57,8 @@ class _Plan:
     root: Root
     stored: Collection[str]
     describe: Describe | None = None
+    orders: dict[tuple[int, int], RowOrder | None] = field(default_factory=dict)
+    """By rotary table and head_dim: the order of the rows of a head of q and k."""
 
     def part(self, role: Role, layer: int | None) -> Part:
         if role.name in ("k_up", "v_up") and role.name not in self.names.roles:
@@ -199,7 +201,7 @@ class _Plan:
             return joined(pieces, entry.change)
         shape = (self.spec.head_dim_of(layer or 0),)
         heads = role.shape[0] // shape[0]  # one tensor for each head
-        order = _head_order(self.spec, self.names, layer or 0)
+        order = self._head_order(layer or 0)
         return joined(
             Part(
                 prefix + entry.joined[0].replace("{e}", str(head)),
@@ -216,13 +218,21 @@ class _Plan:
             return None
         if self.spec.latent.kv_rank:
             return self._latent_rotation(role)
-        order = _head_order(self.spec, self.names, layer)
+        order = self._head_order(layer)
         if self.names.interleaved and role.name in ("q", "k"):
             before = row_orders.half_split_from_pairs(self.spec.head_dim_of(layer))
             order = before if order is None else before[order]
         if order is None:
             return None
         return row_orders.each_head(order, role.shape[0] // len(order))
+
+    def _head_order(self, layer: int) -> RowOrder | None:
+        """None if the file has the engine's order."""
+        choice = self.spec.layer_ropes[layer] if self.spec.layer_ropes else 0
+        key = choice, self.spec.head_dim_of(layer)
+        if key not in self.orders:
+            self.orders[key] = _head_order(self.spec, self.names, layer)
+        return self.orders[key]
 
     def _latent_rotation(self, role: Role) -> RowOrder | None:
         latent = self.spec.latent
