@@ -200,6 +200,10 @@ CHANGES: dict[str, dict[str, Any]] = {
     "ministral": {"layer_types": ALTERNATING},
     "cohere": {"use_qk_norm": True, "logit_scale": 0.5},
     "cohere2": {"logit_scale": 0.5},
+    "cohere2_moe": {
+        **{"logit_scale": 0.5, "num_shared_experts": 1, "prefix_dense_intermediate_size": 80},
+        "shared_expert_combination_strategy": "sum",
+    },
     "phi3": {
         "rope_parameters": {
             **{"rope_type": "longrope", "rope_theta": 1e4, "partial_rotary_factor": 0.5},
