@@ -36,7 +36,7 @@ Each type is compared with transformers 5.24 in float32, with random weights:
 of their range), 24 greedy tokens and 4 beams; the tests compare with stored values
 (`tests/fixtures/families/<type>.json`).
 
-- **layers**: what the tiny model of the type has besides the layers of Llama. A CUDA device
+- **layers**: the features of the type's tiny model that layers of Llama do not have. A CUDA device
   computes none of these yet, and refuses such a model when it is loaded.
 - **GGUF**: whether GGUF files of the type are read ([files.md](files.md)).
 - **coded cache**: whether `kv_dtype` may be `int8` or fewer bits. Such a cache needs keys and

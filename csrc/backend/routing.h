@@ -12,9 +12,9 @@ namespace onward {
 //           by the sum of their best two; in them the best `chosen` experts; the lower index wins a
 //           tie
 //   weight  score, divided by the sum of the chosen scores if `normalise`, times `scale`
-// The sparse mixer chooses by logit alone. The weight of a chosen expert is its softmax among the
-// experts that are not chosen before it, without those whose logit is lower than its own by more
-// than 2 * jitter of the larger of its own and their magnitude.
+// The sparse mixer chooses by logit alone. The weight of a chosen expert is its softmax among
+// the experts that were not chosen before it. An expert with logit x takes no part if
+// (own - x) / max(own, |x|) > 2 * jitter.
 struct Routing {
   int64_t experts = 0;
   int64_t chosen = 0;

@@ -61,6 +61,9 @@ Decoder::Decoder(std::shared_ptr<const Model> model, Backend& backend, const Cac
   }
   if (std::count(rope_of_.begin(), rope_of_.end(), ropes.size()) > 0) ropes.push_back(still);
   activations_ = std::make_unique<Activations>(backend, *model_, std::move(ropes), sink_reach_ > 0);
+  if (spec.head.size > 0 && spec.head.activation != "none") {
+    head_gate_ = {parse_activation(spec.head.activation), false, 0, 0};
+  }
   gate_ = {parse_activation(spec.mlp.activation), spec.mlp.gated, spec.mlp.limit,
            spec.mlp.up_shift};
 }
@@ -275,12 +278,10 @@ void Decoder::attention(int64_t index, int64_t rows, bool encodes, const Poll& p
   rotate.cosines = angles.cosines;
   rotate.sines = angles.sines;
   rotate.clip = spec.attention.clip;
-  if (spec.attention.qk_norm_rotated && spec.rope_of(index) == DecoderSpec::kNoRope) {
-    rotate.q_norm = rotate.k_norm = HeadNorm{};
-  }
+  const bool rotated = spec.rope_of(index) != DecoderSpec::kNoRope;
+  if (spec.attention.qk_norm_rotated && !rotated) rotate.q_norm = rotate.k_norm = HeadNorm{};
   rotate.v_scale = spec.attention.value_scale;
   rotate.v_norm = spec.attention.v_norm;
-  const bool rotated = spec.rope_of(index) != DecoderSpec::kNoRope;
   if (!spec.attention.temperature_unrotated || !rotated) rotate.q_scales = a.q_scales;
   rotate.num_heads = spec.heads_of(index);
   rotate.layer = index;
@@ -408,8 +409,7 @@ void Decoder::head(int64_t rows) {
     if (spec.head.activation == "none") {
       backend_.linear(dense, model_->head_dense_bias, input, rows, false, a.head_rows);
     } else {
-      const Gate gate = {parse_activation(spec.head.activation), false, 0, 0};
-      backend_.activated_linear(dense, model_->head_dense_bias, input, rows, gate, nullptr,
+      backend_.activated_linear(dense, model_->head_dense_bias, input, rows, head_gate_, nullptr,
                                 a.head_rows);
     }
     input = normed(a.head_rows, model_->head_norm, spec.head.size);

@@ -68,6 +68,7 @@ class Decoder {
   Backend& backend_;
   CacheLayout layout_;
   int64_t sink_reach_ = 0;  // the last position that sees the sinks at their positions; 0: no sinks
+  Gate head_gate_;          // of the layer before the head
   Gate gate_;               // of the MLPs
   std::vector<size_t> rope_of_;  // by layer: the rotary table in Activations
   std::unique_ptr<Activations> activations_;

@@ -164,7 +164,8 @@ void DecoderSpec::validate() const {
   check_rope(rope, "rope", (head_dim - rotated_from()) / 2);
 }
 
-// A layer without keys and values of its own needs those of an earlier layer that sees the same.
+// A layer that has no keys and values uses an earlier layer's. Both layers must see the same
+// positions.
 void DecoderSpec::check_kv_source(int64_t layer) const {
   const int64_t source = kv_source_of(layer);
   if (source == layer) return;

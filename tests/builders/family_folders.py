@@ -34,7 +34,7 @@ def write_folder(model_type: str, folder: Path) -> Path:
 
 
 def features_of(model_type: str) -> set[str]:
-    """What the layers of a type have besides those of Llama."""
+    """The features of a type's layers that layers of Llama do not have."""
     spec = architectures.read_spec(fixture_of(model_type)["config"])
     return set(_core.layer_features(_core.DecoderSpec(to_fields(spec))))
 

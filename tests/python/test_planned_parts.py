@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onward.load.architectures.names import ONES, Stored, fused, names, plus_one, transposed
+from onward.load.architectures.names import ONES, Stored, fused, names, transposed
 from onward.load.architectures.parts import Part, stored_shapes
 from onward.load.architectures.planned_parts import planned
 from onward.spec import (
@@ -180,7 +180,7 @@ def test_norms() -> None:
     bare = parts_of(names(norm_constant=1.0))
     assert (bare["norm"][0].constant, bare["norm"][0].tensor) == (1.0, "")
     assert parts_of(names(norm=ONES))["norm"][0].constant == 1.0
-    assert parts_of(names(norm=plus_one("norm")))["norm"][0].plus == 1.0
+    assert parts_of(names(norm=Stored("norm", plus=1.0)))["norm"][0].plus == 1.0
     parallel = parts_of(names(), residual="parallel")
     assert "mlp_norm" not in parallel and "attention_norm" in parallel
 

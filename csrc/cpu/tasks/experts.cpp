@@ -9,12 +9,6 @@
 namespace onward::cpu {
 namespace {
 
-float* reserved(AlignedBuffer& buffer, int64_t floats) {
-  const size_t bytes = static_cast<size_t>(floats) * sizeof(float);
-  if (buffer.bytes() < bytes) buffer = AlignedBuffer(bytes);
-  return buffer.data<float>();
-}
-
 void prepare(InputRows& input, const Matrix& weight, const float* x, int64_t rows,
              const Kernels& kernels, ThreadPool& pool) {
   input.reserve(weight, {x, Norm{}}, rows);
@@ -28,7 +22,7 @@ void ExpertTasks::run(const ExpertsArgs& args, int64_t rows, const Kernels& kern
   const int64_t parts = args.gate.gated ? 2 : 1;
   const int64_t hidden = args.up->inputs, inner = args.down->inputs;
   const int64_t slots = rows * args.routing.chosen;
-  float* normed = reserved(normed_, rows * hidden);
+  float* normed = reserve_floats(normed_, rows * hidden);
   const auto normalise = [&](const LinearInput& input) {
     pool.run(rows, [&](int64_t row) {
       const float* x = input.x + row * hidden;
@@ -46,7 +40,7 @@ void ExpertTasks::run(const ExpertsArgs& args, int64_t rows, const Kernels& kern
   group(args.routing, rows);
   if (routes_other) normalise(args.input);
 
-  float* gathered = reserved(gathered_, slots * hidden);
+  float* gathered = reserve_floats(gathered_, slots * hidden);
   pool.run(slots, [&](int64_t slot) {
     const Slot& from = slots_[static_cast<size_t>(slot)];
     float* y = gathered + slot * hidden;
@@ -60,7 +54,7 @@ void ExpertTasks::run(const ExpertsArgs& args, int64_t rows, const Kernels& kern
   up.bias = args.up_bias.data;
   up.gate = &args.gate;
   up.parameters = args.activation_parameters;
-  up.y = reserved(inner_, slots * inner);
+  up.y = reserve_floats(inner_, slots * inner);
   multiply(input_rows_, up, parts * inner, kernels, pool);
 
   prepare(inner_rows_, *args.down, up.y, slots, kernels, pool);
@@ -68,7 +62,7 @@ void ExpertTasks::run(const ExpertsArgs& args, int64_t rows, const Kernels& kern
   down.weight = args.down;
   down.columns = hidden;
   down.bias = args.down_bias.data;
-  down.y = reserved(outer_, slots * hidden);
+  down.y = reserve_floats(outer_, slots * hidden);
   multiply(inner_rows_, down, hidden, kernels, pool);
   combine(args, rows, kernels, pool);
 }
@@ -81,7 +75,7 @@ void ExpertTasks::route(const ExpertsArgs& args, int64_t rows, const Kernels& ke
   output.weight = &router;
   output.columns = router.outputs;
   output.bias = args.router_bias.data;
-  output.y = reserved(logits_, rows * router.outputs);
+  output.y = reserve_floats(logits_, rows * router.outputs);
   const LinearTasks tasks(output, router_rows_, 0, rows, kernels, pool.threads());
   pool.run(tasks.count(), [&](int64_t task) { tasks.run(task); });
   const int64_t each = args.routing.chosen;

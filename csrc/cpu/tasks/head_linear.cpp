@@ -4,22 +4,13 @@
 #include <vector>
 
 namespace onward::cpu {
-namespace {
-
-float* reserved(AlignedBuffer& buffer, int64_t floats) {
-  const size_t bytes = static_cast<size_t>(floats) * sizeof(float);
-  if (buffer.bytes() < bytes) buffer = AlignedBuffer(bytes);
-  return buffer.data<float>();
-}
-
-}  // namespace
 
 void HeadLinearTasks::run(const HeadLinearArgs& args, int64_t rows, const Kernels& kernels,
                           ThreadPool& pool) {
   const int64_t inputs = args.weight->inputs, columns = activation_stride(args.outputs);
   const int64_t before = args.inputs + args.copied, after = args.outputs + args.copied;
-  float* gathered = reserved(gathered_, args.heads * rows * inputs);
-  float* products = reserved(products_, args.heads * rows * columns);
+  float* gathered = reserve_floats(gathered_, args.heads * rows * inputs);
+  float* products = reserve_floats(products_, args.heads * rows * columns);
   pool.run(args.heads * rows, [&](int64_t at) {
     const float* x = args.x + at % rows * args.x_stride + at / rows * before;
     float* y = gathered + at * inputs;

@@ -192,6 +192,11 @@ void LinearTasks::multiply(const Rows& rows, int64_t begin, int64_t end, int64_t
   }
 }
 
+float* reserve_floats(AlignedBuffer& buffer, int64_t floats) {
+  grow(buffer, floats * static_cast<int64_t>(sizeof(float)));
+  return buffer.data<float>();
+}
+
 void run_products(const std::vector<LinearTasks>& products, ThreadPool& pool) {
   std::vector<int64_t> ends;  // of the tasks of each product, counted over all products
   int64_t tasks = 0;

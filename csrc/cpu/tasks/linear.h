@@ -82,6 +82,9 @@ class LinearTasks {
   int64_t count_ = 0;
 };
 
+// Memory for at least this many floats. It is kept for the next call; its contents are not.
+float* reserve_floats(AlignedBuffer& buffer, int64_t floats);
+
 // Runs the tasks of several products as one set.
 void run_products(const std::vector<LinearTasks>& products, ThreadPool& pool);
 

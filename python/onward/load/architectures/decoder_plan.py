@@ -175,6 +175,17 @@ def windows_by_layer(
     return tuple(min(window or 0, MAX_CONTEXT) if slides else 0 for slides in sliding)
 
 
+def window_everywhere(config: ConfigReader, default: int | None = None) -> tuple[int, ...]:
+    """The window of each layer, where all have the same; 0 for all keys.
+
+    ``sliding_window`` null means all keys. ``default`` is the window where the field is absent.
+    """
+    window = config.integer("sliding_window", 1, MAX_POSITIONS, None)
+    if "sliding_window" not in config.values:
+        window = default
+    return (min(window or 0, MAX_CONTEXT),) * num_layers(config)
+
+
 def layer_types(config: ConfigReader) -> list[str] | None:
     """The attention of each layer, where the config spells it out."""
     return config.texts("layer_types", ("full_attention", "sliding_attention"), num_layers(config))

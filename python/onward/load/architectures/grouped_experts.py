@@ -56,6 +56,6 @@ def grouped_experts(
 
 
 def dense_first(config: ConfigReader, default: int) -> tuple[int, ...]:
-    """1 for each layer with experts: those after the first ``first_k_dense_replace``."""
+    """1 for each layer with experts: all layers but the first ``first_k_dense_replace``."""
     dense = config.integer("first_k_dense_replace", 0, MAX_LAYERS, default)
     return tuple(int(layer >= dense) for layer in range(num_layers(config)))

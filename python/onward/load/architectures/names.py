@@ -40,8 +40,8 @@ class Stored:
     transposed: bool = False
     """(inputs, outputs)."""
     stacked: bool = False
-    """The matrix of an expert is rows of a matrix that has all experts, one below the other; of
-    the transposed matrix, its columns."""
+    """One matrix holds all experts; an expert has consecutive rows of it, or consecutive columns if
+    it is transposed."""
     first_row: int = 0
     """Rows of the tensor before this one are not read."""
     spare_rows: int = 0
@@ -97,11 +97,6 @@ def fused(
 def transposed(module: str) -> Stored:
     """A matrix that is stored as (inputs, outputs), as the Conv1D of GPT-2."""
     return Stored(module, transposed=True)
-
-
-def plus_one(module: str) -> Stored:
-    """A norm that multiplies by 1 + weight."""
-    return Stored(module, plus=1.0)
 
 
 @dataclass(frozen=True)

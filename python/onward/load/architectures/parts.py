@@ -18,7 +18,7 @@ RowOrder = NDArray[np.int32]
 Computed = Callable[[Shape], NDArray[np.float32]]
 """The values of a part of this shape."""
 Change = Callable[[NDArray[np.float32]], NDArray[np.float32]]
-"""The values of a part from those of the tensors."""
+"""Computes the values of a part from the values of its tensors."""
 
 
 @dataclass(frozen=True, eq=False)

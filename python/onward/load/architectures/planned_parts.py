@@ -244,7 +244,8 @@ class _Plan:
         return row_orders.each_head(order, role.shape[0] // len(order))
 
     def _latent_part(self, role: Role, layer: int | None) -> Part:
-        """Rows of kv_b_proj, (heads, nope_dim + value size, kv_rank): those of k transposed."""
+        """Rows of kv_b_proj, (heads, nope_dim + value_dim, kv_rank). The rows of k are
+        transposed."""
         spec, latent = self.spec, self.spec.latent
         width = latent.nope_dim + latent.value_dim
         begin = (role.index or 0) * width

@@ -1,5 +1,5 @@
-"""AFMoE (Trinity): gated attention, norms before and after the blocks, layers with a window, which
-alone rotate, and experts that a sigmoid router with a correction chooses."""
+"""AFMoE (Trinity): gated attention, norms before and after the blocks, rotation
+in layers with a window alone, and experts that a sigmoid router with a correction chooses."""
 
 from __future__ import annotations
 

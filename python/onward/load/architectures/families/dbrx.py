@@ -1,5 +1,5 @@
-"""DBRX: limits of q, k and v, layer norms without biases, and experts that are stored one below the
-other."""
+"""DBRX: limits of q, k and v, layer norms without biases, and experts that are stored in one
+matrix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flint: sigmoid experts, sink logits, and layers with a window, which alone rotate."""
+"""Flint: sigmoid experts, sink logits, and rotation in layers with a window alone."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 
 from onward.load.architectures.config_reader import ConfigReader
-from onward.load.architectures.decoder_plan import MAX_HEAD_DIM, activation, decoder_spec
+from onward.load.architectures.decoder_plan import activation, decoder_spec, head_size
 from onward.load.architectures.families.gemma2 import TENSORS as TENSORS
 from onward.load.architectures.families.gemma2 import unsaid_scale
 from onward.load.architectures.gguf.family import QKV_BIAS, gguf
@@ -41,7 +41,7 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
     config.ignore("_sliding_window_pattern")  # layer_types says it
     config.ignore("hidden_act")  # of old files, which hidden_activation replaces
     attention_bias = config.flag("attention_bias", False)
-    head_dim = config.integer("head_dim", 2, MAX_HEAD_DIM, 256)
+    head_dim = head_size(config, 256)
     return decoder_spec(
         config,
         "gemma3_text",

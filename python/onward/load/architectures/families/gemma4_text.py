@@ -13,6 +13,7 @@ from onward.load.architectures.decoder_plan import (
     MAX_WIDTH,
     activation,
     decoder_spec,
+    head_size,
     num_layers,
 )
 from onward.load.architectures.layer_kinds import (
@@ -60,7 +61,7 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
     if config.text("use_bidirectional_attention", ("vision", "all"), "vision") == "all":
         raise config.error("use_bidirectional_attention", "is 'all', expected causal attention")
     hidden = config.integer("hidden_size", 1, MAX_WIDTH)
-    head_dim = config.integer("head_dim", 2, MAX_HEAD_DIM, 256)
+    head_dim = head_size(config, 256)
     full_dim, full_kv_heads = _full_heads(config, kinds)
     dims = {SLIDING: head_dim, FULL: full_dim}
     attention_bias = config.flag("attention_bias", False)

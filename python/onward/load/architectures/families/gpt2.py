@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.decoder_plan import GPT2_FIELDS, activation, decoder_spec
@@ -11,14 +12,18 @@ from onward.load.architectures.names import fused, names, transposed
 from onward.load.architectures.rope import MAX_CONTEXT
 from onward.spec import AttentionSpec, DecoderSpec, MlpSpec, NormSpec
 
+GPT2_NAMES: dict[str, Any] = {
+    "model": ("transformer.", ""),
+    "layer": "h.{i}.",
+    "embed": "wte",
+    "positions": "wpe",
+    "norm": "ln_f",
+    "attention_norm": "ln_1",
+    "mlp_norm": "ln_2",
+}
+"""Names that the families after GPT-2 have, too."""
 TENSORS = names(
-    model=("transformer.", ""),
-    layer="h.{i}.",
-    embed="wte",
-    positions="wpe",
-    norm="ln_f",
-    attention_norm="ln_1",
-    mlp_norm="ln_2",
+    **GPT2_NAMES,
     qkv=fused("attn.c_attn", "q", "k", "v", transposed=True),
     o=transposed("attn.c_proj"),
     up=transposed("mlp.c_fc"),

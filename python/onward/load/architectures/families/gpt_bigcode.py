@@ -10,20 +10,14 @@ from onward.load.architectures.decoder_plan import (
     activation,
     decoder_spec,
 )
-from onward.load.architectures.families.gpt2 import scaled_or_not
+from onward.load.architectures.families.gpt2 import GPT2_NAMES, scaled_or_not
 from onward.load.architectures.gguf.family import gguf, layer_norm
 from onward.load.architectures.names import fused, names
 from onward.load.architectures.rope import MAX_CONTEXT
 from onward.spec import DecoderSpec, MlpSpec, NormSpec
 
 TENSORS = names(
-    model=("transformer.", ""),
-    layer="h.{i}.",
-    embed="wte",
-    positions="wpe",
-    norm="ln_f",
-    attention_norm="ln_1",
-    mlp_norm="ln_2",
+    **GPT2_NAMES,
     qkv=fused("attn.c_attn", "q", "k", "v", groups="kv_heads"),
     o="attn.c_proj",
     up="mlp.c_fc",

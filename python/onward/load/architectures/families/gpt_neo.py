@@ -9,18 +9,13 @@ from onward.load.architectures.decoder_plan import (
     decoder_spec,
     num_layers,
 )
+from onward.load.architectures.families.gpt2 import GPT2_NAMES
 from onward.load.architectures.names import names
 from onward.load.architectures.rope import MAX_CONTEXT
 from onward.spec import AttentionSpec, DecoderSpec, MlpSpec, NormSpec
 
 TENSORS = names(
-    model=("transformer.", ""),
-    layer="h.{i}.",
-    embed="wte",
-    positions="wpe",
-    norm="ln_f",
-    attention_norm="ln_1",
-    mlp_norm="ln_2",
+    **GPT2_NAMES,
     q="attn.attention.q_proj",
     k="attn.attention.k_proj",
     v="attn.attention.v_proj",

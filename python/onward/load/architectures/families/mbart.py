@@ -61,7 +61,7 @@ def read_decoder(
     default_pair: bool = True,
     **fields: Any,
 ) -> DecoderSpec:
-    """The spec of the decoder of such a pair, whose fields are beside those of its encoder.
+    """The spec of the decoder. Its config has fields of the encoder as well.
 
     Raises:
         ConfigError: the config is of a pair, which needs the output of its encoder.

@@ -9,6 +9,7 @@ from onward.load.architectures.decoder_plan import (
     MAX_WIDTH,
     activation,
     decoder_spec,
+    head_size,
     num_layers,
 )
 from onward.load.architectures.families.mixtral import DOWN, GATE, ROUTER, UP
@@ -33,7 +34,7 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
     _refuse_other_models(config)
     config.spelled(num_local_experts="num_experts")
     layers = num_layers(config)
-    head_dim = config.integer("head_dim", 2, MAX_HEAD_DIM, 128)
+    head_dim = head_size(config, 128)
     experts = ExpertsSpec(
         count=config.integer("num_local_experts", 1, 4096, 256),
         chosen=config.integer("num_experts_per_tok", 1, 4096, 8),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from onward.load.architectures.config_reader import ConfigReader
-from onward.load.architectures.decoder_plan import decoder_spec, num_layers
+from onward.load.architectures.decoder_plan import decoder_spec, window_everywhere
 from onward.load.architectures.names import names
-from onward.load.architectures.rope import MAX_CONTEXT, MAX_POSITIONS, rope_section
+from onward.load.architectures.rope import MAX_POSITIONS, rope_section
 from onward.spec import AttentionSpec, DecoderSpec
 
 TENSORS = names()
@@ -15,7 +15,6 @@ TENSORS = names()
 
 def read_spec(config: ConfigReader) -> DecoderSpec:
     """A window, where the config has one, is of all layers."""
-    window = config.integer("sliding_window", 1, MAX_POSITIONS, None)
     return decoder_spec(
         config,
         "ministral3",
@@ -23,7 +22,7 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
         default_head_dim=128,
         default_theta=1e6,
         default_eps=1e-5,
-        windows=(min(window or 0, MAX_CONTEXT),) * num_layers(config),
+        windows=window_everywhere(config),
         attention=AttentionSpec(**temperature(config)),
     )
 

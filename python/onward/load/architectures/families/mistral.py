@@ -6,11 +6,10 @@ from onward.load.architectures.config_reader import ConfigReader
 from onward.load.architectures.decoder_plan import (
     decoder_spec,
     layer_types,
-    num_layers,
+    window_everywhere,
 )
 from onward.load.architectures.gguf.family import gguf
 from onward.load.architectures.names import names
-from onward.load.architectures.rope import MAX_CONTEXT, MAX_POSITIONS
 from onward.spec import DecoderSpec
 
 TENSORS = names()
@@ -19,16 +18,14 @@ GGUF = gguf(TENSORS, interleaved=True, optional={"attention.sliding_window": "sl
 
 def read_spec(config: ConfigReader) -> DecoderSpec:
     """``sliding_window`` null means full attention; an absent field means 4096 (Mistral 0.1)."""
-    window = config.integer("sliding_window", 1, MAX_POSITIONS, None)
-    if "sliding_window" not in config.values:
-        window = 4096
+    windows = window_everywhere(config, 4096)
     kinds = layer_types(config)
-    expected = "sliding_attention" if window else "full_attention"
+    expected = "sliding_attention" if windows[0] else "full_attention"
     if kinds is not None and set(kinds) != {expected}:
         raise config.error("layer_types", f"must be {expected} in all layers of this family")
     return decoder_spec(
         config,
         "mistral",
         default_context=131072,
-        windows=(min(window or 0, MAX_CONTEXT),) * num_layers(config),
+        windows=windows,
     )

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from onward.load.architectures.config_reader import ConfigReader
-from onward.load.architectures.decoder_plan import MAX_WIDTH, decoder_spec, num_layers
+from onward.load.architectures.decoder_plan import (
+    MAX_WIDTH,
+    decoder_spec,
+    num_layers,
+    window_everywhere,
+)
 from onward.load.architectures.gguf.family import gguf
 from onward.load.architectures.names import Stored, fused, names
-from onward.load.architectures.rope import MAX_CONTEXT, MAX_POSITIONS
 from onward.spec import DecoderSpec, ExpertsSpec
 
 _FUSED = fused("mlp.experts.gate_up_proj", "expert_gate", "expert_up", weight="")
@@ -27,7 +31,6 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
     """The weights of the chosen experts are a softmax of their logits alone."""
     config.ignore("router_aux_loss_coef", "router_jitter_noise")  # of training
     layers = num_layers(config)
-    window = config.integer("sliding_window", 1, MAX_POSITIONS, None)
     experts = ExpertsSpec(
         count=config.integer("num_local_experts", 1, 4096, 8),
         chosen=config.integer("num_experts_per_tok", 1, 4096, 2),
@@ -40,7 +43,7 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
         default_context=131072,
         default_eps=1e-5,
         default_theta=1e6,
-        windows=(min(window or 0, MAX_CONTEXT),) * layers,
+        windows=window_everywhere(config),
         experts=experts,
         layer_experts=(1,) * layers,
     )

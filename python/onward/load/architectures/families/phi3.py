@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from onward.load.architectures.config_reader import ConfigReader
-from onward.load.architectures.decoder_plan import decoder_spec, num_layers
+from onward.load.architectures.decoder_plan import decoder_spec, window_everywhere
 from onward.load.architectures.gguf.family import gguf
 from onward.load.architectures.names import fused, names
-from onward.load.architectures.rope import MAX_CONTEXT, MAX_POSITIONS
 from onward.spec import DecoderSpec
 
 TENSORS = names(
@@ -22,7 +21,6 @@ GGUF = gguf(
 
 def read_spec(config: ConfigReader) -> DecoderSpec:
     """A window, where the config has one, is of all layers."""
-    window = config.integer("sliding_window", 1, MAX_POSITIONS, None)
     config.ignore("attention_bias")  # of the file format of old versions; there are no biases
     return decoder_spec(
         config,
@@ -30,5 +28,5 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
         default_context=4096,
         default_eps=1e-5,
         default_rotated=1.0,
-        windows=(min(window or 0, MAX_CONTEXT),) * num_layers(config),
+        windows=window_everywhere(config),
     )

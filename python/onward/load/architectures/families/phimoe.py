@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from onward.load.architectures.config_reader import ConfigReader
-from onward.load.architectures.decoder_plan import MAX_WIDTH, decoder_spec, num_layers
+from onward.load.architectures.decoder_plan import (
+    MAX_WIDTH,
+    decoder_spec,
+    num_layers,
+    window_everywhere,
+)
 from onward.load.architectures.names import Stored, fused, names
-from onward.load.architectures.rope import MAX_CONTEXT, MAX_POSITIONS
 from onward.spec import DecoderSpec, ExpertsSpec, NormSpec
 
 _FUSED = fused("mlp.experts.gate_up_proj", "expert_gate", "expert_up", weight="")
@@ -20,7 +24,6 @@ TENSORS = names(
 def read_spec(config: ConfigReader) -> DecoderSpec:
     """``router_jitter_noise`` is the mixer's bound."""
     config.ignore("router_aux_loss_coef", "input_jitter_noise")  # of training
-    window = config.integer("sliding_window", 1, MAX_POSITIONS, None)
     attention_bias = config.flag("attention_bias", False)
     return decoder_spec(
         config,
@@ -32,7 +35,7 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
         output_bias=attention_bias,
         head_bias=config.flag("lm_head_bias", False),
         norms=NormSpec("layer", bias=True),
-        windows=(min(window or 0, MAX_CONTEXT),) * num_layers(config),
+        windows=window_everywhere(config),
         experts=ExpertsSpec(
             count=config.integer("num_local_experts", 1, 4096, 16),
             chosen=config.integer("num_experts_per_tok", 2, 2, 2),

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from onward.load.architectures.config_reader import ConfigReader
-from onward.load.architectures.decoder_plan import MAX_WIDTH, decoder_spec, num_layers
+from onward.load.architectures.decoder_plan import (
+    MAX_WIDTH,
+    decoder_spec,
+    num_layers,
+    window_everywhere,
+)
 from onward.load.architectures.families.qwen2_moe import sparse_layers
 from onward.load.architectures.gguf.family import QKV_BIAS, gguf
 from onward.load.architectures.names import names
-from onward.load.architectures.rope import MAX_CONTEXT, MAX_POSITIONS
 from onward.spec import DecoderSpec, ExpertsSpec
 
 TENSORS = names()
@@ -25,14 +29,10 @@ GGUF = gguf(
 
 def read_spec(config: ConfigReader) -> DecoderSpec:
     """A window, where it is on, is of all layers."""
-    layers = num_layers(config)
     config.ignore("max_window_layers")
-    window = config.integer("sliding_window", 1, MAX_POSITIONS, None)
-    if "sliding_window" not in config.values:
-        window = 4096
+    windows = window_everywhere(config, 4096)
     used = config.flag("use_sliding_window", False)
-    windows = (min(window or 0, MAX_CONTEXT) if used else 0,) * layers
-    return qwen3_moe_spec(config, "qwen3_moe", windows=windows)
+    return qwen3_moe_spec(config, "qwen3_moe", windows=windows if used else ())
 
 
 def qwen3_moe_spec(

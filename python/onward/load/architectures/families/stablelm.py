@@ -34,7 +34,7 @@ GGUF = gguf(
 
 
 def read_spec(config: ConfigReader) -> DecoderSpec:
-    """The norms of q and k have no bias, those of the blocks have one."""
+    """The norms of the blocks have a bias. The norms of q and k have none."""
     parallel = config.flag("use_parallel_residual", False)
     return decoder_spec(
         config,

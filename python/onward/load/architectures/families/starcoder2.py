@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from onward.load.architectures.config_reader import ConfigReader
-from onward.load.architectures.decoder_plan import activation, decoder_spec, num_layers
+from onward.load.architectures.decoder_plan import activation, decoder_spec, window_everywhere
 from onward.load.architectures.gguf.family import QKV_BIAS, gguf, layer_norm
 from onward.load.architectures.names import names
-from onward.load.architectures.rope import MAX_CONTEXT, MAX_POSITIONS
 from onward.spec import DecoderSpec, MlpSpec, NormSpec
 
 TENSORS = names(up="mlp.c_fc", down="mlp.c_proj")
@@ -16,7 +15,6 @@ GGUF = gguf(TENSORS, eps=layer_norm("norm_epsilon"), from_tensors={"use_bias": Q
 def read_spec(config: ConfigReader) -> DecoderSpec:
     """``use_bias`` covers every matrix of a layer."""
     bias = config.flag("use_bias", True)
-    window = config.integer("sliding_window", 1, MAX_POSITIONS, None)
     return decoder_spec(
         config,
         "starcoder2",
@@ -29,5 +27,5 @@ def read_spec(config: ConfigReader) -> DecoderSpec:
         mlp_bias=bias,
         mlp=MlpSpec(activation=activation(config, "gelu_pytorch_tanh"), gated=False),
         norms=NormSpec("layer", bias=True),
-        windows=(min(window or 0, MAX_CONTEXT),) * num_layers(config),
+        windows=window_everywhere(config),
     )

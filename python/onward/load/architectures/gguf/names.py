@@ -51,8 +51,8 @@ _ROLES: dict[str, Entry | tuple[Entry, ...]] = {
 def gguf_names(family: Names, *, interleaved: bool = False, **roles: Any) -> Names:
     """The table of a family's GGUF files.
 
-    Weights without a tensor, and the pairs that rotate, are those of its Hugging Face table. Values
-    that are added to norms and matrices that are transposed are not: the converter has done that.
+    Weights without a tensor, and the pairs that rotate, come from the Hugging Face table of the
+    family. Added values of norms and transposed matrices do not: the converter has applied them.
 
     Args:
         interleaved: see ``Names``.

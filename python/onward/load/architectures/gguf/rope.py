@@ -17,7 +17,7 @@ FACTOR_TENSORS = {FACTORS, _LONG, _SHORT}
 def read_rope_scaling(
     keys: ConfigReader, tensors: Collection[str], vector: Callable[[str], list[float]]
 ) -> dict[str, Any] | None:
-    """``keys`` are those of the architecture; ``vector`` reads a tensor."""
+    """``keys`` reads the metadata of the architecture; ``vector`` reads a tensor."""
     if _LONG in tensors or _SHORT in tensors:
         if not {_LONG, _SHORT} <= set(tensors):
             raise keys.error("rope.scaling.type", f"needs both tensors {_LONG} and {_SHORT}")
