@@ -71,6 +71,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     # llama.cpp opens no files with these biases.
     "seed_oss": {"attention_out_bias": False, "mlp_bias": False},
     "arcee": {"attention_bias": False, "mlp_bias": False},
+    "ernie4_5": {"use_bias": False},
     "gemma": {"tie_word_embeddings": True},
     "gemma2": _GEMMA,
     "gemma3_text": {
@@ -86,8 +87,9 @@ CHANGES: dict[str, dict[str, Any]] = {
     "bloom": {"tie_word_embeddings": True},
     "mpt": {"tie_word_embeddings": True},
     "olmoe": {"num_key_value_heads": 4},  # llama.cpp opens no other
-    "qwen2_moe": {"use_sliding_window": False, "norm_topk_prob": False},
-    "qwen3_moe": {"use_sliding_window": False, "norm_topk_prob": True},
+    # A file has experts in all layers.
+    "qwen2_moe": {"use_sliding_window": False, "norm_topk_prob": False, "mlp_only_layers": []},
+    "qwen3_moe": {"use_sliding_window": False, "norm_topk_prob": True, "mlp_only_layers": []},
 }
 _MULTIPLIERS = {
     "attention_multiplier": "attention_scale",
